@@ -1,0 +1,71 @@
+# Every target creates what it needs: a virtualenv in .venv with this package and its tools.
+# Needed beforehand: make and Python 3.10 or newer. Java and Maven are only for the interop tests.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python test` chooses another.
+ifndef PYTHON
+PYTHON := $(shell bash tools/find_python.sh)
+endif
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h)
+SLOW := crash or simulation or spark or interop or root
+
+# `make test-crash LONG=1` runs the nightly size.
+ifdef LONG
+export RMQ_CRASH_LONG := $(LONG)
+endif
+
+.PHONY: help demo test check lint types format bench test-crash test-interop examples clean
+
+help: ## Show the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## Put, read, crash and recover a store; print what happened
+	@$(BIN)/python examples/store_demo.py
+
+test: lint types ## Lint, types and every test (fast, crash, interop)
+	@bash tools/ensure_java.sh jdk maven || true
+	$(PYTEST)
+
+check: lint types ## Lint, types and the fast tests
+	$(PYTEST) -m "not ($(SLOW))"
+
+lint: $(INSTALLED) ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## Check types (mypy, strict)
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## Rewrite the sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## Measure the store; ARGS=--quick takes at most 3 minutes
+	@$(BIN)/python benchmarks/store.py $(ARGS)
+
+test-crash: $(INSTALLED) ## Crash, error and damage tests with their table; LONG=1 for the nightly size
+	$(PYTEST) -m "crash or root"
+
+test-interop: $(INSTALLED) ## Exchange stores with Apache RocketMQ's own store classes
+	@bash tools/ensure_java.sh jdk maven || true
+	$(PYTEST) -m interop
+
+examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
+	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done
+
+clean: ## Remove the virtualenv, caches and build output
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f broker_core/codec/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Installs once; again when the package's metadata, settings or native sources change.
+$(INSTALLED): setup.py pyproject.toml $(NATIVE_SOURCES)
+	@bash tools/make_venv.sh "$(PYTHON)" $(VENV)
+	@touch $@

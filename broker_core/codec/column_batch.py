@@ -1,0 +1,41 @@
+"""`ColumnBatch`: messages as columns, the input of the batch encoder. Holds buffers, copies none.
+
+A `Column` is `(data, offsets, width)` as Arrow's binary (width 4) and large_binary (width 8)
+arrays keep it: row r is `data[offsets[r]:offsets[r + 1]]`, offsets are native-endian integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+# Anything with a C-contiguous buffer (bytes, memoryview, numpy array, Arrow buffer). The type of
+# that protocol only has a name since Python 3.12.
+Buffer: TypeAlias = Any
+Column: TypeAlias = tuple[Buffer, Buffer, int]
+
+
+class ColumnBatch(NamedTuple):
+    """`count` messages for the `queues` named; the field order is part of the codec contract."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    queues: tuple[tuple[bytes, int], ...]
+    """The distinct (topic, queue id) pairs, at least one."""
+    queue_index: Buffer | None
+    """int32 per row into `queues`; None sends every row to the first."""
+    body: Column
+    tags: Column | None = None
+    keys: Column | None = None
+    properties: Column | None = None
+    """Encoded text `name 0x01 value 0x02 ...`; the last 0x02 may be missing."""
+    flag: int = 0
+    sys_flag: int = 0
+    """The two IPv6 host bits are set by the encoder from the host lengths."""
+    born_timestamp: Any = 0
+    """One int for all rows, or an int64 buffer with one value per row."""
+    born_host: bytes = b""
+    store_host: bytes = b""
+    """Hosts are 8 (IPv4) or 20 (IPv6) bytes: address and i32 port."""
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    append_crc: bool = True
+    """End the properties with the whole-record checksum property."""

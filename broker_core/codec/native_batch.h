@@ -1,0 +1,63 @@
+/* A ColumnBatch opened for encoding; the native side of batch_columns.py. */
+#ifndef RMQ_NATIVE_BATCH_H
+#define RMQ_NATIVE_BATCH_H
+
+#include "native_module.h"
+#include "native_text.h"
+
+typedef struct {
+    int present;
+    int wide; /* offsets are 64-bit */
+    Py_buffer data, offsets;
+} BatchColumn;
+
+/* One destination: what its records have in common. */
+typedef struct {
+    uint32_t magic;
+    uint32_t queue_id;
+    uint32_t topic_field_size;
+    uint8_t topic_field[2 + TOPIC_SIZE_MAX_V2]; /* TOPICLEN and TOPIC as in the record */
+} BatchQueue;
+
+typedef struct {
+    int64_t count;
+    BatchQueue *queues;
+    size_t queue_count;
+    BatchColumn body, tags, keys, properties;
+    int has_queue_index, has_born_timestamps;
+    Py_buffer queue_index, born_timestamps;
+    uint32_t flag, sys_flag, reconsume_times;
+    uint64_t born_timestamp, prepared_offset;
+    uint8_t born_host[HOST_V6_SIZE], store_host[HOST_V6_SIZE];
+    uint32_t born_host_size, store_host_size;
+    int append_crc;
+    uint32_t fixed_size; /* of a record without TOPICLEN, topic, body and properties */
+} Batch;
+
+/* One row whose limits hold: slices into the columns, and the sizes that follow from them. */
+typedef struct {
+    uint32_t queue;
+    Slice body, tags, keys, properties;
+    int closes_properties;  /* a 0x02 must be added behind the properties */
+    uint32_t text_size;     /* property text without the checksum property */
+    uint32_t record_size;
+} Row;
+
+/* Checks everything batch-wide. Returns -1 with an exception set; close in either case. */
+int batch_open(CodecState *state, PyObject *object, Batch *batch);
+void batch_close(Batch *batch);
+
+/* Checks and measures one row. */
+Reason batch_row(const Batch *batch, size_t row, Row *out);
+
+/* Roughly how many bytes encoding all rows touches; for the GIL decision. */
+static inline uint64_t batch_work(const Batch *batch) {
+    return (uint64_t)batch->body.data.len + (uint64_t)batch->count * RECORD_SIZE_MIN;
+}
+
+static inline uint64_t batch_born_timestamp(const Batch *batch, size_t row) {
+    return batch->has_born_timestamps ? load_counter(batch->born_timestamps.buf, row)
+                                      : batch->born_timestamp;
+}
+
+#endif

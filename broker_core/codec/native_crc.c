@@ -1,0 +1,221 @@
+/* CRC-32 of records and bodies.
+ *
+ * Two methods behind one pointer: carry-less multiplication (x86-64 with PCLMULQDQ, found at run
+ * time) and slicing-by-8 tables (everywhere else, and for fewer than 16 bytes).
+ *
+ * Bits are reflected: the top bit of a 32-bit value is the coefficient of x^0. A 16-byte block in a
+ * register is then a polynomial whose first byte has the highest powers, and moving a block D bits
+ * up the message is a multiplication by x^D modulo the CRC polynomial.
+ */
+#include "native_crc.h"
+
+#include <string.h>
+
+#include "native_layout.h"
+
+/* -DRMQ_PORTABLE_CRC builds what other processors get, to test it here. */
+#if defined(__x86_64__) && !defined(RMQ_PORTABLE_CRC)
+#define HAS_CARRYLESS 1
+#include <immintrin.h>
+#else
+#define HAS_CARRYLESS 0
+#endif
+
+#define POLYNOMIAL 0xEDB88320u
+
+static uint32_t slices[8][256];
+
+/* x^(8n) for a distance of n bytes, one table per base-256 digit of n: joining two checksums then
+ * costs one multiplication per non-zero digit. */
+enum { DISTANCE_DIGITS = 4 };
+static uint32_t distance_powers[DISTANCE_DIGITS][256];
+
+static uint32_t times_x(uint32_t value) { return (value >> 1) ^ ((value & 1) ? POLYNOMIAL : 0); }
+
+static uint32_t power_of_x(unsigned exponent) {
+    uint32_t value = 0x80000000u;
+    while (exponent--)
+        value = times_x(value);
+    return value;
+}
+
+static uint32_t multiply_bitwise(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (int bit = 31; bit >= 0; bit--) {
+        if ((a >> bit) & 1)
+            product ^= b;
+        b = times_x(b);
+    }
+    return product;
+}
+
+static uint32_t update_by_tables(uint32_t crc, const uint8_t *data, size_t size) {
+    crc = ~crc;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t block = __builtin_bswap64(load_u64(data)) ^ crc;
+        crc = slices[7][block & 0xFF] ^ slices[6][(block >> 8) & 0xFF] ^
+              slices[5][(block >> 16) & 0xFF] ^ slices[4][(block >> 24) & 0xFF] ^
+              slices[3][(block >> 32) & 0xFF] ^ slices[2][(block >> 40) & 0xFF] ^
+              slices[1][(block >> 48) & 0xFF] ^ slices[0][block >> 56];
+    }
+    while (size--)
+        crc = (crc >> 8) ^ slices[0][(crc ^ *data++) & 0xFF];
+    return ~crc;
+}
+
+static uint32_t join_bitwise(uint32_t crc_a, uint32_t crc_b, size_t size) {
+    for (int digit = 0; size != 0 && digit < DISTANCE_DIGITS; digit++, size >>= 8) {
+        if (size & 0xFF)
+            crc_a = multiply_bitwise(crc_a, distance_powers[digit][size & 0xFF]);
+    }
+    return crc_a ^ crc_b;
+}
+
+uint32_t (*crc_update)(uint32_t, const uint8_t *, size_t) = update_by_tables;
+uint32_t (*crc_join)(uint32_t, uint32_t, size_t) = join_bitwise;
+
+#if HAS_CARRYLESS
+
+#define CARRYLESS __attribute__((target("sse4.1,ssse3,pclmul")))
+
+/* Multipliers of the two halves of a block: {x^(D+32), x^(D-32)} for distance D bits, shifted left
+ * once because a product of two reflected numbers comes out one bit low. */
+static struct {
+    uint64_t by_512[2];
+    uint64_t by_128[2];
+    uint64_t x_64;
+} fold_powers;
+
+/* Barrett constants: the polynomial itself and floor(x^64 / polynomial), both 33 bits reflected. */
+#define POLYNOMIAL_33 0x1DB710641LL
+#define QUOTIENT_33 0x1F7011641LL
+
+/* pshufb masks: 16 bytes read at [16 + k] shift a block down by k, at [16 - k] up by k. */
+static const uint8_t shift_masks[48] __attribute__((aligned(16))) = {
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+};
+
+CARRYLESS static inline __m128i load_block(const void *at) {
+    return _mm_loadu_si128((const __m128i *)at);
+}
+
+CARRYLESS static inline __m128i fold(__m128i block, __m128i powers) {
+    return _mm_xor_si128(_mm_clmulepi64_si128(block, powers, 0x00),
+                         _mm_clmulepi64_si128(block, powers, 0x11));
+}
+
+/* 64-bit polynomial in the low half -> its 32-bit remainder. */
+CARRYLESS static inline uint32_t reduce_64(__m128i value) {
+    const __m128i constants = _mm_set_epi64x(QUOTIENT_33, POLYNOMIAL_33);
+    const __m128i low_32 = _mm_set_epi32(0, 0, 0, -1);
+    __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(value, low_32), constants, 0x10);
+    quotient = _mm_clmulepi64_si128(_mm_and_si128(quotient, low_32), constants, 0x00);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(value, quotient), 1);
+}
+
+CARRYLESS static inline uint32_t reduce_128(__m128i block) {
+    const __m128i low_32 = _mm_set_epi32(0, 0, 0, -1);
+    __m128i powers = load_block(fold_powers.by_128);
+    /* 128 -> 96 bits, then 96 -> 64. */
+    block = _mm_xor_si128(_mm_srli_si128(block, 8), _mm_clmulepi64_si128(block, powers, 0x10));
+    __m128i high = _mm_clmulepi64_si128(_mm_and_si128(block, low_32),
+                                        _mm_cvtsi64_si128((long long)fold_powers.x_64), 0x00);
+    return reduce_64(_mm_xor_si128(_mm_srli_si128(block, 4), high));
+}
+
+/* Appends the last 1..15 bytes, the ones ending at `end`, to a block. At least 16 bytes lie before
+ * `end`, so one load that overlaps bytes already counted brings them in. */
+CARRYLESS static inline __m128i fold_rest(__m128i block, const uint8_t *end, size_t rest) {
+    __m128i down = load_block(shift_masks + 16 + rest);
+    __m128i up = load_block(shift_masks + rest);
+    /* The bytes pushed out at the front are folded over the 16 that stay. */
+    __m128i pushed_out = _mm_shuffle_epi8(block, up);
+    __m128i stays = _mm_shuffle_epi8(block, down);
+    /* In `down` exactly the places to be filled by new bytes have the top bit set. */
+    __m128i next = _mm_blendv_epi8(stays, load_block(end - 16), down);
+    return _mm_xor_si128(fold(pushed_out, load_block(fold_powers.by_128)), next);
+}
+
+CARRYLESS static uint32_t update_carryless(uint32_t crc, const uint8_t *data, size_t size) {
+    if (size < 16)
+        return update_by_tables(crc, data, size);
+    const uint8_t *end = data + size;
+    __m128i powers_128 = load_block(fold_powers.by_128);
+    __m128i block = _mm_xor_si128(load_block(data), _mm_cvtsi32_si128((int)~crc));
+    data += 16;
+    if (end - data >= 112) {
+        /* Four independent lanes hide the latency of the multiplications. */
+        __m128i powers_512 = load_block(fold_powers.by_512);
+        __m128i lane1 = load_block(data), lane2 = load_block(data + 16);
+        __m128i lane3 = load_block(data + 32);
+        for (data += 48; end - data >= 64; data += 64) {
+            block = _mm_xor_si128(fold(block, powers_512), load_block(data));
+            lane1 = _mm_xor_si128(fold(lane1, powers_512), load_block(data + 16));
+            lane2 = _mm_xor_si128(fold(lane2, powers_512), load_block(data + 32));
+            lane3 = _mm_xor_si128(fold(lane3, powers_512), load_block(data + 48));
+        }
+        block = _mm_xor_si128(fold(block, powers_128), lane1);
+        block = _mm_xor_si128(fold(block, powers_128), lane2);
+        block = _mm_xor_si128(fold(block, powers_128), lane3);
+    }
+    for (; end - data >= 16; data += 16)
+        block = _mm_xor_si128(fold(block, powers_128), load_block(data));
+    if (end != data)
+        block = fold_rest(block, end, (size_t)(end - data));
+    return ~reduce_128(block);
+}
+
+CARRYLESS static uint32_t join_carryless(uint32_t crc_a, uint32_t crc_b, size_t size) {
+    for (int digit = 0; size != 0 && digit < DISTANCE_DIGITS; digit++, size >>= 8) {
+        if (size & 0xFF) {
+            uint64_t power = (uint64_t)distance_powers[digit][size & 0xFF] << 1;
+            crc_a = reduce_64(_mm_clmulepi64_si128(_mm_cvtsi32_si128((int)crc_a),
+                                                   _mm_cvtsi64_si128((long long)power), 0x00));
+        }
+    }
+    return crc_a ^ crc_b;
+}
+
+static void prepare_carryless(void) {
+    fold_powers.by_512[0] = (uint64_t)power_of_x(512 + 32) << 1;
+    fold_powers.by_512[1] = (uint64_t)power_of_x(512 - 32) << 1;
+    fold_powers.by_128[0] = (uint64_t)power_of_x(128 + 32) << 1;
+    fold_powers.by_128[1] = (uint64_t)power_of_x(128 - 32) << 1;
+    fold_powers.x_64 = (uint64_t)power_of_x(64) << 1;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") &&
+        __builtin_cpu_supports("ssse3")) {
+        crc_update = update_carryless;
+        crc_join = join_carryless;
+    }
+}
+
+#endif
+
+void crc_prepare(void) {
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t value = byte;
+        for (int bit = 0; bit < 8; bit++)
+            value = times_x(value);
+        slices[0][byte] = value;
+    }
+    for (unsigned byte = 0; byte < 256; byte++) {
+        for (int slice = 1; slice < 8; slice++) {
+            uint32_t before = slices[slice - 1][byte];
+            slices[slice][byte] = (before >> 8) ^ slices[0][before & 0xFF];
+        }
+    }
+    uint32_t step = power_of_x(8);
+    for (int digit = 0; digit < DISTANCE_DIGITS; digit++) {
+        distance_powers[digit][0] = power_of_x(0);
+        for (int count = 1; count < 256; count++)
+            distance_powers[digit][count] =
+                multiply_bitwise(distance_powers[digit][count - 1], step);
+        step = multiply_bitwise(distance_powers[digit][255], step);
+    }
+#if HAS_CARRYLESS
+    prepare_carryless();
+#endif
+}

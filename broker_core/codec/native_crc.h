@@ -1,0 +1,19 @@
+/* CRC-32 (IEEE, as zlib) with the fastest method this processor has. */
+#ifndef RMQ_NATIVE_CRC_H
+#define RMQ_NATIVE_CRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CRC_FIELD_MASK 0x7FFFFFFFu /* stored checksums have the top bit cleared */
+
+/* Fills the tables and picks the method. Call once before anything else; repeating is harmless. */
+void crc_prepare(void);
+
+/* CRC of `size` bytes following bytes whose CRC is `crc` (0 at the start), as zlib.crc32. */
+extern uint32_t (*crc_update)(uint32_t crc, const uint8_t *data, size_t size);
+
+/* CRC of A followed by B, from the CRC of each; `size` is the length of B. */
+extern uint32_t (*crc_join)(uint32_t crc_a, uint32_t crc_b, size_t size);
+
+#endif

@@ -1,0 +1,206 @@
+/* Columns -> records: measure_batch and encode_batch.
+ *
+ * The header bytes that are the same for all rows are prepared once; a row copies them and patches
+ * what differs. Checksums are taken from the written record, while its bytes are still in the
+ * first-level cache.
+ */
+#include "native_batch.h"
+#include "native_crc.h"
+#include "native_record.h"
+
+PyObject *codec_measure_batch(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"batch", NULL};
+    CodecState *state = PyModule_GetState(module);
+    PyObject *object;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:measure_batch", names, &object))
+        return NULL;
+    Batch batch;
+    PyObject *result = NULL;
+    if (batch_open(state, object, &batch) == 0) {
+        uint64_t total = 0;
+        uint32_t largest = 0;
+        Fault fault = {REASON_NONE, 0};
+        PyThreadState *saved = release_gil((uint64_t)batch.count * 32);
+        for (size_t row = 0; row < (size_t)batch.count; row++) {
+            Row measured;
+            fault.reason = batch_row(&batch, row, &measured);
+            if (fault.reason != REASON_NONE) {
+                fault.where = (int64_t)row;
+                break;
+            }
+            total += measured.record_size;
+            if (measured.record_size > largest)
+                largest = measured.record_size;
+        }
+        take_gil(saved);
+        result = fault.reason == REASON_NONE
+                     ? Py_BuildValue("(KI)", (unsigned long long)total, (unsigned int)largest)
+                     : raise_malformed_batch(state, fault);
+    }
+    batch_close(&batch);
+    return result;
+}
+
+typedef struct {
+    const Batch *batch;
+    uint8_t header[HEADER_SIZE_MAX]; /* the fields all rows share */
+    uint32_t header_size;            /* up to and including BODYLEN */
+    uint8_t *next_offsets;
+    uint8_t *out;
+    size_t cursor, limit;
+    int is_template;
+    uint64_t position_of_out; /* log position of out[0] */
+} Encoder;
+
+static void prepare_header(Encoder *encoder, const Batch *batch, uint64_t store_timestamp) {
+    uint8_t *header = encoder->header;
+    memset(header, 0, sizeof encoder->header);
+    store_u32(header + AT_FLAG, batch->flag);
+    store_u32(header + AT_SYS_FLAG, batch->sys_flag);
+    uint8_t *at = header + AT_BORN_HOST;
+    memcpy(at, batch->born_host, batch->born_host_size);
+    at += batch->born_host_size;
+    store_u64(at, store_timestamp);
+    at += 8;
+    memcpy(at, batch->store_host, batch->store_host_size);
+    at += batch->store_host_size;
+    store_u32(at, batch->reconsume_times);
+    store_u64(at + 4, batch->prepared_offset);
+    encoder->header_size = (uint32_t)(at + 16 - header);
+}
+
+static inline uint8_t *put(uint8_t *at, const void *bytes, size_t size) {
+    memcpy(at, bytes, size);
+    return at + size;
+}
+
+static inline uint8_t *put_slice(uint8_t *at, Slice slice) {
+    return put(at, slice.data, slice.size);
+}
+
+/* Topic field, PROPLEN and the property text without the checksum property. */
+static uint8_t *put_topic_and_text(uint8_t *at, const Batch *batch, const Row *row) {
+    const BatchQueue *queue = &batch->queues[row->queue];
+    at = put(at, queue->topic_field, queue->topic_field_size);
+    store_u16(at, (uint16_t)(row->text_size + (batch->append_crc ? CRC_TAIL_SIZE : 0)));
+    at += 2;
+    if (row->tags.size != 0) {
+        at = put_slice(put(at, "TAGS\x01", 5), row->tags);
+        *at++ = 2;
+    }
+    if (row->keys.size != 0) {
+        at = put_slice(put(at, "KEYS\x01", 5), row->keys);
+        *at++ = 2;
+    }
+    if (row->properties.size != 0)
+        at = put_slice(at, row->properties);
+    if (row->closes_properties)
+        *at++ = 2;
+    return at;
+}
+
+static void encode_row(Encoder *encoder, size_t row_number, const Row *row) {
+    const Batch *batch = encoder->batch;
+    const BatchQueue *queue = &batch->queues[row->queue];
+    uint8_t *start = encoder->out + encoder->cursor;
+    uint64_t queue_offset = 0;
+    if (takes_queue_offset(batch->sys_flag)) {
+        queue_offset = load_counter(encoder->next_offsets, row->queue);
+        store_counter(encoder->next_offsets, row->queue, queue_offset + 1);
+    }
+    uint8_t *body = put(start, encoder->header, encoder->header_size);
+    store_u32(start + AT_SIZE, row->record_size);
+    store_u32(start + AT_MAGIC, queue->magic);
+    store_u32(start + AT_QUEUE_ID, queue->queue_id);
+    store_u64(start + AT_QUEUE_OFFSET, queue_offset);
+    store_u64(start + AT_PHYSICAL_OFFSET,
+              encoder->is_template ? row->queue : encoder->position_of_out + encoder->cursor);
+    store_u64(start + AT_BORN_TIMESTAMP, batch_born_timestamp(batch, row_number));
+    store_u32(body - 4, (uint32_t)row->body.size);
+    uint8_t *topic_field = body;
+    if (row->body.size != 0)
+        topic_field = put_slice(body, row->body);
+    uint32_t body_crc = crc_update(0, body, row->body.size);
+    store_u32(start + AT_BODY_CRC, body_crc & CRC_FIELD_MASK);
+    uint8_t *tail = put_topic_and_text(topic_field, batch, row);
+    if (batch->append_crc) {
+        Record record = {.start = start,
+                         .size = row->record_size,
+                         .body_at = encoder->header_size,
+                         .body_size = (uint32_t)row->body.size};
+        write_tail(tail, record_crc(&record, body_crc) & CRC_FIELD_MASK);
+    }
+    encoder->cursor += row->record_size;
+}
+
+/* Rows from `first` on, while they are good and fit; returns the first row not written. */
+static size_t encode_rows(Encoder *encoder, size_t first, Fault *fault) {
+    size_t row_number = first;
+    for (; row_number < (size_t)encoder->batch->count; row_number++) {
+        Row row;
+        fault->reason = batch_row(encoder->batch, row_number, &row);
+        if (fault->reason != REASON_NONE) {
+            fault->where = (int64_t)row_number;
+            break;
+        }
+        if ((uint64_t)row.record_size + SEGMENT_SPARE_SIZE > encoder->limit - encoder->cursor)
+            break;
+        encode_row(encoder, row_number, &row);
+    }
+    return row_number;
+}
+
+PyObject *codec_encode_batch(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"batch", "first_row", "next_offsets", "store_timestamp", "out",
+                            "out_start", "out_limit", "position", NULL};
+    CodecState *state = PyModule_GetState(module);
+    PyObject *object, *next_offsets_object, *out_object, *result = NULL;
+    int64_t first_row, store_timestamp, out_start, out_limit, position;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&OO&OO&O&O&:encode_batch", names, &object,
+                                     to_bounded, &first_row, &next_offsets_object, to_int64,
+                                     &store_timestamp, &out_object, to_bounded, &out_start,
+                                     to_bounded, &out_limit, to_int64, &position))
+        return NULL;
+    Batch batch;
+    Py_buffer next_offsets = {0}, out = {0};
+    if (batch_open(state, object, &batch) < 0)
+        goto done;
+    if (first_row < 0 || first_row > batch.count) {
+        raise_value_error(state, REASON_BAD_FIRST_ROW);
+        goto done;
+    }
+    if (PyObject_GetBuffer(next_offsets_object, &next_offsets, PyBUF_WRITABLE) < 0)
+        goto done;
+    if ((size_t)next_offsets.len / 8 < batch.queue_count) {
+        raise_value_error(state, REASON_BAD_NEXT_OFFSETS);
+        goto done;
+    }
+    if (PyObject_GetBuffer(out_object, &out, PyBUF_WRITABLE) < 0)
+        goto done;
+    if (!is_range(out_start, out_limit, out.len) || position < -1) {
+        raise_value_error(state, is_range(out_start, out_limit, out.len)
+                                     ? REASON_BAD_LOG_POSITION
+                                     : REASON_BAD_RANGE);
+        goto done;
+    }
+    Encoder encoder = {.batch = &batch,
+                       .next_offsets = next_offsets.buf,
+                       .out = out.buf,
+                       .cursor = (size_t)out_start,
+                       .limit = (size_t)out_limit,
+                       .is_template = position == -1,
+                       .position_of_out = (uint64_t)position - (uint64_t)out_start};
+    prepare_header(&encoder, &batch, (uint64_t)store_timestamp);
+    Fault fault = {REASON_NONE, 0};
+    PyThreadState *saved = release_gil(batch_work(&batch));
+    size_t next_row = encode_rows(&encoder, (size_t)first_row, &fault);
+    take_gil(saved);
+    result = fault.reason == REASON_NONE
+                 ? Py_BuildValue("(nn)", (Py_ssize_t)next_row, (Py_ssize_t)encoder.cursor)
+                 : raise_malformed_batch(state, fault);
+done:
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&next_offsets);
+    batch_close(&batch);
+    return result;
+}

@@ -1,0 +1,37 @@
+/* A byte buffer that grows; usable without the GIL. */
+#ifndef RMQ_NATIVE_GROWTH_H
+#define RMQ_NATIVE_GROWTH_H
+
+#include "native_module.h"
+
+enum { GROWTH_SPARE_SIZE = 16 }; /* writable bytes behind every reservation, for whole-block copies */
+
+typedef struct {
+    uint8_t *data;
+    size_t size, capacity;
+} Growth;
+
+/* Room for `extra` more bytes at data + size; NULL when there is no memory. */
+static inline uint8_t *growth_reserve(Growth *growth, size_t extra) {
+    size_t needed = growth->size + extra + GROWTH_SPARE_SIZE;
+    if (needed > growth->capacity) {
+        size_t capacity = needed + needed / 2 + 256;
+        uint8_t *data = PyMem_RawRealloc(growth->data, capacity);
+        if (data == NULL)
+            return NULL;
+        growth->data = data;
+        growth->capacity = capacity;
+    }
+    return growth->data + growth->size;
+}
+
+static inline void growth_free(Growth *growth) {
+    PyMem_RawFree(growth->data);
+    *growth = (Growth){0};
+}
+
+static inline PyObject *growth_bytes(const Growth *growth) {
+    return PyBytes_FromStringAndSize((const char *)growth->data, (Py_ssize_t)growth->size);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* Structure and checksums of one record, and its checksum property. */
+#include "native_record.h"
+
+#include "native_crc.h"
+
+/* From this body size on, joining two checksums is cheaper than reading the body twice. */
+enum { JOIN_BODY_SIZE_MIN = 256 };
+
+static const uint8_t tail_head[CRC_DIGITS_AT] = {'_', '_', 'C', 'R', 'C', '3', '2', '#', 1};
+
+#define TEN_DIGITS 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+#define LETTERS_26 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+const uint8_t topic_characters[256] = {
+    ['%'] = 1, ['|'] = 1, ['_'] = 1, ['-'] = 1, ['0'] = TEN_DIGITS, ['A'] = LETTERS_26,
+    ['a'] = LETTERS_26,
+};
+
+int is_topic_text(const uint8_t *text, size_t size) {
+    uint8_t all = 1;
+    for (size_t index = 0; index < size; index++)
+        all &= topic_characters[text[index]];
+    return all;
+}
+
+TailKind classify_tail(const uint8_t *tail, uint64_t *value) {
+    const uint8_t *digits = tail + CRC_DIGITS_AT;
+    if (memcmp(tail, tail_head, sizeof tail_head) == 0 && tail[CRC_TAIL_SIZE - 1] == 2) {
+        uint64_t number = 0;
+        unsigned not_digit = 0;
+        for (int index = CRC_DIGIT_COUNT - 1; index >= 0; index--) {
+            unsigned digit = (unsigned)digits[index] - '0';
+            not_digit |= digit > 9;
+            number = number * 10 + digit;
+        }
+        *value = number;
+        return not_digit ? TAIL_DAMAGED : TAIL_WELL_FORMED;
+    }
+    int matches = tail[CRC_TAIL_SIZE - 1] == 2;
+    for (size_t index = 0; index < sizeof tail_head; index++)
+        matches += tail[index] == tail_head[index];
+    return matches >= CRC_TAIL_MATCH_MIN ? TAIL_DAMAGED : TAIL_NONE;
+}
+
+void write_tail(uint8_t *tail, uint32_t checksum) {
+    memcpy(tail, tail_head, sizeof tail_head);
+    uint8_t *digits = tail + CRC_DIGITS_AT;
+    /* Least significant digit first. Halves of five digits keep the chains of divisions short. */
+    uint32_t low = checksum % 100000, high = checksum / 100000;
+    for (int index = 0; index < 5; index++) {
+        digits[index] = (uint8_t)('0' + low % 10);
+        digits[index + 5] = (uint8_t)('0' + high % 10);
+        low /= 10;
+        high /= 10;
+    }
+    tail[CRC_TAIL_SIZE - 1] = 2;
+}
+
+uint32_t record_crc(const Record *record, uint32_t body_crc) {
+    size_t covered = record->size - CRC_TAIL_SIZE;
+    if (record->body_size < JOIN_BODY_SIZE_MIN)
+        return crc_update(0, record->start, covered);
+    size_t body_end = (size_t)record->body_at + record->body_size;
+    uint32_t crc = crc_update(0, record->start, record->body_at);
+    crc = crc_join(crc, body_crc, record->body_size);
+    return crc_update(crc, record->start + body_end, covered - body_end);
+}
+
+Reason record_verify(const Record *record) {
+    uint64_t stored = 0;
+    TailKind tail = record_tail(record, &stored);
+    if (tail == TAIL_DAMAGED)
+        return REASON_CRC_TAIL_DAMAGED;
+    uint32_t body_crc = crc_update(0, record->start + record->body_at, record->body_size);
+    if (tail == TAIL_WELL_FORMED && stored != (record_crc(record, body_crc) & CRC_FIELD_MASK))
+        return REASON_RECORD_CRC;
+    if (load_u32(record->start + AT_BODY_CRC) != (body_crc & CRC_FIELD_MASK))
+        return REASON_BODY_CRC;
+    return REASON_NONE;
+}
+
+/* Topic and properties, whose place depends on the body length. `rest_size` is what the record has
+ * beyond its fixed fields and body; `at` is where TOPICLEN is. */
+static Reason parse_variable_part(Record *record, uint32_t at, uint32_t rest_size, int is_v2) {
+    const uint8_t *start = record->start;
+    uint32_t topic_size = is_v2 ? load_u16(start + at) : start[at];
+    uint32_t topic_size_max = is_v2 ? TOPIC_SIZE_MAX_V2 : TOPIC_SIZE_MAX_V1;
+    if (topic_size - 1 >= topic_size_max)
+        return REASON_RECORD_TOPIC_LENGTH;
+    if (topic_size > rest_size)
+        return REASON_LENGTHS_DISAGREE;
+    record->topic_at = at + 1 + (uint32_t)is_v2;
+    record->topic_size = topic_size;
+    uint32_t properties_at = record->topic_at + topic_size + 2;
+    uint32_t properties_size = load_u16(start + properties_at - 2);
+    if (properties_size > PROPERTIES_SIZE_MAX)
+        return REASON_NEGATIVE_PROPERTIES;
+    if (topic_size + properties_size != rest_size)
+        return REASON_LENGTHS_DISAGREE;
+    record->properties_at = properties_at;
+    record->properties_size = properties_size;
+    if (!is_topic_text(start + record->topic_at, topic_size))
+        return REASON_BAD_TOPIC_NAME;
+    if (load_i32(start + AT_QUEUE_ID) < 0)
+        return REASON_RECORD_QUEUE_ID;
+    if (load_i64(start + AT_QUEUE_OFFSET) < 0)
+        return REASON_RECORD_QUEUE_OFFSET;
+    if (properties_size != 0 && start[record->size - 1] == 0)
+        return REASON_PROPERTIES_TORN;
+    return REASON_NONE;
+}
+
+Reason record_parse(const uint8_t *start, size_t room, Record *record) {
+    if (room < 8)
+        return REASON_HEADER_CUT;
+    uint32_t magic = load_u32(start + AT_MAGIC);
+    int is_v2 = magic == MAGIC_V2;
+    if (magic != MAGIC_V1 && !is_v2)
+        return REASON_BAD_MAGIC;
+    int32_t size = load_i32(start + AT_SIZE);
+    if (size < RECORD_SIZE_MIN)
+        return REASON_SIZE_TOO_SMALL;
+    if ((size_t)size > room)
+        return REASON_SIZE_PAST_LIMIT;
+    uint32_t sys_flag = load_u32(start + AT_SYS_FLAG);
+    uint32_t host_extra = (HOST_V6_SIZE - HOST_V4_SIZE) *
+                          (((sys_flag & SYS_FLAG_BORN_V6) != 0) + ((sys_flag & SYS_FLAG_STORE_V6) != 0));
+    uint32_t fixed_size = RECORD_SIZE_MIN + (uint32_t)is_v2 + host_extra;
+    if ((uint32_t)size < fixed_size)
+        return REASON_LENGTHS_DISAGREE;
+    int32_t body_size = load_i32(start + BODY_LENGTH_AT_V4 + host_extra);
+    if (body_size < 0)
+        return REASON_NEGATIVE_BODY;
+    if ((uint32_t)body_size > (uint32_t)size - fixed_size)
+        return REASON_LENGTHS_DISAGREE;
+    record->start = start;
+    record->size = (uint32_t)size;
+    record->sys_flag = sys_flag;
+    record->body_at = BODY_LENGTH_AT_V4 + host_extra + 4;
+    record->body_size = (uint32_t)body_size;
+    return parse_variable_part(record, record->body_at + record->body_size,
+                               (uint32_t)size - fixed_size - (uint32_t)body_size, is_v2);
+}

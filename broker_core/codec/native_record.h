@@ -1,0 +1,67 @@
+/* Is this a valid record? The one native definition for every walk over log bytes.
+ *
+ * `record_parse` proves the structure, `record_verify` the content; both mirror record_checks.py
+ * check by check, in the same order, so that the first fault found is the same.
+ */
+#ifndef RMQ_NATIVE_RECORD_H
+#define RMQ_NATIVE_RECORD_H
+
+#include "native_layout.h"
+
+/* Places and lengths inside one record; read once, so that bytes changing under a shared mapping
+ * cannot move a later access outside the record. */
+typedef struct {
+    const uint8_t *start;
+    uint32_t size;
+    uint32_t sys_flag;
+    uint32_t body_at, body_size;
+    uint32_t topic_at, topic_size;
+    uint32_t properties_at, properties_size;
+} Record;
+
+typedef enum { TAIL_NONE, TAIL_WELL_FORMED, TAIL_DAMAGED } TailKind;
+
+extern const uint8_t topic_characters[256]; /* 1 for [%|a-zA-Z0-9_-] */
+
+int is_topic_text(const uint8_t *text, size_t size);
+
+/* What the last 20 bytes of a property text are; `value` gets the checksum of a well-formed tail. */
+TailKind classify_tail(const uint8_t *tail, uint64_t *value);
+
+/* The 20 bytes of a checksum property. */
+void write_tail(uint8_t *tail, uint32_t checksum);
+
+/* CRC of the whole record up to its tail, given the unmasked CRC of its body. */
+uint32_t record_crc(const Record *record, uint32_t body_crc);
+
+/* Checksums; the record was parsed. */
+Reason record_verify(const Record *record);
+
+/* Structure of the record at start[0:room]. */
+Reason record_parse(const uint8_t *start, size_t room, Record *record);
+
+/* The kind of tail this record has. */
+static inline TailKind record_tail(const Record *record, uint64_t *value) {
+    if (record->properties_size < CRC_TAIL_SIZE)
+        return TAIL_NONE;
+    return classify_tail(record->start + record->size - CRC_TAIL_SIZE, value);
+}
+
+static inline const uint8_t *record_store_timestamp(const Record *record) {
+    return record->start + AT_BORN_HOST +
+           (record->sys_flag & SYS_FLAG_BORN_V6 ? HOST_V6_SIZE : HOST_V4_SIZE);
+}
+
+static inline const uint8_t *record_store_host(const Record *record) {
+    return record_store_timestamp(record) + 8;
+}
+
+static inline size_t record_store_host_size(const Record *record) {
+    return record->sys_flag & SYS_FLAG_STORE_V6 ? HOST_V6_SIZE : HOST_V4_SIZE;
+}
+
+static inline uint64_t record_position(const Record *record) {
+    return load_u64(record->start + AT_PHYSICAL_OFFSET);
+}
+
+#endif

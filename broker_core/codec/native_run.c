@@ -1,0 +1,202 @@
+/* Runs of template records: inspect_run proves a whole run before anything is published from it,
+ * relocate_run copies its records into the log and fills in what only the log knows.
+ */
+#include "native_module.h"
+
+#include "native_crc.h"
+#include "native_record.h"
+
+typedef struct {
+    uint8_t *ordinals; /* native int64 per queue: records seen so far */
+    uint64_t queue_count;
+    uint64_t count;
+    uint64_t position; /* log position where the next record would start, before rolling */
+    uint64_t segment_size;
+} Inspection;
+
+static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_t room,
+                             Record *record) {
+    Reason reason = record_parse(start, room, record);
+    if (reason != REASON_NONE)
+        return reason;
+    uint64_t queue = record_position(record);
+    if (queue >= inspection->queue_count)
+        return REASON_BAD_QUEUE_REFERENCE;
+    reason = record_verify(record);
+    if (reason != REASON_NONE)
+        return reason;
+    if ((uint64_t)record->size + SEGMENT_SPARE_SIZE > inspection->segment_size)
+        return REASON_RECORD_EXCEEDS_SEGMENT;
+    int counts = takes_queue_offset(record->sys_flag);
+    uint64_t ordinal = counts ? load_counter(inspection->ordinals, queue) : 0;
+    if (load_u64(start + AT_QUEUE_OFFSET) != ordinal)
+        return REASON_BAD_ORDINAL;
+    if (counts)
+        store_counter(inspection->ordinals, queue, ordinal + 1);
+    uint64_t rest = inspection->segment_size - inspection->position % inspection->segment_size;
+    if ((uint64_t)record->size + SEGMENT_SPARE_SIZE > rest)
+        inspection->position += rest;
+    inspection->position += record->size;
+    inspection->count++;
+    return REASON_NONE;
+}
+
+static Fault inspect_records(Inspection *inspection, const uint8_t *run, size_t size) {
+    for (size_t cursor = 0; cursor < size;) {
+        Record record;
+        Reason reason = inspect_record(inspection, run + cursor, size - cursor, &record);
+        if (reason != REASON_NONE)
+            return (Fault){reason, (int64_t)cursor};
+        cursor += record.size;
+    }
+    return (Fault){REASON_NONE, 0};
+}
+
+PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"run", "queue_count", "position", "segment_size", NULL};
+    CodecState *state = PyModule_GetState(module);
+    Py_buffer run;
+    int64_t queue_count, position, segment_size;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&:inspect_run", names, &run,
+                                     to_bounded, &queue_count, to_bounded, &position, to_bounded,
+                                     &segment_size))
+        return NULL;
+    PyObject *result = NULL, *counts = NULL;
+    if (queue_count < 0 || position < 0 || segment_size <= 0) {
+        raise_value_error(state, segment_size <= 0 ? REASON_BAD_SEGMENT_SIZE
+                                 : position < 0    ? REASON_BAD_LOG_POSITION
+                                                   : REASON_BAD_QUEUE_REFERENCE);
+        goto done;
+    }
+    if (queue_count > PY_SSIZE_T_MAX / 16) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    counts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)queue_count * 8);
+    if (counts == NULL)
+        goto done;
+    Inspection inspection = {.ordinals = (uint8_t *)PyBytes_AsString(counts),
+                             .queue_count = (uint64_t)queue_count,
+                             .position = (uint64_t)position,
+                             .segment_size = (uint64_t)segment_size};
+    memset(inspection.ordinals, 0, (size_t)queue_count * 8);
+    PyThreadState *saved = release_gil((uint64_t)run.len);
+    Fault fault = inspect_records(&inspection, run.buf, (size_t)run.len);
+    take_gil(saved);
+    result = fault.reason == REASON_NONE
+                 ? Py_BuildValue("(KKO)", (unsigned long long)inspection.count,
+                                 (unsigned long long)inspection.position, counts)
+                 : raise_malformed_record(state, fault);
+done:
+    Py_XDECREF(counts);
+    PyBuffer_Release(&run);
+    return result;
+}
+
+typedef struct {
+    uint8_t *next_offsets;
+    uint64_t queue_count;
+    uint64_t store_timestamp;
+    const uint8_t *store_host;
+    size_t store_host_size;
+    uint8_t *out;
+    size_t cursor, limit;
+    uint64_t position_of_out; /* log position of out[0] */
+} Relocation;
+
+/* Checksum property of a copied record, if it has one: the patched fields changed the CRC. */
+static void renew_tail(const Record *record) {
+    uint64_t old_value;
+    if (record_tail(record, &old_value) != TAIL_WELL_FORMED)
+        return;
+    uint8_t *tail = (uint8_t *)record->start + record->size - CRC_TAIL_SIZE;
+    uint32_t crc = crc_update(0, record->start, record->size - CRC_TAIL_SIZE);
+    write_tail(tail, crc & CRC_FIELD_MASK);
+}
+
+static void relocate_record(Relocation *relocation, const Record *record, uint64_t queue) {
+    uint8_t *target = relocation->out + relocation->cursor;
+    memcpy(target, record->start, record->size);
+    uint64_t queue_offset = 0;
+    if (takes_queue_offset(record->sys_flag)) {
+        queue_offset = load_counter(relocation->next_offsets, queue);
+        store_counter(relocation->next_offsets, queue, queue_offset + 1);
+    }
+    Record copy = *record;
+    copy.start = target;
+    store_u64(target + AT_QUEUE_OFFSET, queue_offset);
+    store_u64(target + AT_PHYSICAL_OFFSET, relocation->position_of_out + relocation->cursor);
+    store_u64((uint8_t *)record_store_timestamp(&copy), relocation->store_timestamp);
+    memcpy((uint8_t *)record_store_host(&copy), relocation->store_host,
+           relocation->store_host_size);
+    renew_tail(&copy);
+    relocation->cursor += record->size;
+}
+
+/* Records of run[start:size] while they fit; returns where the first one not copied starts. */
+static size_t relocate_records(Relocation *relocation, const uint8_t *run, size_t start,
+                               size_t size, Fault *fault) {
+    while (start < size) {
+        Record record;
+        fault->reason = record_parse(run + start, size - start, &record);
+        uint64_t queue = 0;
+        if (fault->reason == REASON_NONE) {
+            queue = record_position(&record);
+            if (queue >= relocation->queue_count)
+                fault->reason = REASON_BAD_QUEUE_REFERENCE;
+            else if (record_store_host_size(&record) != relocation->store_host_size)
+                fault->reason = REASON_STORE_HOST_DISAGREES;
+        }
+        if (fault->reason != REASON_NONE) {
+            fault->where = (int64_t)start;
+            break;
+        }
+        if ((uint64_t)record.size + SEGMENT_SPARE_SIZE > relocation->limit - relocation->cursor)
+            break;
+        relocate_record(relocation, &record, queue);
+        start += record.size;
+    }
+    return start;
+}
+
+PyObject *codec_relocate_run(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"run", "run_start", "next_offsets", "store_timestamp", "store_host",
+                            "out", "out_start", "out_limit", "position", NULL};
+    CodecState *state = PyModule_GetState(module);
+    Py_buffer run, next_offsets, store_host, out;
+    int64_t run_start, store_timestamp, out_start, out_limit, position;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&y*O&O&O&O&:relocate_run", names,
+                                     &run, to_bounded, &run_start, to_writable, &next_offsets,
+                                     to_int64, &store_timestamp, &store_host, to_writable, &out,
+                                     to_bounded, &out_start, to_bounded, &out_limit, to_int64,
+                                     &position))
+        return NULL;
+    PyObject *result = NULL;
+    int in_range = is_range(run_start, run.len, run.len) && is_range(out_start, out_limit, out.len);
+    if (!in_range || position < 0) {
+        raise_value_error(state, in_range ? REASON_BAD_LOG_POSITION : REASON_BAD_RANGE);
+    } else {
+        Relocation relocation = {.next_offsets = next_offsets.buf,
+                                 .queue_count = (uint64_t)next_offsets.len / 8,
+                                 .store_timestamp = (uint64_t)store_timestamp,
+                                 .store_host = store_host.buf,
+                                 .store_host_size = (size_t)store_host.len,
+                                 .out = out.buf,
+                                 .cursor = (size_t)out_start,
+                                 .limit = (size_t)out_limit,
+                                 .position_of_out = (uint64_t)position - (uint64_t)out_start};
+        Fault fault = {REASON_NONE, 0};
+        PyThreadState *saved = release_gil((uint64_t)(run.len - run_start));
+        size_t run_next = relocate_records(&relocation, run.buf, (size_t)run_start,
+                                           (size_t)run.len, &fault);
+        take_gil(saved);
+        result = fault.reason == REASON_NONE
+                     ? Py_BuildValue("(nn)", (Py_ssize_t)run_next, (Py_ssize_t)relocation.cursor)
+                     : raise_malformed_record(state, fault);
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&store_host);
+    PyBuffer_Release(&next_offsets);
+    PyBuffer_Release(&run);
+    return result;
+}

@@ -1,0 +1,110 @@
+"""The batch codec in use: the native module when it is there, else its pure-Python twin.
+
+`RMQ_CODEC=python` forces the twin, `RMQ_CODEC=native` makes a missing native module an ImportError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+from broker_core.codec import record_loops
+from broker_core.codec.column_names import (
+    BORN_TIMESTAMP,
+    FLAG,
+    KEYS,
+    MESSAGE_ID,
+    MICROS,
+    PHYSICAL_OFFSET,
+    PROPERTIES,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECONSUME_TIMES,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TAGS,
+    TOPIC,
+    UNIQ_KEY,
+    VALUE,
+)
+
+__all__ = [
+    "BORN_TIMESTAMP",
+    "FLAG",
+    "KEYS",
+    "MESSAGE_ID",
+    "MICROS",
+    "PHYSICAL_OFFSET",
+    "PROPERTIES",
+    "QUEUE_ID",
+    "QUEUE_OFFSET",
+    "RECONSUME_TIMES",
+    "STORE_TIMESTAMP",
+    "SYS_FLAG",
+    "TAGS",
+    "TOPIC",
+    "UNIQ_KEY",
+    "VALUE",
+    "append_index_entries",
+    "body_crc",
+    "check_record",
+    "codec_backend",
+    "decode_columns",
+    "encode_batch",
+    "gather_records",
+    "inspect_run",
+    "java_hash",
+    "measure_batch",
+    "relocate_run",
+    "scan_records",
+]
+
+_NATIVE_NAME = "broker_core.codec._native"
+
+
+def _choose_backend(choice: str) -> tuple[str, ModuleType]:
+    if choice not in ("", "native", "python"):
+        raise ImportError(f"RMQ_CODEC={choice!r} cannot be used: native, python or unset")
+    if choice == "python":
+        return "python", record_loops
+    try:
+        return "native", importlib.import_module(_NATIVE_NAME)
+    except ImportError:
+        if choice == "native":
+            raise
+        return "python", record_loops
+
+
+_backend_name, _backend = _choose_backend(os.environ.get("RMQ_CODEC", ""))
+
+# Both have the same signatures; the twin is assigned first so that it types the names.
+if _backend_name == "python":
+    append_index_entries = record_loops.append_index_entries
+    body_crc = record_loops.body_crc
+    check_record = record_loops.check_record
+    decode_columns = record_loops.decode_columns
+    encode_batch = record_loops.encode_batch
+    gather_records = record_loops.gather_records
+    inspect_run = record_loops.inspect_run
+    java_hash = record_loops.java_hash
+    measure_batch = record_loops.measure_batch
+    relocate_run = record_loops.relocate_run
+    scan_records = record_loops.scan_records
+else:
+    append_index_entries = _backend.append_index_entries
+    body_crc = _backend.body_crc
+    check_record = _backend.check_record
+    decode_columns = _backend.decode_columns
+    encode_batch = _backend.encode_batch
+    gather_records = _backend.gather_records
+    inspect_run = _backend.inspect_run
+    java_hash = _backend.java_hash
+    measure_batch = _backend.measure_batch
+    relocate_run = _backend.relocate_run
+    scan_records = _backend.scan_records
+
+
+def codec_backend() -> str:
+    """Which codec is in use: "native" or "python"."""
+    return _backend_name

@@ -1,0 +1,29 @@
+"""The batch codec in pure Python: the specification that the native module equals.
+
+Same functions, results, errors and reason texts as `broker_core.codec._native`; tests compare the
+two on every kind of input. Use `record_columns`, which picks one of them.
+"""
+
+from __future__ import annotations
+
+from broker_core.codec.index_record import append_index_entries
+from broker_core.codec.java_hash import java_hash
+from broker_core.codec.record_checks import body_crc, check_record
+from broker_core.codec.record_column_loops import decode_columns, gather_records
+from broker_core.codec.record_encode_loops import encode_batch, measure_batch
+from broker_core.codec.record_run_loops import inspect_run, relocate_run
+from broker_core.codec.record_scan_loops import scan_records
+
+__all__ = [
+    "append_index_entries",
+    "body_crc",
+    "check_record",
+    "decode_columns",
+    "encode_batch",
+    "gather_records",
+    "inspect_run",
+    "java_hash",
+    "measure_batch",
+    "relocate_run",
+    "scan_records",
+]

@@ -1,0 +1,107 @@
+"""Tails the log: builds consume queues and index, and announces arrivals.
+
+Owns the dispatched position. The only way into the queues, so that they stay a pure function of the
+log. Never goes past the limit it is given (the visible position), and shows nothing of an append
+group before all of it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_core.errors import CorruptRecord, MalformedRecord
+from broker_core.runtime.clock import Clock
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.log_walk import group_header_at, walk_step
+from broker_core.storage.message_index import MessageIndex
+from broker_core.storage.segment_file import segment_name
+from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
+
+Arrival = Callable[[bytes, int, int], None]
+
+
+class LogDispatcher:
+    """Everything below `position` is in the queues and the index. Owner thread only."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueueSet,
+        index: MessageIndex | None,
+        position: int,
+        *,
+        clock: Clock,
+        delays: memoryview,
+        slice_size: int,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._clock = clock
+        self._delays = delays
+        self._slice_size = slice_size
+        self._listeners: list[Arrival] = []
+        self.position = position
+        self.store_timestamp = 0
+        self._index_paused = False
+
+    def on_arrival(self, listener: Arrival) -> None:
+        """Call `listener(topic, queue_id, max_offset)` when a queue has grown."""
+        self._listeners.append(listener)
+
+    def pause_index(self) -> None:
+        """Leave the index out: it cannot be written and will be rebuilt."""
+        self._index_paused = True
+
+    def resume_index(self) -> None:
+        """The index has been rebuilt up to `position`."""
+        self._index_paused = False
+
+    def dispatch(self, limit: int, durable: int) -> int:
+        """Go up to `limit`; returns how many records were taken.
+
+        A group that ends above `durable` is not begun. A begun group is finished in this call, so
+        that no reader can see a part of it.
+        """
+        taken = 0
+        segments = self._log.segments
+        while self.position < limit:
+            try:
+                header = group_header_at(segments, self.position)
+            except MalformedRecord as error:
+                raise self._corrupt(error.reason) from error
+            if header is not None and header.end > durable:
+                break
+            step = walk_step(
+                segments,
+                self.position,
+                limit,
+                check_crc=False,
+                delays=self._delays,
+                slice_size=self._slice_size,
+            )
+            if step.scan is None or step.end == self.position:
+                if step.reason:
+                    raise self._corrupt(step.reason)
+                break
+            self._take(step.scan.queues, step.scan.keys)
+            taken += step.scan.count
+            self.position = step.end
+            if step.scan.count:
+                self.store_timestamp = step.scan.store_timestamp
+        return taken
+
+    def _take(self, units: dict[tuple[bytes, int], tuple[int, bytes]], keys: bytes) -> None:
+        self._queues.append(units)
+        if self._index is not None and keys and not self._index_paused:
+            self._index.append(keys, self._clock.wall_ms())
+        for topic, queue_id in units:
+            max_offset = self._queues.queue((topic, queue_id)).max_offset
+            for listener in self._listeners:
+                listener(topic, queue_id, max_offset)
+
+    def _corrupt(self, reason: str) -> CorruptRecord:
+        base = self.position - self.position % self._log.segments.size
+        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+        return CorruptRecord(path, self.position, reason)

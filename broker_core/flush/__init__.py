@@ -1,0 +1,1 @@
+"""When bytes go to the disk, who waits for it, and what happens when it fails."""

@@ -1,0 +1,268 @@
+"""Moves the committed and the flushed position: asks the policies, gives jobs to the flush worker.
+
+Owns both watermarks (owner thread). The worker is the only one that waits for the disk and the only
+one that writes the store state. One job is under way at a time; whatever was appended meanwhile
+goes into the next one, which is what makes group commit scale. A job that fails ends the store: no
+sync is ever repeated, nothing more is acknowledged (I13).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_core.config import StoreConfig
+from broker_core.errors import StoreFenced
+from broker_core.flush.flush_policy import FlushView, commit_policy, sync_policy
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.runtime.clock import Clock
+from broker_core.runtime.watermark import Watermark
+from broker_core.runtime.worker import Worker
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.segment_file import Segment
+from broker_core.storage.store_state import FLAG_SYNC_FAILED, StoreState, StoreStateFile
+
+
+class FlushJob(NamedTuple):
+    """What the worker is to do, in order: copies, syncs, then the store state."""
+
+    copies: tuple[tuple[Segment, int, int], ...]
+    syncs: tuple[Segment, ...]
+    commit_target: int
+    sync_target: int
+    state: StoreState | None
+
+
+class FlushService:
+    """`committed >= flushed`; both only grow."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        state_file: StoreStateFile,
+        config: StoreConfig,
+        clock: Clock,
+        worker: Worker,
+    ) -> None:
+        self._log = log
+        self._state_file = state_file
+        self._state = state_file.state
+        self._clock = clock
+        self._worker = worker
+        self._sync = sync_policy(config)
+        self._commit = commit_policy(config)
+        self._group_commit = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._state_interval_ms = config.watermark_sync_interval_ms
+        self._state_synced_ms = self._now_ms()
+        self._asked = False
+        self._forced_until = 0
+        self._busy = False
+        # Only the worker touches this one: set while a job runs, left set when it raises.
+        self._broken = False
+        self._failure: StoreFenced | None = None
+        self._moved_ms = dict.fromkeys(("commit", "sync"), self._now_ms())
+        self._thorough_ms = dict(self._moved_ms)
+        self._listeners: list[Callable[[], None]] = []
+        self.flushed = Watermark(log.position)
+        self.committed = Watermark(log.position)
+
+    @property
+    def failure(self) -> StoreFenced | None:
+        """Set for good by the first failed job."""
+        return self._failure
+
+    @property
+    def state(self) -> StoreState:
+        """The state as the owner wants it on disk."""
+        return self._state
+
+    def on_progress(self, listener: Callable[[], None]) -> None:
+        """Call `listener()` after either watermark moved, or after the failure."""
+        self._listeners.append(listener)
+
+    def appended(self) -> None:
+        """New bytes are in the log; without a pool they are readable at once."""
+        if self._commit is None:
+            self.committed.advance(self._log.position)
+        self._asked = True
+        self._pump()
+
+    def flush_soon(self) -> None:
+        """Sync what is appended now, whatever the policy says; does not wait."""
+        self._forced_until = self._log.position
+        self._pump()
+
+    def tick(self) -> None:
+        """Let the policies look at the clock."""
+        self._pump()
+        self._sync_state_when_due()
+
+    def start_writeback(self) -> None:
+        """Begin to sync what a long append has stored so far, without claiming anything."""
+        last = self._log.segments.last
+        if self._busy or self._failure is not None or last is None or last.buffered:
+            return
+        self._submit(FlushJob((), (last,), 0, 0, None))
+
+    def flush_all(self) -> None:
+        """Commit and sync everything appended and wait for it. Raises `StoreFenced`."""
+        self._worker.run(lambda: None)
+        if self._failure is not None:
+            raise self._failure
+        job = self._job(self._log.position, self._log.position)
+        try:
+            self._worker.run(lambda: self._perform(job, sync_state=True))
+        except OSError as error:
+            raise self._fenced(error) from error
+        self._reached(job)
+
+    def raise_log_start(self, position: int) -> None:
+        """Note durably that files below `position` may be gone. Raises `StoreFenced`."""
+        self._state = dataclasses.replace(self._state, log_start=position)
+        state = self._state
+        try:
+            self._worker.run(lambda: self._perform_state(state))
+        except OSError as error:
+            raise self._fenced(error) from error
+
+    def _pump(self) -> None:
+        if self._busy or self._failure is not None:
+            return
+        appended = self._log.position
+        asked, self._asked = self._asked, False
+        commit_target = self.committed.position
+        if self._commit is not None and (
+            (self._group_commit and asked)
+            or self._commit.due(self._view("commit", appended, commit_target, asked))
+        ):
+            commit_target = appended
+        sync_target = self.flushed.position
+        if self._sync.due(self._view("sync", commit_target, sync_target, asked)):
+            sync_target = commit_target
+        if self._forced_until > self.flushed.position:
+            commit_target = sync_target = appended
+        if commit_target > self.committed.position or sync_target > self.flushed.position:
+            self._submit(self._job(commit_target, sync_target))
+
+    def _view(self, action: str, target: int, reached: int, asked: bool) -> FlushView:
+        return FlushView(
+            target,
+            reached,
+            self._now_ms(),
+            self._moved_ms[action],
+            self._thorough_ms[action],
+            asked,
+        )
+
+    def _job(self, commit_target: int, sync_target: int) -> FlushJob:
+        copies = tuple(
+            (segment, segment.committed, min(commit_target - segment.base, segment.wrote))
+            for segment in self._log.segments.all
+            if segment.buffered and segment.base < commit_target
+        )
+        flushed = self.flushed.position
+        syncs = tuple(
+            segment
+            for segment in self._log.segments.all
+            if segment.base < sync_target and segment.base + segment.size > flushed
+        )
+        state = None
+        if sync_target > flushed:
+            state = dataclasses.replace(self._state, durable_position=sync_target)
+        return FlushJob(copies, syncs, commit_target, sync_target, state)
+
+    def _submit(self, job: FlushJob) -> None:
+        self._busy = True
+        now_ms = self._now_ms()
+        for action, target, reached in (
+            ("commit", job.commit_target, self.committed.position),
+            ("sync", job.sync_target, self.flushed.position),
+        ):
+            if target > reached:
+                self._moved_ms[action] = self._thorough_ms[action] = now_ms
+
+        def done(_: object, error: BaseException | None) -> None:
+            self._busy = False
+            if error is not None:
+                self._failed(error)
+                return
+            self._reached(job)
+            self._asked = self._asked or self._log.position > self.flushed.position
+            self._pump()
+
+        self._worker.submit(lambda: self._perform(job, sync_state=False), done)
+
+    def _perform(self, job: FlushJob, *, sync_state: bool) -> None:
+        """On the worker: the data first, then the note that it is durable."""
+        if self._broken:
+            # The owner may not have heard of an earlier failure yet; a sync after it would lie.
+            raise OSError("an earlier write or sync failed")
+        self._broken = True
+        for segment, start, until in job.copies:
+            segment.commit_bytes(start, until)
+        for segment in job.syncs:
+            segment.file.sync()
+        if job.state is not None:
+            self._state_file.write(job.state, sync=sync_state)
+        self._broken = False
+
+    def _perform_state(self, state: StoreState | None) -> None:
+        """On the worker: write and sync the state; a failure counts as one of the log."""
+        if self._broken:
+            raise OSError("an earlier write or sync failed")
+        self._broken = True
+        if state is not None:
+            self._state_file.write(state, sync=False)
+        self._state_file.sync()
+        self._broken = False
+
+    def _reached(self, job: FlushJob) -> None:
+        for segment, _, until in job.copies:
+            segment.committed_to(until)
+        if job.state is not None:
+            self._state = dataclasses.replace(
+                self._state, durable_position=max(job.sync_target, self._state.durable_position)
+            )
+        self.committed.advance(job.commit_target)
+        self.flushed.advance(job.sync_target)
+        for listener in self._listeners:
+            listener()
+
+    def _fenced(self, error: BaseException) -> StoreFenced:
+        self._failed(error)
+        return self._failure or StoreFenced(str(error))
+
+    def _failed(self, error: BaseException) -> None:
+        """Fence: wake every waiter with the failure and leave a mark for the next open."""
+        failure = StoreFenced(f"a write or sync failed ({error}); reopen the store to recover it")
+        failure.__cause__ = error
+        self._failure = failure
+        self.flushed.fail(failure)
+        self.committed.fail(failure)
+        state = dataclasses.replace(
+            self._state,
+            durable_position=self.flushed.position,
+            flags=self._state.flags | FLAG_SYNC_FAILED,
+        )
+        self._worker.submit(
+            lambda: self._state_file.write(state, sync=True), lambda _result, _error: None
+        )
+        for listener in self._listeners:
+            listener()
+
+    def _sync_state_when_due(self) -> None:
+        """A power cut then misjudges damage in at most this interval's data as a torn tail."""
+        now_ms = self._now_ms()
+        if now_ms - self._state_synced_ms < self._state_interval_ms or self._busy:
+            return
+        self._state_synced_ms = now_ms
+        if self._failure is None:
+            self._worker.submit(lambda: self._perform_state(None), self._state_synced)
+
+    def _state_synced(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed(error)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)

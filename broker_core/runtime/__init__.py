@@ -1,0 +1,1 @@
+"""Concurrency primitives and the clock; knows nothing of messages or files."""

@@ -1,0 +1,79 @@
+"""A position that only grows and wakes those who wait for it.
+
+Owned by one thread (the event loop, or the only thread of a simulation); every method is called
+there. This is the whole mechanism behind group commit: one advance releases everyone below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+
+Waiter = Callable[[BaseException | None], None]
+
+
+class Watermark:
+    """Current position, the waiters above it, and the failure that ended it, if any."""
+
+    __slots__ = ("_failure", "_order", "_position", "_waiters")
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._waiters: list[tuple[int, int, Waiter]] = []
+        self._order = itertools.count()
+        self._failure: BaseException | None = None
+
+    @property
+    def position(self) -> int:
+        """The highest position reached."""
+        return self._position
+
+    @property
+    def waiting(self) -> int:
+        """How many waiters are above the position."""
+        return len(self._waiters)
+
+    def advance(self, position: int) -> None:
+        """Move up to `position` and wake everyone at or below it, lowest first."""
+        if position <= self._position:
+            return
+        self._position = position
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= position:
+            heapq.heappop(waiters)[2](None)
+
+    def fail(self, failure: BaseException) -> None:
+        """No position above the current one will ever be reached: tell every waiter."""
+        self._failure = failure
+        waiters, self._waiters = self._waiters, []
+        for _, _, waiter in waiters:
+            waiter(failure)
+
+    def when(self, position: int, waiter: Waiter) -> None:
+        """Call `waiter(None)` once `position` is reached, or `waiter(error)` if it never can be."""
+        if position <= self._position:
+            waiter(None)
+        elif self._failure is not None:
+            waiter(self._failure)
+        else:
+            heapq.heappush(self._waiters, (position, next(self._order), waiter))
+
+    async def reached(self, position: int) -> None:
+        """Wait for `position`; raises the failure when it can never be reached."""
+        if position <= self._position:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(failure: BaseException | None) -> None:
+            # The waiter may have been cancelled by a timeout in the meantime.
+            if future.done():
+                return
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        self.when(position, settle)
+        await future

@@ -1,0 +1,122 @@
+"""Runs blocking jobs in order and reports each result back to the owner.
+
+`ThreadWorker` is one thread; results go through `post`, which hands a call to the owner's thread
+(`loop.call_soon_threadsafe`). `InlineWorker` runs a job where it is submitted, for simulations and
+for a store that is used without an event loop.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Job = Callable[[], Any]
+Done = Callable[[Any, BaseException | None], None]
+Post = Callable[..., Any]
+
+
+class Worker(Protocol):
+    """Runs jobs one after another."""
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Run `job` later; then `done(result, None)` or `done(None, error)` on the owner."""
+
+    def run(self, job: Job) -> Any:
+        """Run `job` after all submitted ones and wait for its result."""
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end."""
+
+
+class InlineWorker:
+    """Runs every job at once, on the caller's thread."""
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Run now and report now."""
+        try:
+            result = job()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+    def run(self, job: Job) -> Any:
+        """Run now."""
+        return job()
+
+    def stop(self) -> None:
+        """Nothing is pending, ever."""
+
+
+class ThreadWorker:
+    """One daemon thread; jobs in order of submission."""
+
+    def __init__(self, name: str, post: Post) -> None:
+        self._post = post
+        self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Queue a job; `done` is called on the owner's thread."""
+        self._jobs.put((job, done))
+
+    def run(self, job: Job) -> Any:
+        """Queue a job and block until it is done. Not for the hot path."""
+        answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+        def guarded() -> None:
+            try:
+                answer.put((job(), None))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+                answer.put((None, error))
+
+        self._jobs.put((guarded, None))
+        result, failure = answer.get()
+        if failure is not None:
+            raise failure
+        return result
+
+    def stop(self) -> None:
+        """Finish queued jobs and join the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, done = entry
+            if done is None:
+                job()
+                continue
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - the owner decides; a thread must not die silently
+                self._post(done, None, error)
+            else:
+                self._post(done, result, None)
+
+
+class WorkerSlot:
+    """A worker that can be exchanged: inline while a store opens, a thread while it serves."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def exchange(self, worker: Worker) -> None:
+        """Finish what the current worker has, then use `worker`."""
+        self._worker.stop()
+        self._worker = worker
+
+    def submit(self, job: Job, done: Done) -> None:
+        """As `Worker.submit`."""
+        self._worker.submit(job, done)
+
+    def run(self, job: Job) -> Any:
+        """As `Worker.run`."""
+        return self._worker.run(job)
+
+    def stop(self) -> None:
+        """As `Worker.stop`."""
+        self._worker.stop()

@@ -1,0 +1,122 @@
+"""Small metadata tables (`config/*.json`) in Apache's shapes, replaced atomically.
+
+Reads what RocketMQ writes: bare integer keys are quoted first, and a missing, empty or unparsable
+file falls back to its `.bak`. Our own files carry a `checksum` field, which RocketMQ ignores, so
+that a flipped digit is noticed; remove that field when you edit a table by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import Any
+
+from broker_core.errors import CorruptStore
+from broker_core.storage.atomic_file import read_file, replace_file_keeping_backup
+from broker_core.storage.file_system import FileSystem
+
+TABLE_SIZE_MAX = 256 << 20
+DEPTH_MAX = 32
+CHECKSUM_FIELD = "checksum"
+
+# Strings are matched first so that their content is never taken for a key.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?\d+)(?=\s*:)')
+
+
+def quote_integer_keys(text: str) -> str:
+    """`{0:12}` → `{"0":12}`; everything inside strings stays as it is."""
+    return _TOKEN.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
+
+
+def parse_table(data: bytes) -> dict[str, Any]:
+    """Raises ValueError when the bytes are not one JSON object within the limits."""
+    if len(data) > TABLE_SIZE_MAX:
+        raise ValueError(f"longer than {TABLE_SIZE_MAX} bytes")
+    text = quote_integer_keys(data.decode("utf-8"))
+    try:
+        table = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(table, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for all bad content
+    if _depth_exceeds(table, DEPTH_MAX):
+        raise ValueError(f"nested deeper than {DEPTH_MAX}")
+    checksum = table.pop(CHECKSUM_FIELD, None)
+    if checksum is not None and checksum != table_checksum(table):
+        raise ValueError("the checksum does not match")
+    return table
+
+
+def encode_table(table: dict[str, Any]) -> bytes:
+    """The bytes of a table file, checksum included."""
+    full = {**table, CHECKSUM_FIELD: table_checksum(table)}
+    return json.dumps(full, sort_keys=True, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def table_checksum(table: dict[str, Any]) -> str:
+    """Over the canonical text, so that spacing and key order do not matter."""
+    text = json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"crc32:{zlib.crc32(text.encode('utf-8')):08x}"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth_exceeds(value: object, depth: int) -> bool:
+    if isinstance(value, dict):
+        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value.values())
+    if isinstance(value, list):
+        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value)
+    return False
+
+
+class JsonTable:
+    """One table file; the caller owns the content, this owns the bytes on disk."""
+
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        self._file_system = file_system
+        self._path = path
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest readable content; None when the table was never stored.
+
+        Raises `CorruptStore` when files are there but none of them can be read.
+        """
+        problems = []
+        for path in (self._path, f"{self._path}.bak"):
+            data = read_file(self._file_system, path)
+            if data is None:
+                continue
+            try:
+                return parse_table(data)
+            except ValueError as error:
+                problems.append(f"{path}: {error}")
+        if problems:
+            raise CorruptStore(
+                self._path, 0, "; ".join(problems), "Restore the file or remove it to start empty"
+            )
+        return None
+
+    def save(self, table: dict[str, Any]) -> None:
+        """Replace the content; the previous one stays as `.bak`."""
+        directory, _, _ = self._path.rpartition("/")
+        if directory and self._file_system.make_dir(directory):
+            self._file_system.sync_dir(directory.rpartition("/")[0])
+        data = encode_table(table)
+        if self.load_is_damaged():
+            # A damaged file must not push the good backup out.
+            self._file_system.unlink(self._path)
+        replace_file_keeping_backup(self._file_system, self._path, data)
+
+    def load_is_damaged(self) -> bool:
+        """Whether the main file is there but unreadable."""
+        data = read_file(self._file_system, self._path)
+        if data is None:
+            return False
+        try:
+            parse_table(data)
+        except ValueError:
+            return True
+        return False

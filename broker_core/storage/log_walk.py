@@ -1,0 +1,99 @@
+"""Walks the log record by record in bounded steps: what recovery and dispatch share.
+
+Owns nothing. A step stays inside one file and hands blank records, slices and group headers to the
+caller in one form.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from broker_core.codec.record_columns import scan_records
+from broker_core.codec.record_scan import STOP_BLANK, STOP_INVALID, STOP_LIMIT, Scan
+from broker_core.storage.append_group import GROUP_TOPIC, GroupHeader, decode_header
+from broker_core.storage.segment_file import Segment
+from broker_core.storage.segment_sequence import SegmentSequence
+
+MAGICS = frozenset((0xDAA320A7, 0xDAA320AB))
+SLICE_SIZE: Final = 8 << 20
+
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+_INT = struct.Struct(">i")
+_SYS_FLAG_AT = 36
+_BODY_LENGTH_AT = 84
+_SMALLEST_RECORD = 91
+
+
+class Step(NamedTuple):
+    """Records `[start, end)`; `ended`: the walk cannot go on from `end`, for `reason`."""
+
+    start: int
+    end: int
+    scan: Scan | None
+    ended: bool
+    reason: str
+
+
+def walk_step(
+    segments: SegmentSequence,
+    position: int,
+    limit: int,
+    *,
+    check_crc: bool,
+    delays: memoryview,
+    slice_size: int = SLICE_SIZE,
+) -> Step:
+    """Scan from `position` towards `limit`, at most about `slice_size` bytes."""
+    segment = segments.find(position)
+    if segment is None or position >= limit:
+        return Step(position, position, None, True, "")
+    start = position - segment.base
+    readable = min(segment.committed, limit - segment.base)
+    for stop_at in (min(readable, start + slice_size), readable):
+        scan = scan_records(segment.view, start, stop_at, position, check_crc, delays, GROUP_TOPIC)
+        # A slice may cut a record; only a scan that got nowhere needs the whole range.
+        if scan.count or scan.stop in (STOP_LIMIT, STOP_BLANK) or stop_at == readable:
+            break
+    end = segment.base + scan.end
+    if scan.stop == STOP_BLANK:
+        return Step(position, segment.base + segment.size, scan, False, "")
+    ended = scan.count == 0 or end == limit
+    reason = scan.reason if scan.stop == STOP_INVALID and scan.count == 0 else ""
+    return Step(position, end, scan, ended, reason)
+
+
+def group_header_at(segments: SegmentSequence, position: int) -> GroupHeader | None:
+    """The header of the append group that starts at `position`, if one does.
+
+    Looks at lengths only; the scan that follows checks the record itself. Raises
+    `MalformedRecord` for a record of the group topic that is no header.
+    """
+    segment = segments.find(position)
+    if segment is None:
+        return None
+    return _header_in(segment, position)
+
+
+def _header_in(segment: Segment, position: int) -> GroupHeader | None:
+    start = position - segment.base
+    rest = segment.committed - start
+    if rest < _SMALLEST_RECORD:
+        return None
+    view = segment.view
+    size, magic = _SIZE_AND_MAGIC.unpack_from(view, start)
+    if magic not in MAGICS or not _SMALLEST_RECORD <= size <= rest:
+        return None
+    sys_flag = _INT.unpack_from(view, start + _SYS_FLAG_AT)[0]
+    ipv6_hosts = bool(sys_flag & 0x10) + bool(sys_flag & 0x20)
+    body_length_at = start + _BODY_LENGTH_AT + 12 * ipv6_hosts
+    body_length = _INT.unpack_from(view, body_length_at)[0]
+    body_at = body_length_at + 4
+    topic_at = body_at + body_length + 1
+    if body_length < 0 or topic_at + len(GROUP_TOPIC) > start + size:
+        return None
+    if view[topic_at - 1] != len(GROUP_TOPIC):
+        return None
+    if view[topic_at : topic_at + len(GROUP_TOPIC)] != GROUP_TOPIC:
+        return None
+    return decode_header(bytes(view[body_at : body_at + body_length]), position)

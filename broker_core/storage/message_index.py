@@ -1,0 +1,317 @@
+"""Key → log positions: RocketMQ's hash-index files, mapped and appended to in log order.
+
+A pure function of the log, except for the file names (the local time of creation). A file that is
+full is sealed and checksummed; the open one is rebuilt after a crash. Blocks are allocated ahead of
+use although the file has its full length from the start: a store into an unallocated page of a full
+disk would end the process.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from typing import NamedTuple
+
+from broker_core.codec.index_record import HEADER_SIZE, IndexHeader, decode_index_header, key_hash
+from broker_core.codec.record_columns import append_index_entries
+from broker_core.errors import CorruptStore
+from broker_core.storage.file_system import FileSystem, StoreFile
+
+INDEX_DIR = "index"
+SLOT_SIZE = 4
+ENTRY = struct.Struct(">iqii")
+ENTRY_SIZE = ENTRY.size
+SCANNED_KEY_SIZE = 20
+ALLOCATION_STEP = 1 << 20
+NAME_DIGITS = 17
+
+_SLOT = struct.Struct(">i")
+_POSITION = struct.Struct(">q")
+
+
+class IndexDamaged(CorruptStore):
+    """An index file is missing or disagrees with its checksum; rebuild from `position` on."""
+
+
+class IndexEntry(NamedTuple):
+    """One file as the dispatch checkpoint remembers it; `crc` is None while it is open."""
+
+    name: str
+    first_position: int
+    used: int
+    crc: int | None
+
+
+class IndexFile:
+    """One open index file."""
+
+    __slots__ = ("allocated", "crc", "file", "first_position", "name", "verified", "view")
+
+    def __init__(self, name: str, file: StoreFile, first_position: int, crc: int | None) -> None:
+        self.name = name
+        self.file = file
+        self.view = file.buffer()
+        self.first_position = first_position
+        self.crc = crc
+        self.allocated = 0
+        self.verified = crc is None
+
+    @property
+    def header(self) -> IndexHeader:
+        """Decoded anew: the file is the only copy."""
+        return decode_index_header(self.view[:HEADER_SIZE])
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self.view.release()
+        self.file.close()
+
+
+class MessageIndex:
+    """All index files, oldest first; the last one takes entries. Owner thread only."""
+
+    def __init__(self, file_system: FileSystem, hash_slots: int, entries_max: int) -> None:
+        self._file_system = file_system
+        self._slots = hash_slots
+        self._entries_max = entries_max
+        self._entries_at = HEADER_SIZE + hash_slots * SLOT_SIZE
+        self._file_size = self._entries_at + entries_max * ENTRY_SIZE
+        self._files: list[IndexFile] = []
+        self._unsynced_names = False
+
+    @property
+    def files(self) -> list[IndexFile]:
+        """Oldest first."""
+        return self._files
+
+    def used_size(self, file: IndexFile) -> int:
+        """Bytes of a file that hold something."""
+        return self._entries_at + file.header.next_entry * ENTRY_SIZE
+
+    def append(self, keys: bytes, wall_ms: int, start: int = 0) -> None:
+        """Put the keys of one scan, from byte `start` of `keys` on."""
+        while start < len(keys):
+            if not self._files or self._is_full(self._files[-1]):
+                self._add_file(_POSITION.unpack_from(keys, start + 4)[0], wall_ms)
+            last = self._files[-1]
+            self._allocate(last, (len(keys) - start) // SCANNED_KEY_SIZE)
+            start = append_index_entries(last.view, self._slots, self._entries_max, keys, start)
+            last.file.wrote(0, min(last.allocated, self._file_size))
+
+    def query(self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Positions of records whose key has the same hash, newest first; callers re-check them."""
+        wanted = key_hash(topic, key)
+        found: dict[int, None] = {}
+        for file in reversed(self._files):
+            self._verify(file)
+            header = file.header
+            if header.next_entry > 1 and header.end_timestamp >= begin_ms:
+                if header.begin_timestamp <= end_ms:
+                    self._follow(file, header, wanted, count, (begin_ms, end_ms), found)
+                if header.begin_timestamp < begin_ms:
+                    break
+            if len(found) >= count:
+                break
+        return list(found)
+
+    def entries(self) -> list[IndexEntry]:
+        """For the dispatch checkpoint."""
+        return [
+            IndexEntry(file.name, file.first_position, self.used_size(file), file.crc)
+            for file in self._files
+        ]
+
+    def seal(self, file: IndexFile) -> None:
+        """Sync the file and remember the checksum of its used part."""
+        file.file.sync()
+        file.crc = zlib.crc32(file.view[: self.used_size(file)])
+
+    def unsealed(self) -> list[IndexFile]:
+        """Files that a checkpoint may seal: all but the open one."""
+        return [file for file in self._files[:-1] if file.crc is None]
+
+    def take_new_names(self) -> bool:
+        """Whether files were created since the last call."""
+        names, self._unsynced_names = self._unsynced_names, False
+        return names
+
+    def restore(self, entries: list[IndexEntry], *, clean: bool) -> int | None:
+        """Open the files of a checkpoint; drop the rest.
+
+        Returns the log position from which the index must be rebuilt, None when it is complete.
+        """
+        rebuild_from = None
+        for entry in entries:
+            usable = entry.crc is not None and self._open(entry)
+            if not usable:
+                rebuild_from = entry.first_position
+                break
+        if clean and rebuild_from is None and self._files:
+            rebuild_from = self._reopen_last()
+        self._drop_unknown()
+        return rebuild_from
+
+    def _reopen_last(self) -> int | None:
+        """Let the last file grow again: the checksum of the clean stop ends here."""
+        last = self._files[-1]
+        try:
+            self._verify(last)
+        except IndexDamaged:
+            self._files.pop().close()
+            return last.first_position
+        if not self._is_full(last):
+            last.crc = None
+        return None
+
+    def known_prefix(self, keys: bytes) -> int:
+        """Bytes of `keys` that the last, full file holds already.
+
+        The keys of one record may lie in two files; a rebuild that starts with this record must
+        not put the first ones again.
+        """
+        if not self._files:
+            return 0
+        last = self._files[-1]
+        number = last.header.next_entry - 1
+        known = 0
+        while number - known > 0:
+            entry_at = self._entries_at + (number - known) * ENTRY_SIZE
+            position = ENTRY.unpack_from(last.view, entry_at)[1]
+            start = known * SCANNED_KEY_SIZE
+            if start >= len(keys) or position != _POSITION.unpack_from(keys, start + 4)[0]:
+                break
+            known += 1
+        return known * SCANNED_KEY_SIZE
+
+    def drop_from(self, position: int) -> None:
+        """Remove files that start at or after `position`, to rebuild them."""
+        while self._files and self._files[-1].first_position >= position:
+            self._remove(self._files.pop())
+        self._file_system.sync_dir(INDEX_DIR)
+
+    def drop_before(self, position: int) -> list[IndexFile]:
+        """Forget files whose newest record is below `position`, never the last."""
+        dropped = []
+        while len(self._files) > 1 and self._files[0].header.end_position < position:
+            dropped.append(self._files.pop(0))
+        return dropped
+
+    def unlink(self, files: list[IndexFile]) -> None:
+        """Remove files that `drop_before` gave."""
+        for file in files:
+            self._remove(file)
+        if files:
+            self._file_system.sync_dir(INDEX_DIR)
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._files:
+            file.close()
+        self._files = []
+
+    def _is_full(self, file: IndexFile) -> bool:
+        return file.header.next_entry >= self._entries_max
+
+    def _add_file(self, position: int, wall_ms: int) -> None:
+        if self._file_system.make_dir(INDEX_DIR):
+            self._file_system.sync_dir("")
+        name = self._free_name(wall_ms)
+        file = self._file_system.create(f"{INDEX_DIR}/{name}")
+        file.resize(self._file_size)
+        file.allocate(0, self._entries_at)
+        previous = self._files[-1].header if self._files else None
+        added = IndexFile(name, file, position, None)
+        added.allocated = self._entries_at
+        if previous is not None:
+            header = struct.pack(
+                ">qqqqii",
+                previous.end_timestamp,
+                previous.end_timestamp,
+                previous.end_position,
+                previous.end_position,
+                0,
+                1,
+            )
+            added.view[:HEADER_SIZE] = header
+            file.wrote(0, HEADER_SIZE)
+        self._files.append(added)
+        self._unsynced_names = True
+
+    def _free_name(self, wall_ms: int) -> str:
+        newest = self._files[-1].name if self._files else ""
+        while True:
+            local = time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000))
+            name = f"{local}{wall_ms % 1000:03d}"
+            if name > newest and not self._file_system.exists(f"{INDEX_DIR}/{name}"):
+                return name
+            # A clock that stands still or goes back must not reuse a name or break the order.
+            wall_ms += 1
+
+    def _allocate(self, file: IndexFile, entries: int) -> None:
+        count = file.header.next_entry
+        needed = self._entries_at + (count + entries + 1) * ENTRY_SIZE
+        needed = min(needed, self._file_size)
+        if needed > file.allocated:
+            until = min(needed + ALLOCATION_STEP, self._file_size)
+            file.file.allocate(file.allocated, until - file.allocated)
+            file.allocated = until
+
+    def _open(self, entry: IndexEntry) -> bool:
+        path = f"{INDEX_DIR}/{entry.name}"
+        if not self._file_system.exists(path):
+            return False
+        file = self._file_system.open(path)
+        if file.size != self._file_size or entry.used > self._file_size:
+            file.close()
+            return False
+        opened = IndexFile(entry.name, file, entry.first_position, entry.crc)
+        opened.allocated = entry.used
+        self._files.append(opened)
+        return True
+
+    def _verify(self, file: IndexFile) -> None:
+        if file.verified or file.crc is None:
+            return
+        used = min(self.used_size(file), self._file_size)
+        if zlib.crc32(file.view[:used]) != file.crc:
+            raise IndexDamaged(
+                f"{INDEX_DIR}/{file.name}", file.first_position, "the checksum does not match"
+            )
+        file.verified = True
+
+    def _drop_unknown(self) -> None:
+        known = {file.name for file in self._files}
+        unknown = [name for name in self._file_system.list(INDEX_DIR) if name not in known]
+        for name in unknown:
+            self._file_system.unlink(f"{INDEX_DIR}/{name}")
+        if unknown:
+            self._file_system.sync_dir(INDEX_DIR)
+
+    def _remove(self, file: IndexFile) -> None:
+        file.close()
+        self._file_system.unlink(f"{INDEX_DIR}/{file.name}")
+
+    def _follow(
+        self,
+        file: IndexFile,
+        header: IndexHeader,
+        wanted: int,
+        count: int,
+        times: tuple[int, int],
+        found: dict[int, None],
+    ) -> None:
+        """Walk one slot's chain, newest entry first."""
+        slot_at = HEADER_SIZE + wanted % self._slots * SLOT_SIZE
+        number = _SLOT.unpack_from(file.view, slot_at)[0]
+        while 0 < number < header.next_entry and len(found) < count:
+            entry_at = self._entries_at + number * ENTRY_SIZE
+            entry_hash, position, seconds, previous = ENTRY.unpack_from(file.view, entry_at)
+            stored_ms = header.begin_timestamp + seconds * 1000
+            if stored_ms + 1000 < times[0]:
+                break
+            if entry_hash == wanted and times[0] - 1000 < stored_ms <= times[1]:
+                found[position] = None
+            if previous >= number:
+                break
+            number = previous

@@ -1,0 +1,191 @@
+"""Where the valid log ends, and making the files say so.
+
+Two rules tell a torn tail from damage. At or above the durable watermark an invalid record is the
+tail of an interrupted write: the log is cut there and the rest of the file zeroed, so that stale
+bytes can never come back. Below the watermark it is damage to data that was acknowledged: reported
+with file and position, never cut away. Every step can be interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from broker_core.errors import CorruptStore, MalformedRecord, StoreUnusable
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.log_walk import group_header_at, walk_step
+from broker_core.storage.segment_file import NAME_DIGITS, Segment, segment_name
+from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+
+RESTORE = "Restore the file from a replica or a backup; nothing was changed"
+
+
+class LogEnd(NamedTuple):
+    """The verdict on the log."""
+
+    position: int
+    reason: str
+    store_timestamp: int
+
+
+class LogFiles(NamedTuple):
+    """Commit-log files by start position."""
+
+    bases: list[int]
+    removed: list[str]
+
+
+def list_log(file_system: FileSystem, file_size: int, log_start: int | None) -> LogFiles:
+    """Names of the log, checked; files that retention was removing when it stopped go now."""
+    bases = []
+    for name in file_system.list(COMMIT_LOG_DIR):
+        if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
+            raise StoreUnusable(
+                f"{COMMIT_LOG_DIR}/{name} is not a commit-log file; move it out of the directory"
+            )
+        bases.append(int(name))
+    if any(base % file_size for base in bases):
+        raise StoreUnusable(
+            f"{COMMIT_LOG_DIR} holds files that do not start at multiples of {file_size}; set "
+            "commit_log_file_size (mappedFileSizeCommitLog) to the size this store was written with"
+        )
+    removed = []
+    if log_start is not None:
+        removed = [segment_name(base) for base in bases if base + file_size <= log_start]
+        for name in removed:
+            file_system.unlink(f"{COMMIT_LOG_DIR}/{name}")
+        if removed:
+            file_system.sync_dir(COMMIT_LOG_DIR)
+        bases = [base for base in bases if base + file_size > log_start]
+    return LogFiles(bases, removed)
+
+
+def check_files_present(
+    bases: list[int], file_size: int, log_start: int | None, durable: int
+) -> None:
+    """Refuse a log with a missing first, middle or last file."""
+    expected = None if log_start is None else log_start - log_start % file_size
+    if expected is not None and durable > expected and (not bases or bases[0] != expected):
+        raise _missing(expected)
+    for before, after in itertools.pairwise(bases):
+        if after != before + file_size:
+            raise _missing(before + file_size)
+    end = bases[-1] + file_size if bases else (expected or 0)
+    if durable > end:
+        raise _missing(end)
+
+
+def _missing(base: int) -> CorruptStore:
+    path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+    return CorruptStore(path, base, "a commit-log file with durable data is missing", RESTORE)
+
+
+def open_segments(
+    file_system: FileSystem,
+    bases: list[int],
+    file_size: int,
+    durable: int,
+    *,
+    last_may_be_short: bool,
+) -> list[Segment]:
+    """Open the files; finish the interrupted creation or cut of a short one."""
+    segments = []
+    for base in bases:
+        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+        file = file_system.open(path)
+        length = file.size
+        if length > file_size:
+            file.close()
+            raise StoreUnusable(
+                f"{path} has {length} bytes, more than commit_log_file_size={file_size}; set "
+                "commit_log_file_size (mappedFileSizeCommitLog) to the size it was written with"
+            )
+        if length < file_size:
+            if base + length < durable or not (
+                durable or (last_may_be_short and base == bases[-1])
+            ):
+                file.close()
+                raise CorruptStore(
+                    path,
+                    base + length,
+                    f"the file has {length} of {file_size} bytes",
+                    RESTORE + ", or set commit_log_file_size to the size it was written with",
+                )
+            file.allocate(0, file_size)
+            file.sync()
+        segments.append(Segment(file, base, file_size, wrote=file_size))
+    return segments
+
+
+def forget_unwritten_pages(segments: list[Segment], position: int) -> None:
+    """Push pages that a killed process left dirty to the disk, then read from the disk only.
+
+    After a failed sync the page cache may show bytes that the disk never got; dropping the cache
+    makes the scan see the truth.
+    """
+    for segment in segments:
+        if segment.base + segment.size > position:
+            segment.file.sync()
+            segment.file.drop_cache()
+
+
+def find_log_end(segments: SegmentSequence, start: int, delays: memoryview) -> LogEnd:
+    """Walk from `start` with every check on; an append group counts only when it is complete."""
+    position, timestamp, group_end = start, 0, 0
+    before_group = LogEnd(start, "", 0)
+    top = segments.next_base
+    while True:
+        try:
+            header = group_header_at(segments, position)
+        except MalformedRecord as error:
+            return _ended(position, error.reason, timestamp, group_end, before_group)
+        if header is not None:
+            if position < group_end:
+                return before_group
+            before_group = LogEnd(position, "an append group is incomplete", timestamp)
+            group_end = header.end
+        limit = group_end if position < group_end else top
+        step = walk_step(segments, position, limit, check_crc=True, delays=delays)
+        if step.scan is not None and step.scan.count:
+            timestamp = step.scan.store_timestamp
+        position = step.end
+        if step.ended and not (position == group_end and step.start < position):
+            return _ended(position, step.reason, timestamp, group_end, before_group)
+
+
+def _ended(
+    position: int, reason: str, timestamp: int, group_end: int, before_group: LogEnd
+) -> LogEnd:
+    if position < group_end:
+        return before_group
+    return LogEnd(position, reason, timestamp)
+
+
+def cut_log(file_system: FileSystem, segments: list[Segment], end: int) -> list[Segment]:
+    """Zero everything from `end` on and remove later files; returns the segments that stay."""
+    kept = []
+    removed = False
+    for segment in reversed(segments):
+        path = f"{COMMIT_LOG_DIR}/{segment_name(segment.base)}"
+        if segment.base >= end and segment.base > segments[0].base:
+            segment.retire()
+            file_system.unlink(path)
+            removed = True
+            continue
+        if segment.base + segment.size > end:
+            segment = _zero_from(file_system, segment, max(end - segment.base, 0), path)
+        kept.append(segment)
+    if removed:
+        file_system.sync_dir(COMMIT_LOG_DIR)
+    kept.reverse()
+    return kept
+
+
+def _zero_from(file_system: FileSystem, segment: Segment, start: int, path: str) -> Segment:
+    # A mapped file must not shrink, so it is opened anew.
+    segment.retire()
+    file = file_system.open(path)
+    file.resize(start)
+    file.allocate(start, segment.size - start)
+    file.sync()
+    return Segment(file, segment.base, segment.size, wrote=start)

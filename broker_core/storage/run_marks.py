@@ -1,0 +1,53 @@
+"""`lock` (one process per store) and `abort` (present while running, or after a crash)."""
+
+from __future__ import annotations
+
+from broker_core.errors import StoreLocked
+from broker_core.storage.file_system import FileSystem, StoreFile
+
+LOCK_FILE = "lock"
+ABORT_FILE = "abort"
+
+
+def take_lock(file_system: FileSystem) -> StoreFile:
+    """The record lock that RocketMQ takes too; raises `StoreLocked`. Close the file to release."""
+    try:
+        file = file_system.create(LOCK_FILE)
+        file_system.sync_dir("")
+    except FileExistsError:
+        file = file_system.open(LOCK_FILE)
+    if not file.try_lock():
+        file.close()
+        raise StoreLocked(
+            "another process has this store open; stop it first, or use another directory"
+        )
+    if file.read(0, 4) != b"lock":
+        file.write(0, b"lock")
+        file.sync()
+    return file
+
+
+def ended_cleanly(file_system: FileSystem) -> bool:
+    """Whether the last run removed its mark."""
+    return not file_system.exists(ABORT_FILE)
+
+
+def mark_running(file_system: FileSystem, process_id: int) -> None:
+    """From here on a missing clean stop is noticed."""
+    try:
+        file = file_system.create(ABORT_FILE)
+    except FileExistsError:
+        return
+    try:
+        file.write(0, str(process_id).encode("ascii"))
+        file.sync()
+    finally:
+        file.close()
+    file_system.sync_dir("")
+
+
+def mark_stopped(file_system: FileSystem) -> None:
+    """The very last step of a clean stop."""
+    if file_system.exists(ABORT_FILE):
+        file_system.unlink(ABORT_FILE)
+        file_system.sync_dir("")

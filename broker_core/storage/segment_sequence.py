@@ -1,0 +1,147 @@
+"""The commit log's segments, addressed by one growing position.
+
+Owns the list of segments and the spares prepared ahead of need by the allocation worker, so that a
+roll finds a file that is already allocated, synced and named on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections import deque
+
+from broker_core.errors import DiskFull
+from broker_core.runtime.worker import Worker
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.segment_file import Segment, create_segment, segment_name
+from broker_core.storage.write_buffer_pool import WriteBufferPool
+
+COMMIT_LOG_DIR = "commitlog"
+
+
+class SegmentSequence:
+    """Contiguous segments of one size; the last one takes appends."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        size: int,
+        segments: list[Segment],
+        start: int,
+        worker: Worker,
+        *,
+        pool: WriteBufferPool | None = None,
+        pool_fail_fast: bool = False,
+        warm: bool = False,
+    ) -> None:
+        self._file_system = file_system
+        self._segments = segments
+        self._bases = [segment.base for segment in segments]
+        self._start = start
+        self._worker = worker
+        self._pool = pool
+        self._pool_fail_fast = pool_fail_fast
+        self._warm = warm
+        self._spares: deque[Segment] = deque()
+        self._preparing = False
+        self.size = size
+
+    @property
+    def all(self) -> list[Segment]:
+        """Oldest first."""
+        return self._segments
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte still kept."""
+        return self._segments[0].base if self._segments else self._start
+
+    @property
+    def next_base(self) -> int:
+        """Where the file after the last one will start."""
+        return self._segments[-1].base + self.size if self._segments else self._start
+
+    @property
+    def last(self) -> Segment | None:
+        """The segment that takes appends."""
+        return self._segments[-1] if self._segments else None
+
+    def find(self, position: int) -> Segment | None:
+        """The segment that holds `position`."""
+        index = bisect_right(self._bases, position) - 1
+        if index < 0 or position >= self._bases[index] + self.size:
+            return None
+        return self._segments[index]
+
+    def reserve(self, count: int) -> None:
+        """Have at least `count` spares, or raise `DiskFull` and leave everything as it was."""
+        if len(self._spares) >= count:
+            return
+        # Waits for a preparation under way: the worker runs jobs in order.
+        self._worker.run(lambda: None)
+        while len(self._spares) < count:
+            base = self.next_base + len(self._spares) * self.size
+            try:
+                self._spares.append(self._worker.run(functools.partial(self._create, base)))
+            except OSError as error:
+                path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+                raise DiskFull(f"cannot create {path}: {error}") from error
+
+    def roll(self) -> Segment:
+        """Make a reserved spare the last segment."""
+        self.reserve(1)
+        buffer = self._pool.borrow() if self._pool is not None else None
+        if buffer is None and self._pool is not None and self._pool_fail_fast:
+            raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
+        segment = self._spares.popleft()
+        if buffer is not None:
+            segment.use_buffer(buffer)
+        self._segments.append(segment)
+        self._bases.append(segment.base)
+        return segment
+
+    def prepare_ahead(self) -> None:
+        """Ask the worker for the next spare unless one is there or on its way."""
+        if self._preparing or self._spares or not self._segments:
+            return
+        self._preparing = True
+        base = self.next_base
+        self._worker.submit(lambda: self._create(base), self._prepared)
+
+    def drop_before(self, position: int) -> list[Segment]:
+        """Forget whole segments below `position`; the caller retires and unlinks them."""
+        dropped = []
+        while len(self._segments) > 1 and self._bases[0] + self.size <= position:
+            dropped.append(self._segments.pop(0))
+            self._bases.pop(0)
+        return dropped
+
+    def remove_spares(self) -> None:
+        """Delete files that were prepared and not used, as a clean stop leaves none."""
+        self._worker.run(lambda: None)
+        for spare in self._spares:
+            spare.retire()
+            self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
+        if self._spares:
+            self._file_system.sync_dir(COMMIT_LOG_DIR)
+        self._spares.clear()
+
+    def release(self) -> None:
+        """Close every file and touch nothing on disk."""
+        for segment in (*self._segments, *self._spares):
+            segment.retire()
+        self._segments = []
+        self._spares.clear()
+
+    def _create(self, base: int) -> Segment:
+        return create_segment(self._file_system, COMMIT_LOG_DIR, base, self.size, warm=self._warm)
+
+    def _prepared(self, segment: Segment | None, error: BaseException | None) -> None:
+        self._preparing = False
+        if segment is None:
+            # Not fatal: the roll that needs the file tries again and reports the failure.
+            return
+        if segment.base == self.next_base + len(self._spares) * self.size:
+            self._spares.append(segment)
+        else:
+            segment.retire()

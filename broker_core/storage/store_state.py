@@ -1,0 +1,149 @@
+"""Identity, epoch and durable watermark of a store, in two alternating 512-byte slots.
+
+    slot (512 bytes, big-endian)
+    0    4   magic "RMQS"
+    4    4   format version
+    8    8   generation; the valid slot with the higher one counts
+    16   16  store id
+    32   8   epoch
+    40   8   durable position: every byte below it was synced
+    48   8   log start: files below it may be gone
+    56   4   flags: 1 readers may have seen bytes that were not durable, 2 a sync failed
+    60   36  boot id, ASCII
+    96   4   CRC-32 of bytes 0..95
+
+One slot is one sector, so a torn write leaves the other slot. Writing is cheap and unsynced after
+each flush (a killed process loses nothing) and synced now and then (see docs/decisions/003).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import uuid
+import zlib
+
+from broker_core.errors import StoreFormatUnsupported
+from broker_core.storage.file_system import FileSystem, StoreFile
+
+STATE_FILE = "store_state"
+FORMAT_VERSION = 1
+SLOT_SIZE = 512
+FLAG_VISIBLE_BEFORE_DURABLE = 1
+FLAG_SYNC_FAILED = 2
+
+_SLOT = struct.Struct(">4sIQ16sQqqI36s")
+_CRC = struct.Struct(">I")
+_MAGIC = b"RMQS"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreState:
+    """What must be known about a log before one byte of it is read."""
+
+    store_id: str
+    epoch: int
+    durable_position: int
+    log_start: int
+    flags: int
+    boot_id: str
+
+
+def new_state(flags: int, boot_id: str) -> StoreState:
+    """State of a store that holds nothing yet."""
+    return StoreState(uuid.uuid4().hex, 1, 0, 0, flags, boot_id)
+
+
+def encode_slot(state: StoreState, generation: int) -> bytes:
+    """One sector."""
+    head = _SLOT.pack(
+        _MAGIC,
+        FORMAT_VERSION,
+        generation,
+        bytes.fromhex(state.store_id),
+        state.epoch,
+        state.durable_position,
+        state.log_start,
+        state.flags,
+        state.boot_id.encode("ascii")[:36],
+    )
+    return (head + _CRC.pack(zlib.crc32(head))).ljust(SLOT_SIZE, b"\0")
+
+
+def decode_slot(slot: bytes) -> tuple[int, StoreState] | None:
+    """Generation and state, or None when the slot is empty or damaged."""
+    if len(slot) < _SLOT.size + _CRC.size:
+        return None
+    head = slot[: _SLOT.size]
+    if _CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(head):
+        return None
+    magic, version, generation, store_id, epoch, durable, start, flags, boot = _SLOT.unpack(head)
+    if magic != _MAGIC:
+        return None
+    if version > FORMAT_VERSION:
+        raise StoreFormatUnsupported(
+            f"{STATE_FILE} has format version {version}; this software knows up to "
+            f"{FORMAT_VERSION}. Use a newer release to open this store"
+        )
+    boot_id = boot.rstrip(b"\0").decode("ascii", "replace")
+    return generation, StoreState(store_id.hex(), epoch, durable, start, flags, boot_id)
+
+
+class StoreStateFile:
+    """Reads and writes the slots. Used by one thread at a time (the flush worker's)."""
+
+    def __init__(self, file: StoreFile, generation: int, state: StoreState) -> None:
+        self._file = file
+        self._generation = generation
+        self._state = state
+        self._synced = state
+
+    @classmethod
+    def load(cls, file_system: FileSystem) -> StoreStateFile | None:
+        """None when the file is missing or has no valid slot."""
+        if not file_system.exists(STATE_FILE):
+            return None
+        file = file_system.open(STATE_FILE)
+        data = file.read(0, 2 * SLOT_SIZE)
+        slots = [decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:])]
+        found = [slot for slot in slots if slot is not None]
+        if not found:
+            file.close()
+            return None
+        generation, state = max(found, key=lambda slot: slot[0])
+        return cls(file, generation, state)
+
+    @classmethod
+    def create(cls, file_system: FileSystem, state: StoreState) -> StoreStateFile:
+        """Replace whatever is there by a file with `state` in both slots, durably."""
+        if file_system.exists(STATE_FILE):
+            file_system.unlink(STATE_FILE)
+        file = file_system.create(STATE_FILE)
+        file.write(0, encode_slot(state, 1) + encode_slot(state, 2))
+        file.sync()
+        file_system.sync_dir("")
+        return cls(file, 2, state)
+
+    @property
+    def state(self) -> StoreState:
+        """The newest state written."""
+        return self._state
+
+    def write(self, state: StoreState, *, sync: bool) -> None:
+        """Store into the slot that does not hold the newest state."""
+        self._generation += 1
+        slot = self._generation % 2
+        self._file.write(slot * SLOT_SIZE, encode_slot(state, self._generation))
+        self._state = state
+        if sync:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make the newest state durable; free when it is already."""
+        if self._synced != self._state:
+            self._file.sync()
+            self._synced = self._state
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

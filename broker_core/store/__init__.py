@@ -1,0 +1,1 @@
+"""The one door to a message store, composed of storage, flush and dispatch."""

@@ -1,0 +1,157 @@
+"""The put pipeline: checks, queue offsets, store time, the append itself.
+
+Owns the queue counters. All rows or none: a refusal is a status and leaves no byte behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.host_address import encode_host
+from broker_core.config import StoreConfig
+from broker_core.errors import DiskFull, InvalidArgument, MalformedRecord
+from broker_core.protocol_codes import PutStatus
+from broker_core.runtime.clock import Clock
+from broker_core.storage.append_group import (
+    GROUP_QUEUE,
+    NOTE_SIZE_MAX,
+    GroupLayout,
+    HeaderBatch,
+    plan_group,
+)
+from broker_core.storage.commit_log import CommitLog, TemplateRun
+from broker_core.store.put_checks import AppendPressure, PutChecks
+from broker_core.store.put_result import PutResult
+from broker_core.store.queue_counters import QueueCounters
+from broker_core.store.running_flags import RunningFlags
+from broker_core.store.store_stats import StoreStats
+
+
+class Appender:
+    """The only one that appends. Owner thread only."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        clock: Clock,
+        log: CommitLog,
+        counters: QueueCounters,
+        flags: RunningFlags,
+        stats: StoreStats,
+        *,
+        appended: Callable[[], None],
+        start_writeback: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._counters = counters
+        self._stats = stats
+        self._appended = appended
+        self._start_writeback = start_writeback
+        self._pressure = AppendPressure(clock, config.page_cache_busy_timeout_ms)
+        self._checks = PutChecks(config, flags, self._pressure)
+        self.store_host = encode_host((config.store_host, config.store_port))
+
+    def append(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
+        """Every check, then the append."""
+        result = self._append(batch, together)
+        self._stats.put_statuses[result.status] += 1
+        return result
+
+    def append_group(self, runs: tuple[TemplateRun, ...], note: Any) -> PutResult:
+        """Verify and lay out the group, reserve its files, then append it in one go."""
+        if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
+            raise InvalidArgument(f"the note must be bytes, at most {NOTE_SIZE_MAX} of them")
+        result = self._append_group(runs, note)
+        self._stats.put_statuses[result.status] += 1
+        return result
+
+    def _append(self, batch: ColumnBatch, together: bool) -> PutResult:
+        checks = self._checks
+        refusal = checks.refuse_store() or checks.refuse_topics(batch.queues)
+        refusal = refusal or checks.refuse_busy()
+        if refusal is not None:
+            return refusal
+        measured = checks.measure(batch)
+        if isinstance(measured, PutResult):
+            return measured
+        size, largest = measured
+        if together and size > self._config.record_size_max:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                f"a batch of {size} bytes cannot be kept together; "
+                f"the limit is {self._config.record_size_max}",
+            )
+        started = self._clock.monotonic()
+        try:
+            self._log.reserve(size, size if together else largest, 1 if together else batch.count)
+        except DiskFull as error:
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        offsets = self._counters.next_offsets(batch.queues)
+        first_offset = offsets[0]
+        timestamp = self._counters.stamp(self._clock.wall_ms())
+        start, end = self._log.append(
+            batch, memoryview(offsets), timestamp, together=size if together else 0
+        )
+        self._counters.advance(batch.queues, offsets)
+        self._stats.put(batch.queues, batch.count, size, self._pressure.took(started) * 1000)
+        self._appended()
+        return self._stored(start, end, first_offset, batch.count, timestamp)
+
+    def _append_group(self, runs: tuple[TemplateRun, ...], note: bytes) -> PutResult:
+        checks = self._checks
+        refusal = checks.refuse_store() or checks.refuse_busy()
+        for run in runs:
+            refusal = refusal or checks.refuse_topics(run.queues)
+        if refusal is not None:
+            return refusal
+        header_of = HeaderBatch(
+            self.store_host, self._clock.wall_ms(), self._config.append_record_crc
+        )
+        log = self._log
+        try:
+            layout = plan_group(runs, note, log.position, log.segments.size, header_of)
+        except MalformedRecord as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
+        size = layout.end - layout.start
+        if size > self._config.group_size_max:
+            remark = f"the group has {size} bytes, group_size_max is {self._config.group_size_max}"
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, remark)
+        try:
+            log.reserve_until(layout.end)
+        except DiskFull as error:
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        return self._write_group(runs, layout)
+
+    def _write_group(self, runs: tuple[TemplateRun, ...], layout: GroupLayout) -> PutResult:
+        counters = self._counters
+        timestamp = counters.stamp(self._clock.wall_ms())
+        started = self._clock.monotonic()
+        offsets = counters.next_offsets((GROUP_QUEUE,))
+        group_offset = offsets[0]
+        start, _ = self._log.append(layout.header, memoryview(offsets), timestamp)
+        counters.advance((GROUP_QUEUE,), offsets)
+        for run in runs:
+            offsets = counters.next_offsets(run.queues)
+            self._log.append_run(
+                run, memoryview(offsets), timestamp, self.store_host, self._start_writeback
+            )
+            counters.advance(run.queues, offsets)
+        if (start, self._log.position) != (layout.start, layout.end):
+            raise AssertionError(
+                f"group at {start}..{self._log.position}, planned {layout.start}..{layout.end}"
+            )
+        size = layout.end - layout.start
+        self._stats.put((), layout.record_count, size, self._pressure.took(started) * 1000)
+        self._appended()
+        return self._stored(start, layout.end, group_offset, layout.record_count, timestamp)
+
+    def _stored(
+        self, start: int, end: int, queue_offset: int, count: int, timestamp: int
+    ) -> PutResult:
+        return PutResult(
+            PutStatus.PUT_OK, "", start, end, queue_offset, count, timestamp, self.store_host
+        )

@@ -1,0 +1,121 @@
+"""Makes consume queues and index durable and notes how far: the dispatch checkpoint.
+
+Writing the waiting units is quick and done by the owner; syncing the files and replacing the
+checkpoint is done by the background worker. The position noted is never above the durable log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_core.codec.checkpoint_page import CheckpointPage
+from broker_core.dispatch.log_dispatcher import LogDispatcher
+from broker_core.storage.checkpoint import save_page
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.dispatch_checkpoint import DispatchCheckpoint, save_checkpoint
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.message_index import INDEX_DIR, IndexFile, MessageIndex
+
+
+class DerivedSnapshot(NamedTuple):
+    """What the worker is to make durable."""
+
+    files: list[str]
+    directories: list[str]
+    full_index_files: list[IndexFile]
+    checkpoint: DispatchCheckpoint
+
+
+class DerivedFiles:
+    """Queues, index and their checkpoint. `snapshot` on the owner, `save` on the worker."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        store_id: str,
+        log: CommitLog,
+        queues: ConsumeQueueSet,
+        index: MessageIndex | None,
+        dispatcher: LogDispatcher,
+    ) -> None:
+        self._file_system = file_system
+        self._store_id = store_id
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._owed: tuple[list[str], list[str]] = ([], [])
+        self.saved_position = -1
+
+    def snapshot(self) -> DerivedSnapshot:
+        """Write out what waits and describe it. The log must be durable up to the dispatcher."""
+        self._queues.write_out()
+        files, directories = self._queues.take_unsynced()
+        if self._index is not None and self._index.take_new_names():
+            directories.append(INDEX_DIR)
+        files, directories = [*self._owed[0], *files], [*self._owed[1], *directories]
+        self._owed = files, directories
+        full = self._index.unsealed() if self._index is not None else []
+        return DerivedSnapshot(files, directories, full, self._describe())
+
+    def saved(self, snapshot: DerivedSnapshot) -> None:
+        """The owner learns that `save` succeeded; until then its syncs stay owed."""
+        self._owed = [], []
+        self.saved_position = snapshot.checkpoint.position
+
+    def save(self, snapshot: DerivedSnapshot) -> None:
+        """Sync the files, then the checkpoint that vouches for them, then Apache's page."""
+        for full in snapshot.full_index_files:
+            if self._index is not None:
+                self._index.seal(full)
+        for path in snapshot.files:
+            if self._file_system.exists(path):
+                file = self._file_system.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        for directory in snapshot.directories:
+            if self._file_system.exists(directory):
+                self._file_system.sync_dir(directory)
+        save_checkpoint(self._file_system, snapshot.checkpoint)
+        self._save_page(snapshot.checkpoint)
+
+    def save_now(self) -> None:
+        """Snapshot and save on the caller's thread: at open and at retention."""
+        snapshot = self.snapshot()
+        self.save(snapshot)
+        self.saved(snapshot)
+
+    def save_closing(self) -> None:
+        """The last checkpoint of a clean stop: the open index file gets a checksum too."""
+        if self._index is not None:
+            for file in self._index.files:
+                if file.crc is None:
+                    self._index.seal(file)
+        self.save_now()
+
+    def _describe(self) -> DispatchCheckpoint:
+        return DispatchCheckpoint(
+            self._store_id,
+            self._dispatcher.position,
+            self._log.start,
+            self._dispatcher.store_timestamp,
+            tuple(self._queues.entries()),
+            tuple(self._index.entries()) if self._index is not None else (),
+        )
+
+    def _save_page(self, checkpoint: DispatchCheckpoint) -> None:
+        stamp = checkpoint.store_timestamp
+        sealed = [entry for entry in checkpoint.index_files if entry.crc is not None]
+        index_stamp = 0
+        if sealed and self._index is not None:
+            names = {entry.name for entry in sealed}
+            index_stamp = max(
+                (f.header.end_timestamp for f in self._index.files if f.name in names), default=0
+            )
+        save_page(
+            self._file_system,
+            CheckpointPage(stamp, stamp, index_stamp, 0, checkpoint.position),
+        )

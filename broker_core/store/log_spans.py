@@ -1,0 +1,47 @@
+"""Which pieces of the log a set of queue units needs, and how to get them.
+
+Hot ranges are the map itself. Cold ones are read with `pread` in as few calls as the gaps between
+the records allow, so that a page that must come from the disk never stalls the map's other users.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from broker_core.storage.commit_log import CommitLog, Span
+from broker_core.storage.consume_queue import UNIT_SIZE
+
+# Reading a gap this small costs less than another system call.
+GAP_MAX = 64 << 10
+
+_UNITS = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+
+
+def unit_bounds(units: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end positions of the records that the units name."""
+    table = np.frombuffer(units, dtype=_UNITS)
+    starts = table["position"].astype(np.int64)
+    return starts, starts + table["size"].astype(np.int64)
+
+
+def spans_of(log: CommitLog, units: bytes, cold_below: int) -> list[Span]:
+    """Pieces that together hold every record, sorted by position."""
+    if not units:
+        return []
+    starts, ends = unit_bounds(units)
+    first, last = int(starts[0]), int(ends[-1])
+    if first >= cold_below:
+        return log.spans(first, last, cold_below=0)
+    segment_size = log.segments.size
+    far = starts[1:] - ends[:-1] > GAP_MAX
+    rolled = starts[1:] // segment_size != starts[:-1] // segment_size
+    breaks = np.flatnonzero(far | rolled) + 1
+    pieces: list[Span] = []
+    bounds = [0, *breaks.tolist(), len(units) // UNIT_SIZE]
+    for low, high in itertools.pairwise(bounds):
+        start, end = int(starts[low]), int(ends[high - 1])
+        if start < end:
+            pieces.extend(log.spans(start, end, cold_below=end))
+    return pieces

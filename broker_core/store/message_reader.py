@@ -1,0 +1,284 @@
+"""Reads: by queue offset, as columns, by position, by time, by key.
+
+Owns nothing; every record is verified against its checksums and its queue entry before it is
+handed out, so that damage is reported and never served. A queue file that fails its checksum is
+rebuilt from the log on the way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, TypeVar
+
+from broker_core.codec.message_properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from broker_core.codec.message_record import MessageRecord, decode_record
+from broker_core.codec.record_columns import decode_columns, gather_records
+from broker_core.config import StoreConfig
+from broker_core.errors import CorruptRecord, InvalidArgument
+from broker_core.protocol_codes import GetStatus
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue, QueueDamaged
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.message_index import IndexDamaged, MessageIndex
+from broker_core.storage.segment_file import segment_name
+from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
+from broker_core.store.log_spans import spans_of
+
+SIZE = struct.Struct(">i")
+TIME = struct.Struct(">q")
+SYS_FLAG_AT = 36
+STORE_TIME_AT = 56
+BORN_HOST_V6 = 0x10
+PRE_BLANK_SIZE = 0x7FFFFFFF
+
+Result = TypeVar("Result")
+
+
+class GetResult(NamedTuple):
+    """Outcome of a read by queue offset; `records` are the stored bytes, back to back."""
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    message_count: int = 0
+    records: bytes = b""
+    last_position: int = -1
+
+    def messages(self) -> list[MessageRecord]:
+        """The records decoded one by one."""
+        decoded = []
+        start = 0
+        while start < len(self.records):
+            size = SIZE.unpack_from(self.records, start)[0]
+            decoded.append(decode_record(self.records, start, limit=start + size))
+            start += size
+        return decoded
+
+
+class MessageReader:
+    """Owner thread only."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueueSet,
+        index: MessageIndex | None,
+        heal_queue: Callable[[ConsumeQueue], None],
+        heal_index: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._heal_queue = heal_queue
+        self._heal_index = heal_index
+
+    def get(
+        self,
+        topic: bytes,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        size_max: int,
+        tag_codes: Collection[int] | None,
+    ) -> GetResult:
+        """Up to `count_max` records from `offset`, or only those with one of the tag codes."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        corrected = _corrected(offset, low, high)
+        if corrected is not None:
+            return GetResult(corrected[0], corrected[1], low, high)
+        visit_max = count_max if tag_codes is None else self._config.visited_units_max
+        units = self._healed(queue, lambda: queue.read(offset, max(count_max, visit_max)))
+        chosen = _choose(units, self._log.start, count_max, size_max, tag_codes)
+        next_offset = offset + chosen.visited
+        if not chosen.runs:
+            removed = chosen.removed and not chosen.filtered
+            status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, next_offset, low, high)
+        parts = [
+            self._gather(units[start * UNIT_SIZE : end * UNIT_SIZE], offset + start)
+            for start, end in chosen.runs
+        ]
+        count = sum(end - start for start, end in chosen.runs)
+        last = UNIT.unpack_from(units, (chosen.runs[-1][1] - 1) * UNIT_SIZE)[0]
+        records = parts[0] if len(parts) == 1 else b"".join(parts)
+        return GetResult(GetStatus.FOUND, next_offset, low, high, count, records, last)
+
+    def columns(
+        self, topic: bytes, queue_id: int, start: int, until: int, wanted: int
+    ) -> dict[str, Any]:
+        """Exactly the messages `[start, until)` of a queue as column buffers."""
+        queue = self._queues.find(topic, queue_id)
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        if queue is None or not low <= start <= until <= high:
+            raise InvalidArgument(
+                f"offsets [{start}, {until}) of {topic.decode('ascii', 'replace')}-{queue_id} are "
+                f"not all readable: it holds [{low}, {high})"
+            )
+        units = self._healed(queue, lambda: queue.read(start, until - start))
+        spans = spans_of(self._log, units, self._cold_below())
+        try:
+            return decode_columns(spans, units, start, queue_id, topic, wanted, True)
+        except CorruptRecord as error:
+            raise self._named(error) from error
+
+    def at(self, position: int) -> MessageRecord | None:
+        """The record that starts at a log position; None when none can be there."""
+        segment = self._log.segments.find(position)
+        if segment is None:
+            return None
+        start = position - segment.base
+        if segment.committed - start < SIZE.size:
+            return None
+        size = SIZE.unpack_from(segment.view, start)[0]
+        if not 0 < size <= segment.committed - start:
+            return None
+        return decode_record(segment.view, start, limit=start + size, position=position)
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Store time of one entry, read from the log."""
+        unit = self._healed(queue, lambda: queue.unit(offset))
+        if unit is None or unit[1] == PRE_BLANK_SIZE:
+            return None
+        segment = self._log.segments.find(unit[0])
+        if segment is None:
+            return None
+        start = unit[0] - segment.base
+        sys_flag = SIZE.unpack_from(segment.view, start + SYS_FLAG_AT)[0]
+        shift = 12 if sys_flag & BORN_HOST_V6 else 0
+        return int(TIME.unpack_from(segment.view, start + STORE_TIME_AT + shift)[0])
+
+    def offset_by_time(self, topic: bytes, queue_id: int, timestamp_ms: int) -> int:
+        """First offset stored at or after a time; the end when there is none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time(queue, middle)
+            if stored_ms is not None and stored_ms < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def query(
+        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[MessageRecord]:
+        """Messages with this key or unique key, oldest first."""
+        if self._index is None:
+            return []
+        count_max = min(count_max, self._config.index_query_max)
+        index = self._index
+        # Hashes collide: ask for some more and look at the records themselves.
+        try:
+            positions = index.query(topic, key, 4 * count_max, begin_ms, end_ms)
+        except IndexDamaged as damage:
+            self._heal_index(damage.position)
+            positions = index.query(topic, key, 4 * count_max, begin_ms, end_ms)
+        found: list[MessageRecord] = []
+        for position in positions:
+            if position < self._log.start or len(found) == count_max:
+                continue
+            record = self.at(position)
+            if record is None or not begin_ms <= record.store_timestamp <= end_ms:
+                continue
+            if _has_key(record, topic, key):
+                found.append(record)
+        found.sort(key=lambda record: record.physical_offset)
+        return found
+
+    def _gather(self, units: bytes, queue_offset: int) -> bytes:
+        spans = spans_of(self._log, units, self._cold_below())
+        try:
+            return gather_records(spans, units, queue_offset, True)
+        except CorruptRecord as error:
+            raise self._named(error) from error
+
+    def _cold_below(self) -> int:
+        return self._log.position - self._config.hot_window_size
+
+    def _healed(self, queue: ConsumeQueue, read: Callable[[], Result]) -> Result:
+        try:
+            return read()
+        except QueueDamaged:
+            self._heal_queue(queue)
+            return read()
+
+    def _named(self, error: CorruptRecord) -> CorruptRecord:
+        base = error.position - error.position % self._log.segments.size
+        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+        return CorruptRecord(path, error.position, error.reason)
+
+
+class _Choice(NamedTuple):
+    """`runs` of consecutive units to return, of the first `visited` ones."""
+
+    runs: list[tuple[int, int]]
+    visited: int
+    filtered: bool
+    removed: bool
+
+
+def _corrected(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:
+    """Status and next offset when nothing can be read at `offset` (never back to 0 by mistake)."""
+    if high == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return GetStatus.OFFSET_TOO_SMALL, low
+    if offset == high:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetStatus.OFFSET_OVERFLOW_BADLY, high
+    return None
+
+
+def _choose(
+    units: bytes,
+    log_start: int,
+    count_max: int,
+    size_max: int,
+    tag_codes: Collection[int] | None,
+) -> _Choice:
+    """Take matching units until a limit is met, but always at least one."""
+    runs: list[tuple[int, int]] = []
+    count = size = visited = 0
+    filtered = removed = False
+    for position, record_size, code in UNIT.iter_unpack(units):
+        if position < log_start or record_size == PRE_BLANK_SIZE:
+            removed = True
+        elif tag_codes is not None and _low_32_bits(code) not in tag_codes:
+            filtered = True
+        else:
+            if count and (count >= count_max or size + record_size > size_max):
+                break
+            if runs and runs[-1][1] == visited:
+                runs[-1] = (runs[-1][0], visited + 1)
+            else:
+                runs.append((visited, visited + 1))
+            count += 1
+            size += record_size
+        visited += 1
+    return _Choice(runs, visited, filtered, removed)
+
+
+def _low_32_bits(code: int) -> int:
+    """As a signed int, the way subscriptions carry their codes."""
+    return (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+
+
+def _has_key(record: MessageRecord, topic: bytes, key: bytes) -> bool:
+    if record.topic.encode("ascii") != topic:
+        return False
+    properties = record.properties
+    wanted = key.decode("utf-8", "replace")
+    return wanted == properties.get(UNIQ_KEY) or wanted in properties.get(KEYS, "").split(
+        KEY_SEPARATOR
+    )

@@ -1,0 +1,344 @@
+"""The one door to a store: open, put, get, query, look up, close.
+
+Owned by one thread. Without `start` it works inline: `flush` makes everything durable and visible
+on the caller's thread. After `start` it serves an event loop: a flush thread waits for the disk, a
+background thread prepares files and writes checkpoints, and `put` answers when its promise is met.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.message_record import MessageRecord
+from broker_core.config import StoreConfig
+from broker_core.errors import InvalidArgument, StoreClosed
+from broker_core.flush.durable_ack import durable_status
+from broker_core.protocol_codes import FlushDiskType, GetStatus, PutStatus
+from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.storage.staging import StagedBatch, StagingArea
+from broker_core.store.message import Message, message_batch
+from broker_core.store.message_reader import GetResult
+from broker_core.store.opening import RecoveryReport
+from broker_core.store.put_result import PutResult
+from broker_core.store.store_parts import StoreParts
+
+TIME_MAX = (1 << 63) - 1
+
+
+class MessageStore:
+    """See the module. Every method but `put*` returns at once or blocks only for the disk."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Path | FileSystem,
+        config: StoreConfig | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> MessageStore:
+        """Open or create the store in directory `root`, recovering it when it needs that."""
+        own = isinstance(root, (str, Path))
+        file_system: Any = PosixFileSystem(root) if isinstance(root, (str, Path)) else root
+        try:
+            parts = StoreParts.open(
+                file_system, config or StoreConfig(), clock or SystemClock(), os.getpid()
+            )
+        except BaseException:
+            if own:
+                file_system.close()
+            raise
+        parts.owns_file_system = own
+        return cls(parts)
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def start(self) -> None:
+        """Serve the running event loop: start the threads and the periodic work."""
+        self._open_parts().start(asyncio.get_running_loop())
+
+    def close(self) -> None:
+        """Flush, dispatch, checkpoint, remove `abort`, release everything. Safe to call twice.
+
+        A fenced store is only released: `abort` stays and the next open recovers it.
+        """
+        if not self._closed:
+            self._closed = True
+            self._parts.close()
+
+    # Puts
+
+    def append(self, message: Message) -> PutResult:
+        """Append without waiting for the disk; PUT_OK means no more than "in the log"."""
+        if not isinstance(message, Message):
+            raise InvalidArgument(f"append takes a Message, not {type(message).__name__}")
+        parts = self._parts
+        if self._closed:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        now_ms = parts.clock.wall_ms()
+        crc = parts.config.append_record_crc
+        return parts.appender.append(
+            message_batch(message, parts.appender.store_host, now_ms, append_crc=crc)
+        )
+
+    def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
+        """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
+        if not isinstance(batch, ColumnBatch):
+            raise InvalidArgument(f"append_batch takes a ColumnBatch, not {type(batch).__name__}")
+        if self._closed:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        return self._parts.appender.append(batch, together=together)
+
+    async def put(self, message: Message) -> PutResult:
+        """Append and wait for what the flush mode promises."""
+        result = self.append(message)
+        if not result.ok or not message.wants_wait:
+            return result
+        return await self.acknowledged(result)
+
+    async def put_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
+        """`put` for a column batch."""
+        return await self.acknowledged(self.append_batch(batch, together=together))
+
+    async def acknowledged(self, result: PutResult) -> PutResult:
+        """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
+        config = self._parts.config
+        if not result.ok or config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+            return result
+        flushed = self._parts.flush.flushed
+        status = await durable_status(flushed, result.end_position, config.sync_flush_timeout_ms)
+        return result if status is PutStatus.PUT_OK else result._replace(status=status)
+
+    def put_now(self, message: Message) -> PutResult:
+        """Append, flush and dispatch on this thread; for programs without an event loop."""
+        result = self.append(message)
+        if result.ok:
+            self.flush()
+        return result
+
+    # Append groups and staging
+
+    def append_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
+        """Append the records of all runs as one unit (see `storage/append_group.py`)."""
+        if self._closed:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        return self._parts.appender.append_group(tuple(runs), note)
+
+    async def put_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
+        """Append a group and wait until all of it is durable, whatever the flush mode."""
+        result = self.append_group(runs, note)
+        return await self._group_acknowledged(result)
+
+    async def publish(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
+        """Turn sealed staged batches into one append group and drop them once it is durable."""
+        staging = self._open_parts().staging
+        with staging.open_runs(batches) as runs:
+            result = self.append_group(runs, note)
+        result = await self._group_acknowledged(result)
+        if result.ok:
+            for batch in batches:
+                staging.drop(batch.staging_id)
+        return result
+
+    def publish_now(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
+        """`publish` without an event loop."""
+        staging = self._open_parts().staging
+        with staging.open_runs(batches) as runs:
+            result = self.append_group(runs, note)
+        if result.ok:
+            self.flush()
+            for batch in batches:
+                staging.drop(batch.staging_id)
+        return result
+
+    async def _group_acknowledged(self, result: PutResult) -> PutResult:
+        if not result.ok:
+            return result
+        parts = self._parts
+        # A group is a promise of its own: it waits for the disk in every flush mode.
+        parts.flush.flush_soon()
+        timeout_ms = max(parts.config.sync_flush_timeout_ms, 600_000)
+        status = await durable_status(parts.flush.flushed, result.end_position, timeout_ms)
+        return result if status is PutStatus.PUT_OK else result._replace(status=status)
+
+    @property
+    def staging(self) -> StagingArea:
+        """Batches written ahead of their publication."""
+        return self._open_parts().staging
+
+    # Flush and dispatch on demand
+
+    def flush(self) -> None:
+        """Make everything appended durable and visible; raises `StoreFenced` when it cannot be."""
+        parts = self._open_parts()
+        parts.flush.flush_all()
+        parts.upkeep.dispatch()
+
+    def clean(self, *, manual: bool = False) -> int:
+        """Apply retention now; returns the log start. `manual` ignores the hour of the day."""
+        return self._open_parts().upkeep.clean(manual=manual)
+
+    def on_arrival(self, listener: Callable[[bytes, int, int], None]) -> None:
+        """Call `listener(topic, queue_id, max_offset)` when a queue has new readable messages."""
+        self._open_parts().dispatcher.on_arrival(listener)
+
+    # Reads
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int = 32,
+        *,
+        size_max: int | None = None,
+        tag_codes: Collection[int] | None = None,
+    ) -> GetResult:
+        """Records from a queue offset on; the status says what to do when there are none."""
+        parts = self._open_parts()
+        _check_numbers(queue_id=queue_id, count_max=count_max)
+        if not isinstance(offset, int):
+            raise InvalidArgument(f"offset must be int, not {offset!r:.80}")
+        limit = parts.config.read_size_max if size_max is None else size_max
+        result = parts.reader.get(_name(topic), queue_id, offset, count_max, limit, tag_codes)
+        parts.stats.get(result.status, result.message_count, len(result.records))
+        return result
+
+    def read_columns(
+        self, topic: str, queue_id: int, start: int, until: int, wanted: int
+    ) -> dict[str, Any]:
+        """Exactly `[start, until)` as column buffers; `wanted` is a mask of `record_columns`."""
+        parts = self._open_parts()
+        _check_numbers(queue_id=queue_id, start=start, until=until, wanted=wanted)
+        columns = parts.reader.columns(_name(topic), queue_id, start, until, wanted)
+        parts.stats.get(GetStatus.FOUND, until - start, 0)
+        return columns
+
+    def message_at(self, position: int) -> MessageRecord | None:
+        """The message whose record starts at a log position."""
+        _check_numbers(position=position)
+        parts = self._open_parts()
+        return parts.reader.at(position) if position < parts.dispatcher.position else None
+
+    def query(
+        self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = TIME_MAX
+    ) -> list[MessageRecord]:
+        """Messages by key or unique key within a time range."""
+        parts = self._open_parts()
+        if not isinstance(key, str):
+            raise InvalidArgument(f"key must be str, not {key!r:.80}")
+        _check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        wanted = key.encode("utf-8", "replace")
+        return parts.reader.query(_name(topic), wanted, count_max, begin_ms, end_ms)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """First offset stored at or after a time."""
+        _check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
+        return self._open_parts().reader.offset_by_time(_name(topic), queue_id, timestamp_ms)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Readable offsets `[min, max)` of a queue; (0, 0) when there is none."""
+        _check_numbers(queue_id=queue_id)
+        queue = self._open_parts().queues.find(_name(topic), queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def durable_offset(self, topic: str, queue_id: int) -> int:
+        """Offsets below this one survive a power cut, in every flush mode."""
+        _check_numbers(queue_id=queue_id)
+        return self._open_parts().durable_offset(_name(topic), queue_id)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store time of one message in epoch milliseconds."""
+        _check_numbers(queue_id=queue_id, offset=offset)
+        parts = self._open_parts()
+        queue = parts.queues.find(_name(topic), queue_id)
+        return None if queue is None else parts.reader.store_time(queue, offset)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Every (topic, queue id) that holds or held messages."""
+        return sorted((queue.topic.decode("ascii"), queue.queue_id) for queue in self._parts.queues)
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; returns how many. Its records go with retention."""
+        return self._open_parts().upkeep.delete_topic(_name(topic))
+
+    # State
+
+    @property
+    def store_id(self) -> str:
+        """Identity of this log."""
+        return self._parts.flush.state.store_id
+
+    @property
+    def epoch(self) -> int:
+        """Changes when messages that readers may have seen could be gone."""
+        return self._parts.flush.state.epoch
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening found and did."""
+        return self._parts.report
+
+    @property
+    def log_range(self) -> tuple[int, int]:
+        """First and end position of the log."""
+        return self._parts.log.start, self._parts.log.position
+
+    @property
+    def flushed_position(self) -> int:
+        """Everything below is durable."""
+        return self._parts.flush.flushed.position
+
+    @property
+    def dispatched_position(self) -> int:
+        """Everything below is visible to readers."""
+        return self._parts.dispatcher.position
+
+    @property
+    def fenced(self) -> bool:
+        """A sync failed; nothing is acknowledged any more."""
+        return self._parts.flush.failure is not None
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the store was opened."""
+        return self._parts.statistics()
+
+    def _open_parts(self) -> StoreParts:
+        if self._closed:
+            raise StoreClosed("the store is closed; open it again")
+        return self._parts
+
+
+def _name(topic: str) -> bytes:
+    if not isinstance(topic, str):
+        raise InvalidArgument(f"topic must be str, not {topic!r:.80}")
+    return topic.encode("utf-8", "replace")
+
+
+def _check_numbers(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
+        if value < 0 or value >= 1 << 63:
+            raise InvalidArgument(f"{name}={value} is out of range")

@@ -1,0 +1,402 @@
+"""Opens a directory as a store: checks, recovers and catches up, in an order that can be repeated.
+
+    lock → state → files present? → where does the log end? → cut the tail → epoch → queues and
+    index back to their checkpoint → dispatch up to the end → checkpoint → `abort`
+
+Nothing is exposed before the last step. A crash anywhere leads to the same result next time (I17).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from array import array
+
+from broker_core.config import StoreConfig, delay_levels_ms
+from broker_core.dispatch.log_dispatcher import LogDispatcher
+from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
+from broker_core.errors import CorruptStore
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.runtime.clock import Clock
+from broker_core.runtime.worker import Worker
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.consume_queue import QUEUE_DIR
+from broker_core.storage.consume_queue_set import (
+    ConsumeQueueSet,
+    cut_unknown_bytes,
+    end_by_scan,
+    queue_directories,
+    queues_with_missing_files,
+)
+from broker_core.storage.dispatch_checkpoint import (
+    DispatchCheckpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.message_index import MessageIndex
+from broker_core.storage.recovery import (
+    RESTORE,
+    LogEnd,
+    check_files_present,
+    cut_log,
+    find_log_end,
+    forget_unwritten_pages,
+    list_log,
+    open_segments,
+)
+from broker_core.storage.run_marks import ended_cleanly, mark_running
+from broker_core.storage.segment_file import Segment, segment_name
+from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.store_state import (
+    FLAG_SYNC_FAILED,
+    FLAG_VISIBLE_BEFORE_DURABLE,
+    StoreState,
+    StoreStateFile,
+    new_state,
+)
+from broker_core.storage.write_buffer_pool import WriteBufferPool
+from broker_core.store.derived_files import DerivedFiles
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening found and did."""
+
+    clean: bool
+    adopted: bool
+    log_start: int
+    log_end: int
+    cut_reason: str
+    dispatched_from: int
+    epoch: int
+    epoch_changed: bool
+    rebuilt_queues: int
+    index_rebuilt_from: int | None
+
+
+@dataclasses.dataclass(slots=True)
+class OpenedStore:
+    """The parts of a store, ready to serve."""
+
+    state_file: StoreStateFile
+    log: CommitLog
+    queues: ConsumeQueueSet
+    index: MessageIndex | None
+    dispatcher: LogDispatcher
+    derived: DerivedFiles
+    report: RecoveryReport
+    delays: memoryview
+
+
+class Opening:
+    """One attempt to open a directory; used once."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        config: StoreConfig,
+        clock: Clock,
+        worker: Worker,
+        process_id: int,
+    ) -> None:
+        self._fs = file_system
+        self._config = config
+        self._clock = clock
+        self._worker = worker
+        self._process_id = process_id
+        self._delays = memoryview(array("q", delay_levels_ms(config.message_delay_level)))
+        self._segments: list[Segment] = []
+        self._state_file: StoreStateFile | None = None
+        self._queues = ConsumeQueueSet(file_system, config.consume_queue_file_size)
+        self._index: MessageIndex | None = None
+
+    def run(self) -> OpenedStore:
+        """Everything; on failure the files are closed and the directory is as it was."""
+        try:
+            return self._run()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _run(self) -> OpenedStore:
+        if any([self._fs.make_dir(COMMIT_LOG_DIR), self._fs.make_dir(QUEUE_DIR)]):
+            self._fs.sync_dir("")
+        self._state_file = StoreStateFile.load(self._fs)
+        state = self._state_file.state if self._state_file is not None else None
+        checkpoint = load_checkpoint(self._fs)
+        if state is not None and checkpoint is not None and checkpoint.store_id != state.store_id:
+            checkpoint = None
+        clean = ended_cleanly(self._fs)
+        durable = max(
+            state.durable_position if state else 0, checkpoint.position if checkpoint else 0
+        )
+        self._open_log(state, durable)
+        sequence = SegmentSequence(
+            self._fs, self._config.commit_log_file_size, self._segments, durable, self._worker
+        )
+        end = self._find_end(sequence, state, checkpoint, durable, clean=clean)
+        trusted = clean and state is not None and end.position == durable
+        if not trusted:
+            self._segments = cut_log(self._fs, self._segments, end.position)
+        else:
+            self._set_write_position(end.position)
+        log = self._commit_log(end.position)
+        report_state = self._settle_state(state, checkpoint, log, clean=clean)
+        return self._catch_up(log, end, report_state, checkpoint, state, trusted=trusted)
+
+    def _open_log(self, state: StoreState | None, durable: int) -> None:
+        size = self._config.commit_log_file_size
+        log_start = state.log_start if state is not None else None
+        bases = list_log(self._fs, size, log_start).bases
+        check_files_present(bases, size, log_start, durable)
+        self._segments = open_segments(
+            self._fs, bases, size, durable, last_may_be_short=state is None
+        )
+
+    def _find_end(
+        self,
+        sequence: SegmentSequence,
+        state: StoreState | None,
+        checkpoint: DispatchCheckpoint | None,
+        durable: int,
+        *,
+        clean: bool,
+    ) -> LogEnd:
+        described = state is not None and checkpoint is not None and checkpoint.position == durable
+        if clean and described and checkpoint and self._nothing_behind(sequence, durable):
+            return LogEnd(durable, "", checkpoint.store_timestamp)
+        start = sequence.start
+        if checkpoint is not None and checkpoint.position >= start:
+            start = checkpoint.position
+        if not clean or state is None:
+            forget_unwritten_pages(self._segments, start)
+        end = find_log_end(sequence, start, self._delays)
+        base = end.position - end.position % sequence.size
+        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+        reason = end.reason or "no record where one must be"
+        if end.position < durable:
+            raise CorruptStore(path, end.position, f"{reason} (durable up to {durable})", RESTORE)
+        if clean and end.reason:
+            raise CorruptStore(path, end.position, f"{reason} after a clean stop", RESTORE)
+        return end
+
+    def _nothing_behind(self, sequence: SegmentSequence, position: int) -> bool:
+        """Whether the log really ends here, that is, no other broker went on writing."""
+        segment = sequence.find(position)
+        if segment is None:
+            return True
+        return not any(segment.file.read(position - segment.base, 8))
+
+    def _set_write_position(self, end: int) -> None:
+        kept = []
+        for segment in self._segments:
+            if segment.base > end:
+                segment.retire()
+                continue
+            segment.wrote = segment.committed = min(segment.size, end - segment.base)
+            kept.append(segment)
+        self._segments = kept
+
+    def _commit_log(self, position: int) -> CommitLog:
+        config = self._config
+        pool = None
+        if config.transient_pool_enable:
+            pool = WriteBufferPool(config.transient_pool_size, config.commit_log_file_size)
+        start = position - position % config.commit_log_file_size
+        if self._segments and self._segments[-1].base + self._segments[-1].size == position:
+            start = position
+        sequence = SegmentSequence(
+            self._fs,
+            config.commit_log_file_size,
+            self._segments,
+            start,
+            self._worker,
+            pool=pool,
+            pool_fail_fast=config.transient_pool_fail_fast,
+            warm=config.warm_files,
+        )
+        return CommitLog(sequence, position)
+
+    def _settle_state(
+        self,
+        state: StoreState | None,
+        checkpoint: DispatchCheckpoint | None,
+        log: CommitLog,
+        *,
+        clean: bool,
+    ) -> StoreState:
+        """Write the state of this run: watermark at the end, a new epoch when data may be lost."""
+        visible_early = self._config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+        flags = FLAG_VISIBLE_BEFORE_DURABLE if visible_early else 0
+        boot_id = self._fs.boot_id()
+        if state is None:
+            fresh = new_state(flags, boot_id)
+            if checkpoint is not None:
+                # The identity survives, the epoch is lost: one that no earlier run can have had.
+                fresh = dataclasses.replace(
+                    fresh, store_id=checkpoint.store_id, epoch=self._clock.wall_ms() // 1000
+                )
+            settled = dataclasses.replace(fresh, durable_position=log.position, log_start=log.start)
+            if self._state_file is not None:
+                self._state_file.close()
+            self._state_file = StoreStateFile.create(self._fs, settled)
+            return settled
+        power_lost = state.boot_id != boot_id or state.flags & FLAG_SYNC_FAILED
+        seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
+        bump = 1 if not clean and power_lost and seen_early else 0
+        settled = dataclasses.replace(
+            state,
+            epoch=state.epoch + bump,
+            durable_position=log.position,
+            log_start=max(log.start, state.log_start),
+            flags=flags,
+            boot_id=boot_id,
+        )
+        if settled != state and self._state_file is not None:
+            self._state_file.write(settled, sync=True)
+        return settled
+
+    def _catch_up(
+        self,
+        log: CommitLog,
+        end: LogEnd,
+        state: StoreState,
+        checkpoint: DispatchCheckpoint | None,
+        before: StoreState | None,
+        *,
+        trusted: bool,
+    ) -> OpenedStore:
+        adopted = checkpoint is None and bool(self._segments)
+        if checkpoint is None or checkpoint.position < log.start:
+            checkpoint = self._checkpoint_for_rebuild(state, log)
+            trusted = False
+        config = self._config
+        if trusted:
+            damaged = queues_with_missing_files(self._fs, checkpoint.queues)
+        else:
+            damaged = cut_unknown_bytes(self._fs, checkpoint.queues, config.consume_queue_file_size)
+        self._queues.restore(checkpoint.queues)
+        index_from = self._open_index(checkpoint, clean=trusted)
+        dispatcher = LogDispatcher(
+            log,
+            self._queues,
+            self._index,
+            checkpoint.position,
+            clock=self._clock,
+            delays=self._delays,
+            slice_size=config.dispatch_slice_size,
+        )
+        dispatcher.store_timestamp = checkpoint.store_timestamp
+        self._rebuild(log, checkpoint, damaged, index_from)
+        dispatcher.dispatch(end.position, end.position)
+        self._keep_numbering(checkpoint)
+        if log.start > checkpoint.log_start:
+            for queue in self._queues:
+                queue.raise_min(log.start)
+        derived = DerivedFiles(self._fs, state.store_id, log, self._queues, self._index, dispatcher)
+        derived.saved_position = checkpoint.position
+        if not trusted or damaged or index_from is not None:
+            derived.save_now()
+        mark_running(self._fs, self._process_id)
+        report = RecoveryReport(
+            clean=trusted,
+            adopted=adopted,
+            log_start=log.start,
+            log_end=end.position,
+            cut_reason=end.reason,
+            dispatched_from=checkpoint.position,
+            epoch=state.epoch,
+            epoch_changed=before is not None and before.epoch != state.epoch,
+            rebuilt_queues=len(damaged),
+            index_rebuilt_from=index_from,
+        )
+        _log_report(report)
+        assert self._state_file is not None
+        return OpenedStore(
+            self._state_file,
+            log,
+            self._queues,
+            self._index,
+            dispatcher,
+            derived,
+            report,
+            self._delays,
+        )
+
+    def _checkpoint_for_rebuild(self, state: StoreState, log: CommitLog) -> DispatchCheckpoint:
+        """No usable checkpoint: build all from the log, but never number a queue from 0 again.
+
+        Saved before the first queue file goes, so that an interrupted rebuild keeps the numbers.
+        """
+        size = self._config.consume_queue_file_size
+        numbering = tuple(
+            (topic, queue_id, end)
+            for topic, queue_id in queue_directories(self._fs)
+            if (end := end_by_scan(self._fs, (topic, queue_id), size)) > 0
+        )
+        checkpoint = DispatchCheckpoint(state.store_id, log.start, log.start, 0, (), (), numbering)
+        if numbering:
+            _logger.info("building %d queues from the log", len(numbering))
+        save_checkpoint(self._fs, checkpoint)
+        return checkpoint
+
+    def _open_index(self, checkpoint: DispatchCheckpoint, *, clean: bool) -> int | None:
+        config = self._config
+        if not config.message_index_enable:
+            return None
+        self._index = MessageIndex(self._fs, config.index_hash_slots, config.index_entries_max)
+        return self._index.restore(list(checkpoint.index_files), clean=clean)
+
+    def _rebuild(
+        self,
+        log: CommitLog,
+        checkpoint: DispatchCheckpoint,
+        damaged: set[tuple[bytes, int]],
+        index_from: int | None,
+    ) -> None:
+        for key in sorted(damaged):
+            queue = self._queues.queue(key)
+            _logger.warning("rebuilding %s: its files do not match", queue.directory)
+            rebuild_queue(log, self._queues, queue, checkpoint.position, self._delays)
+        if index_from is not None and self._index is not None:
+            rebuild_index(
+                log,
+                self._index,
+                index_from,
+                checkpoint.position,
+                self._delays,
+                self._clock.wall_ms(),
+            )
+
+    def _keep_numbering(self, checkpoint: DispatchCheckpoint) -> None:
+        for topic, queue_id, offset in checkpoint.numbering:
+            queue = self._queues.queue((topic, queue_id))
+            if queue.max_offset == 0:
+                queue.continue_at(offset)
+                self._queues.mark_dirty(queue)
+
+    def _abandon(self) -> None:
+        for segment in self._segments:
+            segment.retire()
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        if self._state_file is not None:
+            self._state_file.close()
+
+
+def _log_report(report: RecoveryReport) -> None:
+    if report.clean:
+        return
+    _logger.info(
+        "recovered: log [%d, %d), dispatched again from %d, epoch %d%s%s",
+        report.log_start,
+        report.log_end,
+        report.dispatched_from,
+        report.epoch,
+        " (new)" if report.epoch_changed else "",
+        f", tail cut: {report.cut_reason}" if report.cut_reason else "",
+    )

@@ -1,0 +1,32 @@
+"""Next queue offset per queue and the last store time: what an append assigns.
+
+Owned by the appending thread. Ahead of the consume queues by what is not dispatched yet.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from broker_core.storage.consume_queue_set import ConsumeQueueSet, QueueKey
+
+
+class QueueCounters:
+    """Starts from the queues, which recovery has brought up to the end of the log."""
+
+    def __init__(self, queues: ConsumeQueueSet, store_timestamp: int) -> None:
+        self._next = {queue.key: queue.max_offset for queue in queues}
+        self._timestamp = store_timestamp
+
+    def next_offsets(self, queues: tuple[QueueKey, ...]) -> array[int]:
+        """One number per queue, to be moved on by the encoder."""
+        known = self._next
+        return array("q", [known.get(key, 0) for key in queues])
+
+    def advance(self, queues: tuple[QueueKey, ...], offsets: array[int]) -> None:
+        """The append succeeded."""
+        self._next.update(zip(queues, offsets, strict=True))
+
+    def stamp(self, wall_ms: int) -> int:
+        """A store time that never goes back, whatever the wall clock does."""
+        self._timestamp = max(self._timestamp, wall_ms)
+        return self._timestamp

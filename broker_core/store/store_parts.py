@@ -1,0 +1,244 @@
+"""Composition root of a store: builds the parts, connects them, takes them down.
+
+`MessageStore` is the face of this. Everything runs on the owner's thread but for the two workers:
+one waits for the disk, one prepares files and writes checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker_core.config import StoreConfig
+from broker_core.errors import StoreFenced
+from broker_core.flush.flush_service import FlushService
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.runtime.clock import Clock
+from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
+from broker_core.storage.file_system import FileSystem, StoreFile
+from broker_core.storage.run_marks import mark_stopped, take_lock
+from broker_core.storage.staging import StagingArea
+from broker_core.store.appender import Appender
+from broker_core.store.cleaning import Cleaning
+from broker_core.store.message_reader import MessageReader
+from broker_core.store.opening import OpenedStore, Opening
+from broker_core.store.queue_counters import QueueCounters
+from broker_core.store.running_flags import Running, RunningFlags
+from broker_core.store.store_stats import StoreStats
+from broker_core.store.upkeep import Upkeep
+
+
+class StoreParts:
+    """The open parts of one store."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        config: StoreConfig,
+        clock: Clock,
+        lock: StoreFile,
+        opened: OpenedStore,
+        workers: tuple[WorkerSlot, WorkerSlot],
+    ) -> None:
+        self._file_system = file_system
+        self._lock = lock
+        self._state_file = opened.state_file
+        self._flush_worker, self._background = workers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._dispatch_due = False
+        self.owns_file_system = False
+        self.config = config
+        self.clock = clock
+        self.report = opened.report
+        self.log = opened.log
+        self.queues = opened.queues
+        self.index = opened.index
+        self.dispatcher = opened.dispatcher
+        self.derived = opened.derived
+        self.flags = RunningFlags()
+        self.stats = StoreStats()
+        self.staging = StagingArea(
+            file_system, clock, config.staging_size_max, config.staging_expiry_ms
+        )
+        self.flush = FlushService(self.log, opened.state_file, config, clock, self._flush_worker)
+        self.flush.on_progress(self._progressed)
+        self.appender = Appender(
+            config,
+            clock,
+            self.log,
+            QueueCounters(self.queues, self.dispatcher.store_timestamp),
+            self.flags,
+            self.stats,
+            appended=self._appended,
+            start_writeback=self.flush.start_writeback,
+        )
+        self.upkeep = self._make_upkeep(opened)
+        self.reader = MessageReader(
+            config,
+            self.log,
+            self.queues,
+            self.index,
+            self.upkeep.heal_queue,
+            self.upkeep.heal_index,
+        )
+
+    @classmethod
+    def open(
+        cls, file_system: FileSystem, config: StoreConfig, clock: Clock, process_id: int
+    ) -> StoreParts:
+        """Lock the directory, recover it, build the parts."""
+        lock = take_lock(file_system)
+        try:
+            workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
+            opened = Opening(file_system, config, clock, workers[1], process_id).run()
+            return cls(file_system, config, clock, lock, opened, workers)
+        except BaseException:
+            lock.close()
+            raise
+
+    def _make_upkeep(self, opened: OpenedStore) -> Upkeep:
+        cleaning = Cleaning(
+            self._file_system,
+            self.config,
+            self.clock,
+            self.log,
+            self.queues,
+            self.index,
+            self.derived,
+            self.flush,
+        )
+        return Upkeep(
+            self.config,
+            self.clock,
+            self.log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            self.derived,
+            self.flush,
+            cleaning,
+            self._background,
+            self.flags,
+            self.stats,
+            opened.delays,
+        )
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Exchange the inline workers for threads that report to `loop`."""
+        if self._loop is not None:
+            return
+        self._loop = loop
+        post = loop.call_soon_threadsafe
+        self._flush_worker.exchange(ThreadWorker("rmq-flush", post))
+        self._background.exchange(ThreadWorker("rmq-background", post))
+        self._schedule()
+
+    def tick(self) -> None:
+        """Everything that depends on time; each part knows whether it is due."""
+        self.flush.tick()
+        if self.flush.failure is None and self.upkeep.tick():
+            self.staging.expire()
+
+    def durable_offset(self, topic: bytes, queue_id: int) -> int:
+        """First offset that a power cut could take."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        flushed = self.flush.flushed.position
+        if flushed >= self.dispatcher.position:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            unit = queue.unit(middle)
+            if unit is not None and unit[0] + unit[1] <= flushed:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters and positions."""
+        return {
+            **self.stats.snapshot(),
+            "log_start": self.log.start,
+            "log_end": self.log.position,
+            "committed_position": self.flush.committed.position,
+            "flushed_position": self.flush.flushed.position,
+            "dispatched_position": self.dispatcher.position,
+            "queues": len(self.queues),
+            "staging_bytes": self.staging.size,
+            "running_flags": int(self.flags.bits),
+        }
+
+    def close(self) -> None:
+        """Clean stop when everything is well; otherwise release and leave `abort` in place."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loop is not None:
+            self._flush_worker.exchange(InlineWorker())
+            self._background.exchange(InlineWorker())
+            self._loop = None
+        self.staging.close()
+        try:
+            self._stop_cleanly()
+        finally:
+            self._release()
+
+    def _appended(self) -> None:
+        self.flush.appended()
+        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            return
+        if self._loop is None:
+            self.upkeep.dispatch()
+        elif not self._dispatch_due:
+            # Several appends of one wake-up share one walk over the log.
+            self._dispatch_due = True
+            self._loop.call_soon(self._dispatch_once)
+
+    def _dispatch_once(self) -> None:
+        self._dispatch_due = False
+        if self._loop is not None:
+            self.upkeep.dispatch()
+
+    def _progressed(self) -> None:
+        """The flush service moved or failed."""
+        if self.flush.failure is not None:
+            self.flags.set(Running.FENCED, True)
+        elif self.dispatcher.position < self.upkeep.visible_limit():
+            self.upkeep.dispatch()
+
+    def _schedule(self) -> None:
+        if self._loop is not None:
+            config = self.config
+            period_ms = min(config.flush_interval_ms, config.commit_interval_ms, 200)
+            self._timer = self._loop.call_later(period_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self.tick()
+        self._schedule()
+
+    def _stop_cleanly(self) -> None:
+        if self.flush.failure is not None:
+            return
+        try:
+            self.flush.flush_all()
+        except StoreFenced:
+            return
+        self.upkeep.dispatch()
+        self.upkeep.retry_index()
+        self.log.segments.remove_spares()
+        if self.upkeep.complete:
+            self.derived.save_closing()
+            mark_stopped(self._file_system)
+
+    def _release(self) -> None:
+        self.log.segments.release()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self._state_file.close()
+        self._lock.close()
+        if self.owns_file_system:
+            self._file_system.close()

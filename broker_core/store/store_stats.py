@@ -1,0 +1,69 @@
+"""Counters of one store: puts, gets, times and sizes. Owner thread only."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Any
+
+from broker_core.protocol_codes import GetStatus, PutStatus
+
+# Upper bounds of the put-time classes in milliseconds, as in RocketMQ's distribution.
+PUT_TIME_BOUNDS_MS = (0.1, 1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+TOPICS_MAX = 10_000
+
+
+class StoreStats:
+    """Numbers since the store was opened."""
+
+    def __init__(self) -> None:
+        self.put_statuses: Counter[PutStatus] = Counter()
+        self.get_statuses: Counter[GetStatus] = Counter()
+        self.put_messages = 0
+        self.put_bytes = 0
+        self.put_times = [0] * (len(PUT_TIME_BOUNDS_MS) + 1)
+        self.put_time_max_ms = 0.0
+        self.get_messages = 0
+        self.get_bytes = 0
+        self.dispatched_messages = 0
+        self.topic_messages: Counter[bytes] = Counter()
+
+    def put(self, topics: tuple[tuple[bytes, int], ...], count: int, size: int, ms: float) -> None:
+        """One append of `count` messages."""
+        self.put_messages += count
+        self.put_bytes += size
+        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
+        self.put_time_max_ms = max(self.put_time_max_ms, ms)
+        if len(topics) == 1 and (
+            topics[0][0] in self.topic_messages or len(self.topic_messages) < TOPICS_MAX
+        ):
+            self.topic_messages[topics[0][0]] += count
+
+    def get(self, status: GetStatus, count: int, size: int) -> None:
+        """One read by queue offset."""
+        self.get_statuses[status] += 1
+        self.get_messages += count
+        self.get_bytes += size
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain values, for runtime info and tests."""
+        return {
+            "put_messages": self.put_messages,
+            "put_bytes": self.put_bytes,
+            "put_statuses": {status.name: n for status, n in self.put_statuses.items()},
+            "put_time_max_ms": self.put_time_max_ms,
+            "put_time_distribution": dict(
+                zip(
+                    (*(f"<={ms}ms" for ms in PUT_TIME_BOUNDS_MS), ">10000ms"),
+                    self.put_times,
+                    strict=True,
+                )
+            ),
+            "get_messages": self.get_messages,
+            "get_bytes": self.get_bytes,
+            "get_statuses": {status.name: n for status, n in self.get_statuses.items()},
+            "dispatched_messages": self.dispatched_messages,
+            "topic_messages": {
+                topic.decode("ascii"): n for topic, n in self.topic_messages.items()
+            },
+        }

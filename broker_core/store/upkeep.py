@@ -1,0 +1,224 @@
+"""Keeps queues, index and disk in order: dispatch, checkpoints, retention, healing.
+
+Owns the schedule of all periodic work but flushing. Errors of derived files never lose data, which
+is in the log: they stop puts until the files can be written again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from broker_core.config import PAGE_SIZE, StoreConfig
+from broker_core.dispatch.log_dispatcher import LogDispatcher
+from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
+from broker_core.flush.flush_service import FlushService
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.runtime.clock import Clock
+from broker_core.runtime.worker import Worker
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.consume_queue import ConsumeQueue
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.message_index import MessageIndex
+from broker_core.store.cleaning import Cleaning
+from broker_core.store.derived_files import DerivedFiles, DerivedSnapshot
+from broker_core.store.running_flags import Running, RunningFlags
+from broker_core.store.store_stats import StoreStats
+
+_logger = logging.getLogger(__name__)
+
+# Units above this are written out at once instead of with the next periodic write.
+TAIL_SIZE_MAX = 256 << 10
+
+
+class Upkeep:
+    """Owner thread only, but for the checkpoint jobs of the background worker."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        clock: Clock,
+        log: CommitLog,
+        queues: ConsumeQueueSet,
+        index: MessageIndex | None,
+        dispatcher: LogDispatcher,
+        derived: DerivedFiles,
+        flush: FlushService,
+        cleaning: Cleaning,
+        worker: Worker,
+        flags: RunningFlags,
+        stats: StoreStats,
+        delays: memoryview,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._derived = derived
+        self._flush = flush
+        self._cleaning = cleaning
+        self._worker = worker
+        self._flags = flags
+        self._stats = stats
+        self._delays = delays
+        self._saving = False
+        self._index_lost_from: int | None = None
+        self._last_ms = dict.fromkeys(("write_out", "checkpoint", "clean"), self._now_ms())
+
+    @property
+    def complete(self) -> bool:
+        """Whether queues and index hold everything in the log."""
+        return self._index_lost_from is None and self._dispatcher.position == self._log.position
+
+    def visible_limit(self) -> int:
+        """How far readers may see under the configured mode."""
+        if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            return self._flush.flushed.position
+        return self._flush.committed.position
+
+    def dispatch(self) -> None:
+        """Make everything visible that may be."""
+        try:
+            taken = self._dispatcher.dispatch(self.visible_limit(), self._flush.flushed.position)
+        except OSError as error:
+            # Only the index touches files here. It can be built again from the log, so remember
+            # from where and go on without it.
+            self._lose_index(error)
+            return
+        self._stats.dispatched_messages += taken
+        if taken:
+            self._write_out(TAIL_SIZE_MAX)
+
+    def tick(self) -> bool:
+        """Do what is due; True when it is time for retention and expiry, too."""
+        self.retry_index()
+        if self._due("write_out", self._config.consume_queue_flush_interval_ms):
+            self._write_out(self._config.consume_queue_flush_least_pages * PAGE_SIZE)
+        if self._due("checkpoint", self._config.dispatch_checkpoint_interval_ms):
+            self._checkpoint()
+        if self._due("clean", self._config.clean_interval_ms):
+            self.clean(manual=False)
+            return True
+        return False
+
+    def clean(self, *, manual: bool) -> int:
+        """Apply retention; returns the log start."""
+        plan = self._cleaning.plan(manual=manual)
+        if plan.disk_full is not None:
+            self._flags.set(Running.DISK_FULL, plan.disk_full)
+        nothing = plan.delete_before <= self._log.start
+        if nothing or self._saving or self._index_lost_from is not None:
+            return self._log.start
+        self._flush.flush_all()
+        self.dispatch()
+        try:
+            start = self._cleaning.carry_out(plan, self._dispatcher.position)
+        except OSError as error:
+            self._queue_error(error)
+            return self._log.start
+        _logger.info("removed log files below %d because %s", start, plan.reason)
+        return start
+
+    def delete_topic(self, topic: bytes) -> int:
+        """Remove every entry of a topic; durable at once, so that no crash brings it back."""
+        self._flush.flush_all()
+        self.dispatch()
+        found = [queue for queue in self._queues if queue.topic == topic]
+        if found:
+            self._worker.run(lambda: None)
+        for queue in found:
+            queue.forget_entries()
+            self._queues.mark_dirty(queue)
+        if found:
+            self._derived.save_now()
+        return len(found)
+
+    def heal_queue(self, queue: ConsumeQueue) -> None:
+        """Build a damaged queue anew from the log."""
+        _logger.warning("rebuilding %s: its files do not match", queue.directory)
+        rebuild_queue(self._log, self._queues, queue, self._dispatcher.position, self._delays)
+
+    def heal_index(self, first_position: int) -> None:
+        """Build the index anew from a log position on."""
+        if self._index is None:
+            return
+        _logger.warning("rebuilding the index from log position %d", first_position)
+        self._index.drop_from(first_position)
+        until = self._dispatcher.position
+        wall_ms = self._clock.wall_ms()
+        rebuild_index(self._log, self._index, first_position, until, self._delays, wall_ms)
+
+    def retry_index(self) -> None:
+        """Bring back an index that could not be written."""
+        if self._index_lost_from is None:
+            return
+        try:
+            self.heal_index(self._index_lost_from)
+        except OSError as error:
+            _logger.warning("the index still cannot be written: %s", error)
+            return
+        self._index_lost_from = None
+        self._dispatcher.resume_index()
+        self._flags.set(Running.INDEX_ERROR, False)
+
+    def _write_out(self, least_size: int) -> None:
+        try:
+            self._queues.write_out(least_size)
+        except OSError as error:
+            self._queue_error(error)
+        else:
+            self._flags.set(Running.LOGIC_QUEUE_ERROR, False)
+
+    def _queue_error(self, error: BaseException) -> None:
+        """Queue units stay in memory and are tried again; puts wait until it works."""
+        if not self._flags.bits & Running.LOGIC_QUEUE_ERROR:
+            _logger.error("consume queues cannot be written: %s", error)
+        self._flags.set(Running.LOGIC_QUEUE_ERROR, True)
+
+    def _lose_index(self, error: OSError) -> None:
+        _logger.error("the index cannot be written: %s", error)
+        self._flags.set(Running.INDEX_ERROR, True)
+        files = self._index.files if self._index is not None else []
+        self._index_lost_from = files[-1].first_position if files else self._log.start
+        self._dispatcher.pause_index()
+        self.dispatch()
+
+    def _checkpoint(self) -> None:
+        """Note how far queues and index are durable, without holding anyone up."""
+        if self._saving or self._dispatcher.position == self._derived.saved_position:
+            return
+        if self._flush.flushed.position < self._dispatcher.position:
+            self._flush.flush_soon()
+            self._last_ms["checkpoint"] = 0
+            return
+        if self._index_lost_from is not None:
+            return
+        try:
+            snapshot = self._derived.snapshot()
+        except OSError as error:
+            self._queue_error(error)
+            return
+        self._saving = True
+        self._worker.submit(
+            lambda: self._derived.save(snapshot),
+            lambda _, error: self._checkpointed(snapshot, error),
+        )
+
+    def _checkpointed(self, snapshot: DerivedSnapshot, error: BaseException | None) -> None:
+        self._saving = False
+        if error is None:
+            self._derived.saved(snapshot)
+            self._flags.set(Running.LOGIC_QUEUE_ERROR, False)
+        else:
+            self._queue_error(error)
+
+    def _due(self, work: str, interval_ms: int) -> bool:
+        now_ms = self._now_ms()
+        if now_ms - self._last_ms[work] < interval_ms:
+            return False
+        self._last_ms[work] = now_ms
+        return True
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)

@@ -1,0 +1,89 @@
+"""Package metadata, and the optional native codec.
+
+The C extension makes batches faster; the pure-Python twin does the same without it. So a missing
+compiler is no error: one line says so and the installation goes on.
+
+    RMQ_NATIVE=require   a native codec that cannot be built fails the build
+    RMQ_NATIVE=no        do not try to build it
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+CODEC = Path("broker_core", "codec")
+
+
+class OptionalBuildExt(build_ext):
+    """Builds the native codec if it can be built."""
+
+    def run(self) -> None:
+        if os.environ.get("RMQ_NATIVE") == "no":
+            self.extensions = []
+            return
+        self._or_go_on(super().run)
+
+    def build_extension(self, ext: Extension) -> None:
+        self._or_go_on(lambda: super(OptionalBuildExt, self).build_extension(ext))
+
+    def _or_go_on(self, build: Callable[[], None]) -> None:
+        try:
+            build()
+        except Exception as error:  # compilers fail in many ways, none of which may matter
+            if os.environ.get("RMQ_NATIVE") == "require":
+                raise
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            sys.stderr.write(
+                f"native codec not built ({first_line}); the pure-Python codec will be used\n"
+            )
+            # Nothing is left to copy into the package.
+            self.extensions = []
+
+
+def native_codec() -> Extension:
+    sources = [CODEC / "_native.c", *sorted(CODEC.glob("native_*.c"))]
+    return Extension(
+        "broker_core.codec._native",
+        sources=[str(path) for path in sources],
+        depends=[str(path) for path in sorted(CODEC.glob("native_*.h"))],
+        extra_compile_args=["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"],
+    )
+
+
+def read_text(name: str) -> str:
+    path = Path(__file__).parent / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+setup(
+    name="pyspark-rmq",
+    version="0.1.0",
+    description="RocketMQ-compatible message store, broker and Spark connector",
+    long_description=read_text("README.md"),
+    long_description_content_type="text/markdown",
+    packages=find_packages(include=["broker_core*", "pyspark_rmq*"]),
+    package_data={"broker_core": ["py.typed"]},
+    python_requires=">=3.10",
+    install_requires=["numpy", "msgpack", "orjson"],
+    extras_require={
+        "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas"],
+        "dev": [
+            "chispa",
+            "hypothesis",
+            "mypy",
+            "pyarrow>=15",
+            "pytest",
+            "ruff",
+            "setuptools",
+            "wheel",
+        ],
+    },
+    ext_modules=[native_codec()],
+    cmdclass={"build_ext": OptionalBuildExt},
+)

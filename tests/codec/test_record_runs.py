@@ -1,0 +1,108 @@
+"""Template runs: proven by `inspect_run`, placed by `relocate_run`."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from broker_core.codec import record_reasons as reasons
+from broker_core.codec.message_record import MessageRecord, encode_record
+from broker_core.errors import MalformedRecord
+from tests.codec.codec_backends import HOST, HOST_V6, batch_of, column, encode_all
+
+QUEUES = ((b"A", 0), (b"B", 1), (b"B", 2))
+STORE_MS = 1700000000123
+
+
+def three_queue_batch(**fields: object):  # type: ignore[no-untyped-def]
+    bodies = [b"x" * (row * 7 % 50) for row in range(40)]
+    index = np.arange(40, dtype=np.int32) % 3
+    tags = column(*(b"t" * (row % 4) for row in range(40)))
+    return batch_of(*bodies, queues=QUEUES, queue_index=index, tags=tags, **fields)
+
+
+@pytest.mark.parametrize("append_crc", [True, False])
+def test_relocated_run_equals_direct_encoding(codec: ModuleType, append_crc: bool) -> None:
+    batch = three_queue_batch(append_crc=append_crc)
+    run = encode_all(codec, batch, -1)
+    next_offsets = np.array([100, 200, 300], np.int64)
+    out = bytearray(len(run) + 8)
+    end = codec.relocate_run(run, 0, next_offsets, STORE_MS, HOST, out, 0, len(out), 4096)
+    assert end == (len(run), len(run))
+    assert next_offsets.tolist() == [114, 213, 313]
+    direct = bytearray(len(run) + 8)
+    offsets = np.array([100, 200, 300], np.int64)
+    codec.encode_batch(batch, 0, offsets, STORE_MS, direct, 0, len(direct), 4096)
+    assert out == direct
+
+
+def test_relocation_stops_before_the_record_that_does_not_fit(codec: ModuleType) -> None:
+    run = encode_all(codec, batch_of(b"a", b"b"), -1)
+    half = len(run) // 2
+    offsets, out = np.zeros(1, np.int64), bytearray(1000)
+    limit = 10 + half + 8
+    assert codec.relocate_run(run, 0, offsets, 0, HOST, out, 10, limit - 1, 0) == (0, 10)
+    assert codec.relocate_run(run, 0, offsets, 0, HOST, out, 10, limit, 0) == (half, 10 + half)
+    again = codec.relocate_run(run, half, offsets, 0, HOST, out, 0, 1000, 0)
+    assert again == (len(run), half)
+    assert offsets[0] == 2
+
+
+def test_inspection_lays_out_by_the_roll_rule(codec: ModuleType) -> None:
+    run = encode_all(codec, three_queue_batch(), -1)
+    count, end, counts = codec.inspect_run(run, 3, 0, 1 << 20)
+    assert (count, end) == (40, len(run))
+    assert np.frombuffer(counts, np.int64).tolist() == [14, 13, 13]
+    record = encode_all(codec, batch_of(b"a"), -1)
+    size = len(record)
+    assert codec.inspect_run(record, 1, 1000 - size - 8, 1000)[1] == 1000 - 8
+    assert codec.inspect_run(record, 1, 1000 - size - 7, 1000)[1] == 1000 + size
+    assert codec.inspect_run(b"", 1, 77, 1000) == (0, 77, bytes(8))
+
+
+def test_prepared_records_are_not_in_the_counts(codec: ModuleType) -> None:
+    run = encode_all(codec, batch_of(b"a", b"b", sys_flag=0x04), -1)
+    assert codec.inspect_run(run, 1, 0, 1000) == (2, len(run), bytes(8))
+    offsets, out = np.array([5], np.int64), bytearray(1000)
+    codec.relocate_run(run, 0, offsets, 0, HOST, out, 0, 1000, 0)
+    assert offsets[0] == 5
+    assert out[20:28] == bytes(8)
+
+
+def template(**fields: object) -> bytes:
+    return encode_record(MessageRecord("T", 0, b"body")._replace(**fields))
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (template(queue_offset=1, physical_offset=1), reasons.BAD_QUEUE_REFERENCE),
+        (template(queue_offset=1)[:-1] + b"\x03", reasons.CRC_TAIL_DAMAGED),
+        (template(queue_offset=0), reasons.BAD_ORDINAL),
+        (template(queue_offset=2), reasons.BAD_ORDINAL),
+        (template(queue_offset=1, body=b"x" * 900), reasons.RECORD_EXCEEDS_SEGMENT),
+        (template(queue_offset=1)[:-1], reasons.SIZE_PAST_LIMIT),
+        (b"junk", reasons.HEADER_CUT),
+        (bytes(100), reasons.BAD_MAGIC),
+    ],
+)
+def test_bad_templates_are_refused(codec: ModuleType, second: bytes, reason: str) -> None:
+    first = template()
+    with pytest.raises(MalformedRecord) as caught:
+        codec.inspect_run(first + second, 1, 0, 1000)
+    assert (caught.value.position, caught.value.reason) == (len(first), reason)
+
+
+def test_relocation_refuses_what_it_cannot_place(codec: ModuleType) -> None:
+    run = encode_all(codec, three_queue_batch(), -1)
+    out = bytearray(len(run) + 8)
+    with pytest.raises(MalformedRecord, match=reasons.BAD_QUEUE_REFERENCE):
+        codec.relocate_run(run, 0, np.zeros(2, np.int64), 0, HOST, out, 0, len(out), 0)
+    with pytest.raises(MalformedRecord, match=reasons.STORE_HOST_DISAGREES):
+        codec.relocate_run(run, 0, np.zeros(3, np.int64), 0, HOST_V6, out, 0, len(out), 0)
+    with pytest.raises(MalformedRecord, match=reasons.HEADER_CUT):
+        codec.relocate_run(b"junk", 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out), 0)
+    with pytest.raises(ValueError, match=reasons.BAD_RANGE):
+        codec.relocate_run(run, 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out) + 1, 0)

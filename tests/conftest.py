@@ -1,0 +1,77 @@
+"""What every test stands on: the environment, the async runner, tables in the closing report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+T = TypeVar("T")
+
+# Settings that a run may be given from outside; any other RMQ_ variable of the caller's shell
+# would make a test pass here and fail elsewhere.
+_KEPT_VARIABLES = frozenset({"RMQ_CODEC", "RMQ_CRASH_LONG", "RMQ_PEER_CACHE"})
+
+_SUMMARY_LINES = pytest.StashKey[list[str]]()
+
+# Shared two-core machines pause at will: slowness is measured by benchmarks, not by deadlines.
+settings.register_profile(
+    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", settings.get_profile("default"), max_examples=2_000)
+settings.load_profile("long" if os.environ.get("RMQ_CRASH_LONG") else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_SUMMARY_LINES] = []
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for line in config.stash[_SUMMARY_LINES]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def summary_lines(pytestconfig: pytest.Config) -> list[str]:
+    """Lines added here are printed at the end of the run, also without `-s`."""
+    return pytestconfig.stash[_SUMMARY_LINES]
+
+
+@pytest.fixture(scope="session")
+def long_run() -> bool:
+    """Whether the nightly sizes were asked for (`make test-crash LONG=1`)."""
+    return bool(os.environ.get("RMQ_CRASH_LONG"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _rmq_defaults() -> Iterator[None]:
+    dropped = {k for k in os.environ if k.startswith("RMQ_") and k not in _KEPT_VARIABLES}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in dropped:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture
+def run_async() -> Callable[..., Any]:
+    """`run_async(coroutine, limit_s=60.0)`: its result, on a fresh loop in debug mode.
+
+    A background task that is still running afterwards fails the test: whoever starts one stops it.
+    """
+
+    def run(coroutine: Coroutine[Any, Any, T], limit_s: float = 60.0) -> T:
+        async def limited() -> T:
+            result = await asyncio.wait_for(coroutine, limit_s)
+            # One turn of the loop lets tasks that were cancelled just now finish.
+            await asyncio.sleep(0)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left, f"still running: {sorted(task.get_name() for task in left)}"
+            return result
+
+        return asyncio.run(limited(), debug=True)
+
+    return run

@@ -1,0 +1,249 @@
+"""Who may import whom: the rooms' direction, the public door, foreign packages, no cycles.
+
+A rule takes one `SourceFile` and yields findings as `path:line: text`. Nothing here touches the
+disk, so that `test_architecture.py` can show each rule a planted violation.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+
+_BASE = frozenset({"errors", "protocol_codes"})
+_STORAGE = _BASE | {"config", "codec", "runtime", "storage"}
+_REMOTING = _BASE | {"config", "codec", "runtime", "remoting"}
+_STORE = _STORAGE | {"flush", "dispatch", "store"}
+_SERVERS = frozenset({"broker", "nameserver", "client"})
+
+# Room -> what it may import besides itself. A room is a folder of broker_core or a top module.
+ROOMS: Mapping[str, frozenset[str]] = {
+    "protocol_codes": frozenset(),
+    "errors": frozenset({"protocol_codes"}),
+    "config": _BASE,
+    "runtime": frozenset(),
+    "codec": _BASE,
+    "storage": _STORAGE - {"storage"},
+    "remoting": _REMOTING - {"remoting"},
+    "flush": _STORAGE,
+    "dispatch": _STORAGE,
+    "store": _STORE - {"store"},
+    "replication": _STORAGE | {"remoting"},
+    "nameserver": _REMOTING,
+    "client": _REMOTING,
+    "broker": _STORE | _REMOTING | {"replication"},
+    "embedded": _BASE | {"config", "runtime"} | _SERVERS,
+    "cli": _BASE | {"config", "runtime", "embedded"} | _SERVERS,
+}
+
+# An arrow that only some files of the room may follow.
+NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
+    ("replication", "remoting"): frozenset({"broker_core/replication/metadata_copy.py"}),
+}
+
+SPARK_SHELLS = frozenset(
+    {
+        "pyspark_rmq/data_source.py",
+        "pyspark_rmq/source/batch_reader.py",
+        "pyspark_rmq/source/stream_reader.py",
+        "pyspark_rmq/sink/batch_writer.py",
+        "pyspark_rmq/sink/stream_writer.py",
+    }
+)
+
+# Foreign top-level package -> (tree it is ruled in, files or folders of that tree that may use it).
+CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "mmap": ("broker_core/", ("broker_core/storage/posix_file_system.py",)),
+    "fcntl": ("broker_core/", ("broker_core/storage/posix_file_system.py",)),
+    "pathlib": (
+        "broker_core/",
+        (
+            "broker_core/config.py",
+            "broker_core/storage/posix_file_system.py",
+            "broker_core/store/message_store.py",
+            "broker_core/embedded/",
+            "broker_core/cli/",
+        ),
+    ),
+    "shutil": ("broker_core/", ()),
+    "tempfile": ("broker_core/", ("broker_core/embedded/",)),
+    # The broker never starts a process; the embedded one is a process of its own.
+    "subprocess": ("broker_core/", ("broker_core/embedded/",)),
+    "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
+    "pyarrow": ("broker_core/", ("broker_core/codec/arrow_columns.py",)),
+    "pyspark": ("", (*sorted(SPARK_SHELLS), "tests/", "examples/", "benchmarks/")),
+    "py4j": ("", (*sorted(SPARK_SHELLS), "tests/", "examples/", "benchmarks/")),
+}
+
+# The byte layer: no I/O, no clock, no logging, no waiting.
+CODEC_NEVER = frozenset(
+    {"asyncio", "datetime", "io", "logging", "random", "selectors", "socket", "threading"}
+)
+
+# Names of `os` that tell something about the process and touch no file.
+OS_PROCESS_FACTS = frozenset({"cpu_count", "environ", "getenv", "getpid", "strerror", "urandom"})
+OS_SEAM = "broker_core/storage/posix_file_system.py"
+
+
+class SourceFile:
+    """One Python source: its path inside the project and its text."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @property
+    def module(self) -> str:
+        """Dotted name: `broker_core/codec/__init__.py` is `broker_core.codec`."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def finding(self, node: ast.AST | int, text: str) -> str:
+        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+        return f"{self.path}:{line}: {text}"
+
+    def imports(self) -> Iterator[tuple[int, str, str]]:
+        """Every import as (line, module, name); name is "" for `import module`."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield node.lineno, alias.name, ""
+            elif isinstance(node, ast.ImportFrom):
+                base = self._base_of(node)
+                for alias in node.names:
+                    yield node.lineno, base, alias.name
+
+    def _base_of(self, node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module or ""
+        package = self.module.split(".")
+        drop = node.level - 1 if self.path.endswith("__init__.py") else node.level
+        package = package[: len(package) - drop]
+        return ".".join([*package, node.module] if node.module else package)
+
+
+Rule = Callable[[SourceFile], Iterator[str]]
+
+
+def _room_of(module: str, name: str = "") -> str:
+    """The room that an import reaches; "" for the package root and for foreign modules."""
+    parts = module.split(".")
+    if parts[0] != "broker_core":
+        return ""
+    if len(parts) > 1:
+        return parts[1]
+    return name if name in ROOMS else ""
+
+
+def import_direction(file: SourceFile) -> Iterator[str]:
+    """Rooms import downwards only, and nobody inside imports the package's own door."""
+    if not file.path.startswith("broker_core/") or file.path == "broker_core/__init__.py":
+        return
+    room = _room_of(file.module)
+    if room not in ROOMS:
+        yield file.finding(1, f"room {room!r} is not in the table of tests/import_rules.py")
+        return
+    for line, module, name in file.imports():
+        if module.split(".")[0] == "pyspark_rmq":
+            yield file.finding(line, "broker_core never imports pyspark_rmq")
+        if module.split(".")[0] != "broker_core":
+            continue
+        target = _room_of(module, name)
+        if target == "":
+            yield file.finding(line, "a room must not import the package's own public names")
+        elif target != room and target not in ROOMS[room]:
+            yield file.finding(line, f"{room} must not import {target}")
+        elif file.path not in NARROWED.get((room, target), {file.path}):
+            yield file.finding(line, f"only some files of {room} may import {target}")
+
+
+def public_names(door: SourceFile) -> frozenset[str]:
+    """The `__all__` of a package's `__init__.py`."""
+    for node in door.tree.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            return frozenset(ast.literal_eval(node.value))
+    return frozenset()
+
+
+def connector_uses_public_names(file: SourceFile, public: Iterable[str]) -> Iterator[str]:
+    """pyspark_rmq reaches broker_core through its public names only."""
+    if not file.path.startswith("pyspark_rmq/"):
+        return
+    public = frozenset(public)
+    for line, module, name in file.imports():
+        parts = module.split(".")
+        if parts[0] != "broker_core":
+            continue
+        if len(parts) > 1 or (name and name not in public):
+            yield file.finding(line, f"{module} {name}".strip() + " is not a public name")
+    for node in file.nodes:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "broker_core"
+            and node.attr not in public
+        ):
+            yield file.finding(node, f"broker_core.{node.attr} is not a public name")
+
+
+def foreign_imports(file: SourceFile) -> Iterator[str]:
+    """Disk, processes, time, Arrow and Spark each enter through the files that own them."""
+    for line, module, _ in file.imports():
+        top = module.split(".")[0]
+        tree, allowed = CONFINED.get(top, ("\0", ()))
+        if file.path.startswith(tree) and not file.path.startswith(allowed or ("\0",)):
+            yield file.finding(line, f"{top} may not be imported here")
+        if file.path.startswith("broker_core/codec/") and top in CODEC_NEVER:
+            yield file.finding(line, f"the byte layer never imports {top}")
+
+
+def data_through_the_seam(file: SourceFile) -> Iterator[str]:
+    """Outside the seam `os` gives facts about the process only, and nobody opens a file."""
+    if not file.path.startswith("broker_core/") or file.path == OS_SEAM:
+        return
+    for node in file.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in {"os", "posix"} and (
+                    alias.asname or "." in alias.name
+                ):
+                    yield file.finding(node, "import os under its own name only")
+        elif isinstance(node, ast.ImportFrom) and node.module in {"os", "os.path", "posix"}:
+            for alias in node.names:
+                if node.module != "os" or alias.name not in OS_PROCESS_FACTS:
+                    yield file.finding(node, f"{node.module}.{alias.name} belongs to {OS_SEAM}")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "os" and node.attr not in OS_PROCESS_FACTS:
+                yield file.finding(node, f"os.{node.attr} belongs to {OS_SEAM}")
+            if node.value.id == "io" and node.attr in {"open", "FileIO", "open_code"}:
+                yield file.finding(node, f"io.{node.attr} belongs to {OS_SEAM}")
+        elif isinstance(node, ast.Name) and node.id == "open":
+            yield file.finding(node, f"open() belongs to {OS_SEAM}")
+
+
+def import_cycles(files: Iterable[SourceFile]) -> list[str]:
+    """Modules that import each other, found by peeling off everything that imports nothing left."""
+    by_module = {file.module: file for file in files}
+    edges: dict[str, set[str]] = {}
+    for module, file in by_module.items():
+        reached = {f"{base}.{name}" for _, base, name in file.imports()}
+        reached = {
+            target if target in by_module else target.rpartition(".")[0] for target in reached
+        }
+        edges[module] = (reached & by_module.keys()) - {module}
+    while leaves := {module for module, targets in edges.items() if not targets}:
+        edges = {m: targets - leaves for m, targets in edges.items() if m not in leaves}
+    return [
+        f"{by_module[module].path}:1: imports itself through {sorted(targets)}"
+        for module, targets in sorted(edges.items())
+    ]

@@ -1,0 +1,149 @@
+"""Planted violations, and allowed neighbours, of the rules on our sources.
+
+Read by `test_architecture.py`: a rule must find every text of `VIOLATIONS` and none of
+`NEIGHBOURS`. Each entry is the path that the text pretends to have, and the text.
+"""
+
+from __future__ import annotations
+
+from tests import import_rules, source_rules
+from tests.import_rules import Rule
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * source_rules.FUNCTION_LINES_MAX
+LONGEST_FUNCTION = "def f():\n" + "    x = 1\n" * (source_rules.FUNCTION_LINES_MAX - 1)
+
+VIOLATIONS: dict[Rule, list[tuple[str, str]]] = {
+    import_rules.import_direction: [
+        ("broker_core/storage/a.py", "from broker_core.flush import b"),
+        ("broker_core/storage/a.py", "import broker_core.store.message_store"),
+        ("broker_core/storage/a.py", "from ..dispatch import b"),
+        ("broker_core/storage/a.py", "from .. import flush"),
+        ("broker_core/storage/a.py", "def f():\n    import broker_core.flush"),
+        ("broker_core/flush/a.py", "from broker_core.dispatch import b"),
+        ("broker_core/dispatch/a.py", "from broker_core.flush import b"),
+        ("broker_core/codec/a.py", "from broker_core.config import b"),
+        ("broker_core/codec/a.py", "from broker_core.runtime import b"),
+        ("broker_core/runtime/a.py", "from broker_core.errors import b"),
+        ("broker_core/protocol_codes.py", "from broker_core import errors"),
+        ("broker_core/errors.py", "from broker_core import codec"),
+        ("broker_core/client/a.py", "from broker_core.storage import b"),
+        ("broker_core/storage/a.py", "from broker_core import MessageStore"),
+        ("broker_core/storage/a.py", "import pyspark_rmq"),
+        ("broker_core/replication/a.py", "import broker_core.remoting.client"),
+        ("broker_core/drawer/a.py", "x = 1"),
+    ],
+    import_rules.foreign_imports: [
+        ("broker_core/storage/segment_file.py", "import mmap"),
+        ("broker_core/storage/segment_file.py", "from fcntl import lockf"),
+        ("broker_core/storage/a.py", "from pathlib import Path"),
+        ("broker_core/storage/a.py", "import shutil"),
+        ("broker_core/storage/a.py", "import tempfile"),
+        ("broker_core/broker/a.py", "import subprocess"),
+        ("broker_core/codec/record_columns.py", "import pyarrow as pa"),
+        ("broker_core/storage/a.py", "from pyarrow.lib import Array"),
+        ("broker_core/storage/a.py", "import pyspark"),
+        ("pyspark_rmq/options.py", "from pyspark.sql import Row"),
+        ("broker_core/codec/a.py", "import logging"),
+    ],
+    import_rules.data_through_the_seam: [
+        ("broker_core/storage/a.py", "import os\nos.fdatasync(3)"),
+        ("broker_core/storage/a.py", "import os as system"),
+        ("broker_core/storage/a.py", "import os.path"),
+        ("broker_core/storage/a.py", "from os import pread"),
+        ("broker_core/storage/a.py", "from os.path import join"),
+        ("broker_core/storage/a.py", "with open('x') as f: pass"),
+        ("broker_core/storage/a.py", "import io\nio.open('x')"),
+    ],
+    source_rules.function_length: [
+        ("broker_core/a.py", LONG_FUNCTION),
+        ("tests/a.py", "async " + LONG_FUNCTION),
+    ],
+    source_rules.module_docstring: [
+        ("broker_core/a.py", "x = 1"),
+    ],
+    source_rules.no_real_sleep: [
+        ("broker_core/a.py", "import time\ntime.sleep(1)"),
+        ("tests/a.py", "from time import sleep"),
+        ("tests/a.py", "import asyncio\nasyncio.sleep(0.1)"),
+    ],
+    source_rules.no_code_from_data: [
+        ("broker_core/a.py", "import pickle"),
+        ("broker_core/a.py", "from marshal import loads"),
+        ("tests/a.py", "import shelve"),
+        ("tools/a.py", "import yaml"),
+        ("broker_core/a.py", "def f():\n    import ctypes.util"),
+        ("pyspark_rmq/a.py", "eval('1')"),
+        ("pyspark_rmq/a.py", "exec('1')"),
+        ("pyspark_rmq/a.py", "__import__('x')"),
+        ("broker_core/a.py", "numpy.load(f, allow_pickle=True)"),
+    ],
+    source_rules.no_blind_except: [
+        ("broker_core/a.py", "try:\n    f()\nexcept:\n    pass"),
+        ("broker_core/a.py", "try:\n    f()\nexcept Exception:\n    g()"),
+        ("tests/a.py", "try:\n    f()\nexcept (OSError, BaseException):\n    g()"),
+    ],
+    source_rules.no_print: [
+        ("broker_core/a.py", "print(1)"),
+        ("tests/a.py", "print(1)"),
+    ],
+    source_rules.no_hidden_clock: [
+        ("broker_core/a.py", "from datetime import datetime\ndatetime.now()"),
+        ("broker_core/a.py", "import datetime\ndatetime.datetime.utcnow()"),
+        ("broker_core/flush/a.py", "import time\ntime.monotonic()"),
+        ("broker_core/flush/a.py", "from time import time_ns"),
+    ],
+}
+
+NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
+    import_rules.import_direction: [
+        ("broker_core/storage/a.py", "from broker_core.codec import b"),
+        ("broker_core/storage/a.py", "from .segment_file import b"),
+        ("broker_core/storage/a.py", "from . import b"),
+        ("broker_core/storage/a.py", "from broker_core import errors"),
+        ("broker_core/store/a.py", "from broker_core.flush import b"),
+        ("broker_core/__init__.py", "from broker_core.store import b"),
+        ("broker_core/replication/metadata_copy.py", "import broker_core.remoting"),
+    ],
+    import_rules.foreign_imports: [
+        ("broker_core/storage/posix_file_system.py", "import mmap, fcntl"),
+        ("broker_core/codec/arrow_columns.py", "import pyarrow"),
+        ("tests/a.py", "import mmap, shutil, time, pyspark"),
+        ("pyspark_rmq/data_source.py", "import pyspark"),
+    ],
+    import_rules.data_through_the_seam: [
+        ("broker_core/a.py", "import os\nos.environ.get('RMQ_CODEC')"),
+        ("broker_core/a.py", "from os import getpid"),
+        ("broker_core/a.py", "file_system.open('commitlog')"),
+        ("broker_core/storage/posix_file_system.py", "import os\nos.open('x', 0)"),
+    ],
+    source_rules.function_length: [
+        ("broker_core/a.py", LONGEST_FUNCTION),
+    ],
+    source_rules.module_docstring: [
+        ("broker_core/__init__.py", ""),
+    ],
+    source_rules.no_real_sleep: [
+        ("tests/a.py", "import asyncio\nasyncio.sleep(0)"),
+        ("tests/a.py", "clock.sleep(1)"),
+        ("examples/a.py", "import time\ntime.sleep(1)"),
+    ],
+    source_rules.no_code_from_data: [
+        ("broker_core/a.py", "model.eval(1)"),
+        ("broker_core/a.py", "numpy.load(f, allow_pickle=False)"),
+    ],
+    source_rules.no_blind_except: [
+        ("broker_core/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
+        ("broker_core/a.py", "try:\n    f()\nexcept OSError:\n    g()"),
+        ("broker_core/runtime/supervisor.py", "try:\n    f()\nexcept Exception:\n    g()"),
+    ],
+    source_rules.no_print: [
+        ("broker_core/cli/a.py", "print(1)"),
+        ("benchmarks/a.py", "print(1)"),
+    ],
+    source_rules.no_hidden_clock: [
+        ("broker_core/a.py", "datetime.fromtimestamp(1)"),
+        ("broker_core/a.py", "clock.now()"),
+        ("broker_core/a.py", "import time\ntime.localtime(seconds)"),
+        ("broker_core/runtime/clock.py", "import time\ntime.monotonic()"),
+    ],
+}

@@ -1,0 +1,188 @@
+"""Rules on a source file by itself: sizes, names, and calls that this project does not make.
+
+As in `import_rules.py`, a rule takes one `SourceFile` and yields findings as `path:line: text`.
+An exception to a rule is an entry of its allow-list with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+
+from tests.import_rules import SourceFile
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+MEDIAN_LINES_MAX = 200
+
+BANNED_NAME_PARTS = frozenset(
+    {"common", "helper", "helpers", "impl", "manager", "managers", "misc", "util", "utils"}
+)
+
+# Modules that run what they read; a message, a file or an option is never run.
+BANNED_MODULES = frozenset(
+    {"cloudpickle", "ctypes", "dill", "joblib", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
+)
+# Names of `time` that read a clock; the others only convert a time that is given.
+CLOCK_READERS = frozenset(
+    {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
+)
+BANNED_CALLS = frozenset({"eval", "exec", "__import__"})
+
+# Path -> why this file may sleep for real.
+MAY_SLEEP: Mapping[str, str] = {
+    "broker_core/runtime/clock.py": "the seam that everyone else sleeps through",
+}
+
+# Path -> why this file may catch everything.
+MAY_CATCH_ALL: Mapping[str, str] = {
+    "broker_core/broker/request_router.py": "the one place that turns exceptions into responses",
+    "broker_core/runtime/supervisor.py": "a failed background task stops its broker",
+    "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
+}
+
+MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")
+
+# Spelled in pieces, or this file would find itself.
+_MACHINE_TOPS = "|".join(("Users", "home", "root", "tmp", "work"))
+_MACHINE_PATH = re.compile(rf"(?<![\w.~$}}\-])/(?:{_MACHINE_TOPS})/")
+
+
+def file_length(path: str, text: str) -> Iterator[str]:
+    """A file past the ceiling usually holds two."""
+    lines = len(text.splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"{path}:{lines}: {lines} lines, at most {FILE_LINES_MAX}"
+
+
+def function_length(file: SourceFile) -> Iterator[str]:
+    """A function fits on a screen."""
+    for node in file.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                text = f"{node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+                yield file.finding(node, text)
+
+
+def median_length(files: Iterable[SourceFile]) -> float:
+    """Median line count of the modules that are more than a package marker."""
+    counts = [len(f.text.splitlines()) for f in files if not f.path.endswith("__init__.py")]
+    return statistics.median(counts) if counts else 0.0
+
+
+def file_name(path: str) -> Iterator[str]:
+    """A name says what is inside; these say only that somebody ran out of names."""
+    for part in PurePosixPath(path).with_suffix("").parts:
+        banned = BANNED_NAME_PARTS.intersection(part.lower().split("_"))
+        if banned:
+            yield f"{path}:1: {part!r} names no thing ({', '.join(sorted(banned))})"
+
+
+def module_docstring(file: SourceFile) -> Iterator[str]:
+    """Each module opens with what it is; an empty package marker has nothing to say."""
+    if file.text.strip() and not ast.get_docstring(file.tree):
+        yield file.finding(1, "the module has no docstring")
+
+
+def no_real_sleep(file: SourceFile) -> Iterator[str]:
+    """Code and tests wait for a clock that they were given, or for a watermark."""
+    if (
+        not file.path.startswith(("broker_core/", "pyspark_rmq/", "tests/"))
+        or file.path in MAY_SLEEP
+    ):
+        return
+    for line, module, name in file.imports():
+        if (module, name) in {("time", "sleep"), ("asyncio", "sleep")}:
+            yield file.finding(line, f"{module}.sleep is not imported by name")
+    for node in file.nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner = node.func.value
+        if node.func.attr != "sleep" or not isinstance(owner, ast.Name):
+            continue
+        # asyncio.sleep(0) only lets others run.
+        yields_only = (
+            bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+        )
+        if owner.id == "time" or (owner.id == "asyncio" and not yields_only):
+            yield file.finding(node, f"{owner.id}.sleep: advance a clock or await a watermark")
+
+
+def no_code_from_data(file: SourceFile) -> Iterator[str]:
+    """Nothing turns data into code."""
+    for line, module, _ in file.imports():
+        if module.split(".")[0] in BANNED_MODULES:
+            yield file.finding(line, f"{module} is not used in this project")
+    for node in file.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in BANNED_CALLS:
+            yield file.finding(node, f"{node.func.id}() is not used in this project")
+        for keyword in node.keywords:
+            if keyword.arg == "allow_pickle" and not _is_false(keyword.value):
+                yield file.finding(node, "allow_pickle stays off")
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+def no_blind_except(file: SourceFile) -> Iterator[str]:
+    """Catch what you can name. A handler that ends by raising again hides nothing."""
+    if file.path in MAY_CATCH_ALL or file.path == "setup.py":
+        return
+    for node in file.nodes:
+        if not isinstance(node, ast.ExceptHandler) or not _catches_all(node.type):
+            continue
+        last = node.body[-1]
+        if not (isinstance(last, ast.Raise) and last.exc is None):
+            yield file.finding(node, "catches everything and does not raise it again")
+
+
+def _catches_all(kind: ast.expr | None) -> bool:
+    if kind is None:
+        return True
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(isinstance(k, ast.Name) and k.id in {"Exception", "BaseException"} for k in kinds)
+
+
+def no_print(file: SourceFile) -> Iterator[str]:
+    """A library speaks through values and logs."""
+    if file.path.startswith(MAY_PRINT) or file.path == "setup.py":
+        return
+    for node in file.nodes:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+        ):
+            yield file.finding(node, "print belongs to the command line and the examples")
+
+
+def no_hidden_clock(file: SourceFile) -> Iterator[str]:
+    """Time comes from the clock that a component was built with, which a test can move."""
+    if not file.path.startswith("broker_core/") or file.path == "broker_core/runtime/clock.py":
+        return
+    for line, module, name in file.imports():
+        if module == "time" and name in CLOCK_READERS:
+            yield file.finding(line, f"time.{name}: ask the clock that you were given")
+    for node in file.nodes:
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner = ast.unparse(node.value)
+        by_date = owner.split(".")[-1] in {"date", "datetime"}
+        if (by_date and node.attr in {"now", "utcnow", "today"}) or (
+            owner == "time" and node.attr in CLOCK_READERS
+        ):
+            yield file.finding(node, f"{owner}.{node.attr}: ask the clock that you were given")
+
+
+def no_machine_path(path: str, text: str) -> Iterator[str]:
+    """The project runs anywhere."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _MACHINE_PATH.search(line):
+            yield f"{path}:{number}: names a path of one machine"

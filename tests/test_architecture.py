@@ -1,0 +1,188 @@
+"""The source obeys the rules of `import_rules.py` and `source_rules.py`.
+
+The second half tests the tester: each rule is shown a planted violation, which it must find, and
+a close neighbour, which it must leave alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import import_rules, source_rules
+from tests.import_rules import Rule, SourceFile
+from tests.planted_violations import NEIGHBOURS, VIOLATIONS
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("broker_core", "pyspark_rmq")
+TREES = (*PACKAGES, "tests", "examples", "benchmarks", "tools")
+NOT_OURS = frozenset({"__pycache__", "build", "dist", "node_modules", "target"})
+NATIVE = frozenset({".c", ".h", ".pyx"})
+TEXT = NATIVE | {".cfg", ".java", ".md", ".py", ".sh", ".toml", ".xml", ".yaml", ".yml", ""}
+
+FILE_RULES: tuple[Rule, ...] = (
+    import_rules.import_direction,
+    import_rules.foreign_imports,
+    import_rules.data_through_the_seam,
+    source_rules.function_length,
+    source_rules.module_docstring,
+    source_rules.no_real_sleep,
+    source_rules.no_code_from_data,
+    source_rules.no_blind_except,
+    source_rules.no_print,
+    source_rules.no_hidden_clock,
+)
+
+
+def _project_paths() -> Iterator[Path]:
+    tops = [ROOT / tree for tree in (*TREES, "docs", ".ci")]
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE")
+    for top in tops:
+        for path in sorted(top.rglob("*")):
+            if path.is_file() and not NOT_OURS.intersection(path.relative_to(ROOT).parts):
+                yield path
+
+
+TEXTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in _project_paths()
+    if path.suffix in TEXT
+}
+SOURCES = [SourceFile(path, text) for path, text in TEXTS.items() if path.endswith(".py")]
+PACKAGE_SOURCES = [file for file in SOURCES if file.path.startswith(PACKAGES)]
+
+
+def _report(findings: Iterable[str]) -> None:
+    found = list(findings)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_sources_were_found() -> None:
+    assert {"broker_core/errors.py", "tests/test_architecture.py"} <= TEXTS.keys()
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_every_source_obeys(rule: Rule) -> None:
+    _report(finding for file in SOURCES for finding in rule(file))
+
+
+def test_the_connector_uses_public_names_only() -> None:
+    public = import_rules.public_names(SourceFile("door.py", TEXTS["broker_core/__init__.py"]))
+    check = import_rules.connector_uses_public_names
+    _report(finding for file in SOURCES for finding in check(file, public))
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    _report(import_rules.import_cycles(PACKAGE_SOURCES))
+
+
+def test_the_rooms_form_no_circle() -> None:
+    left = {room: set(below) for room, below in import_rules.ROOMS.items()}
+    while left:
+        floor = {room for room, below in left.items() if not below & left.keys()}
+        assert floor, f"rooms that reach each other: {sorted(left)}"
+        left = {room: below for room, below in left.items() if room not in floor}
+
+
+def test_files_fit_their_ceiling() -> None:
+    measured = {p: t for p, t in TEXTS.items() if Path(p).suffix in NATIVE | {".py"}}
+    _report(f for path, text in measured.items() for f in source_rules.file_length(path, text))
+
+
+def test_the_median_file_is_small() -> None:
+    assert source_rules.median_length(PACKAGE_SOURCES) < source_rules.MEDIAN_LINES_MAX
+
+
+def test_file_names_name_a_thing() -> None:
+    _report(finding for path in TEXTS for finding in source_rules.file_name(path))
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    _report(f for path, text in TEXTS.items() for f in source_rules.no_machine_path(path, text))
+
+
+def _cases(planted: Mapping[Rule, Sequence[tuple[str, str]]]) -> list[Any]:
+    return [
+        pytest.param(rule, path, text, id=f"{rule.__name__}-{number}")
+        for rule, texts in planted.items()
+        for number, (path, text) in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), _cases(VIOLATIONS))
+def test_a_planted_violation_is_found(rule: Rule, path: str, text: str) -> None:
+    findings = list(rule(SourceFile(path, text)))
+    assert findings
+    assert all(finding.startswith(f"{path}:") for finding in findings)
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), _cases(NEIGHBOURS))
+def test_an_allowed_neighbour_is_left_alone(rule: Rule, path: str, text: str) -> None:
+    _report(rule(SourceFile(path, text)))
+
+
+def test_every_file_rule_is_shown_a_violation() -> None:
+    assert VIOLATIONS.keys() == set(FILE_RULES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from broker_core.storage import commit_log",
+        "from broker_core import hidden",
+        "import broker_core.codec",
+        "import broker_core\nbroker_core.storage",
+    ],
+)
+def test_a_connector_that_reaches_inside_is_found(text: str) -> None:
+    check = import_rules.connector_uses_public_names
+    assert list(check(SourceFile("pyspark_rmq/source/a.py", text), {"MessageStore"}))
+
+
+def test_a_connector_may_use_public_names() -> None:
+    text = "import broker_core\nfrom broker_core import MessageStore\nbroker_core.MessageStore"
+    check = import_rules.connector_uses_public_names
+    _report(check(SourceFile("pyspark_rmq/source/a.py", text), {"MessageStore"}))
+
+
+def test_public_names_are_read_from_the_door() -> None:
+    door = SourceFile("broker_core/__init__.py", '__all__ = ["MessageStore", "open_store"]')
+    assert import_rules.public_names(door) == {"MessageStore", "open_store"}
+
+
+def test_a_planted_cycle_is_found() -> None:
+    one = SourceFile("broker_core/codec/one.py", "from broker_core.codec.two import a")
+    two = SourceFile("broker_core/codec/two.py", "from broker_core.codec import one")
+    three = SourceFile("broker_core/codec/three.py", "from broker_core.codec import two")
+    assert len(import_rules.import_cycles([one, two, three])) >= 2
+    assert import_rules.import_cycles([one, three]) == []
+
+
+def test_an_overlong_file_is_found() -> None:
+    longest = "x = 1\n" * source_rules.FILE_LINES_MAX
+    assert list(source_rules.file_length("broker_core/a.py", longest + "y = 2\n"))
+    _report(source_rules.file_length("broker_core/a.py", longest))
+
+
+def test_a_heavy_median_is_measured() -> None:
+    files = [SourceFile(f"broker_core/{n}.py", "x = 1\n" * n) for n in (10, 300, 400)]
+    assert source_rules.median_length(files) == 300
+
+
+@pytest.mark.parametrize("name", ["utils", "string_helpers", "common", "queue_manager", "impl"])
+def test_a_drawer_is_found(name: str) -> None:
+    assert list(source_rules.file_name(f"broker_core/storage/{name}.py"))
+    assert list(source_rules.file_name(f"broker_core/{name}/a.py"))
+
+
+def test_a_noun_is_left_alone() -> None:
+    _report(source_rules.file_name("broker_core/storage/commit_log.py"))
+
+
+@pytest.mark.parametrize("top", ["home", "root", "Users", "tmp", "work"])
+def test_a_machine_path_is_found(top: str) -> None:
+    assert list(source_rules.no_machine_path("docs/a.md", f"see /{top}/me/store"))
+    _report(source_rules.no_machine_path("docs/a.md", f"see docs/{top}/me, https://a.b/{top}/c"))

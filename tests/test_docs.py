@@ -1,0 +1,38 @@
+"""The documents name files that exist, and the checklist is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+)
+_TREES = "broker_core|pyspark_rmq|tests|examples|benchmarks|tools|docs"
+_OUR_PATH = re.compile(rf"`((?:{_TREES})/[\w./-]+)`")
+_CHECKLIST_ROW = re.compile(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+_CHECKLIST_ROWS = 39
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_a_document_names_exists(document: str) -> None:
+    named = _OUR_PATH.findall((ROOT / document).read_text(encoding="utf-8"))
+    missing = sorted({path for path in named if not (ROOT / path).exists()})
+    assert not missing
+
+
+def test_the_mission_checklist_is_complete() -> None:
+    rows = _CHECKLIST_ROW.findall((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    assert [int(number) for number, _ in rows] == list(range(1, _CHECKLIST_ROWS + 1))
+    unplaced = [number for number, place in rows if not re.search(r"`.+`|planned \(", place)]
+    assert not unplaced
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
