@@ -7,6 +7,8 @@ value fails here, naming the key, so that no other code checks again.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,9 @@ from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
 UNIT_SIZE = 20
 PAGE_SIZE = 4096
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_AMOUNT = re.compile(r"[0-9]{1,9}")
+_HOUR = re.compile(r"[0-9]{1,2}")
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -28,6 +33,8 @@ class StoreConfig:
     index_hash_slots: int = 5_000_000
     index_entries_max: int = 20_000_000
     message_index_enable: bool = True
+    # RocketMQ 5.5 also indexes `topic#T#tags`; 4.9 does not. Only file bytes differ for readers.
+    index_tags: bool = False
     # Messages
     message_size_max: int = 4 << 20
     append_record_crc: bool = True
@@ -80,6 +87,7 @@ class StoreConfig:
         for field in dataclasses.fields(self):
             self._check_type(field.name, getattr(self, field.name), type(field.default))
         self._check_sizes()
+        self._check_host()
         delay_levels_ms(self.message_delay_level)
         delete_hours(self.delete_when)
 
@@ -123,8 +131,21 @@ class StoreConfig:
         for name in ("disk_used_ratio_max", "disk_forcible_ratio", "disk_warning_ratio"):
             if not 1 <= getattr(self, name) <= 100:
                 raise InvalidConfig(name, getattr(self, name), "a percentage from 1 to 100")
+        if self.transient_pool_fail_fast and self.transient_pool_size < 2:
+            raise InvalidConfig(
+                "transient_pool_size",
+                self.transient_pool_size,
+                "at least 2 with transient_pool_fail_fast: a full file keeps its buffer until the "
+                "next one begins",
+            )
+
+    def _check_host(self) -> None:
         if not 0 <= self.store_port <= 65_535:
             raise InvalidConfig("store_port", self.store_port, "a port from 0 to 65535")
+        try:
+            ipaddress.ip_address(self.store_host)
+        except ValueError:
+            raise InvalidConfig("store_host", self.store_host, "a numeric IP address") from None
 
     @property
     def record_size_max(self) -> int:
@@ -134,16 +155,28 @@ class StoreConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[StoreConfig, tuple[str, ...]]:
         """Read `broker.conf` keys; also return the keys that mean nothing to the store."""
+        pairs: Any = properties
+        if not isinstance(pairs, Mapping):
+            raise InvalidConfig("properties", pairs, "a mapping of names to texts")
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
+        given: dict[str, tuple[str, str]] = {}
         unknown = []
-        for key, text in properties.items():
+        for key, text in pairs.items():
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise InvalidConfig(str(key), text, "names and values are texts")
             name = PROPERTY_NAMES.get(key)
             if name is None:
                 unknown.append(key)
             else:
                 values[name] = _parse(key, text.strip(), kinds[name])
-        return cls(**values), tuple(unknown)
+                given[name] = (key, text)
+        try:
+            return cls(**values), tuple(unknown)
+        except InvalidConfig as error:
+            # Name what the operator wrote, not our field.
+            key, text = given.get(error.key, (error.key, str(error.value)))
+            raise InvalidConfig(key, text, error.accepted) from None
 
 
 def _parse(key: str, text: str, kind: type) -> object:
@@ -152,10 +185,9 @@ def _parse(key: str, text: str, kind: type) -> object:
             raise InvalidConfig(key, text, "true or false")
         return text.lower() == "true"
     if kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidConfig(key, text, "a whole number") from None
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise InvalidConfig(key, text, "a whole number of at most 18 digits")
+        return int(text)
     if kind in (FlushDiskType, BrokerRole):
         if text not in kind.__members__:
             accepted = ", ".join(kind.__members__)
@@ -169,7 +201,7 @@ def delay_levels_ms(text: str) -> tuple[int, ...]:
     scale = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     levels = []
     for part in text.split():
-        if part[-1:] not in scale or not part[:-1].isdigit():
+        if part[-1] not in scale or not _AMOUNT.fullmatch(part[:-1]):
             raise InvalidConfig("message_delay_level", text, f"{part!r} is not like 1s, 5m, 2h, 1d")
         levels.append(int(part[:-1]) * scale[part[-1]])
     return tuple(levels)
@@ -179,7 +211,7 @@ def delete_hours(text: str) -> frozenset[int]:
     """`"04;16"` as hours of the local day."""
     hours = set()
     for part in text.split(";"):
-        if not part.strip().isdigit() or int(part) > 23:
+        if not _HOUR.fullmatch(part.strip()) or int(part) > 23:
             raise InvalidConfig("delete_when", text, "hours 00 to 23 separated by ;")
         hours.add(int(part))
     return frozenset(hours)

@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
+from broker_core.errors import InvalidArgument
+
 # Anything with a C-contiguous buffer (bytes, memoryview, numpy array, Arrow buffer). The type of
 # that protocol only has a name since Python 3.12.
 Buffer: TypeAlias = Any
 Column: TypeAlias = tuple[Buffer, Buffer, int]
+
+
+def check_queues(queues: Any) -> None:
+    """Raise `InvalidArgument` unless this is a tuple of (topic bytes, queue id)."""
+    if not isinstance(queues, tuple) or not all(map(_is_queue, queues)):
+        raise InvalidArgument("queues must be a tuple of (topic bytes, queue id)")
+
+
+def _is_queue(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    topic, queue_id = pair
+    return isinstance(topic, bytes) and type(queue_id) is int and 0 <= queue_id < 1 << 31
 
 
 class ColumnBatch(NamedTuple):

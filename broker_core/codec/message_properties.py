@@ -71,7 +71,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     Raises `InvalidArgument` when a name or value has a separator in it, which would turn one pair
     into others on the way back.
     """
-    text = "".join(_pair_text(name, value) for name, value in properties.items() if name and value)
+    text = "".join(_pair_text(name, value) for name, value in properties.items())
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -80,7 +80,9 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 def _pair_text(name: object, value: object) -> str:
     if not isinstance(name, str) or not isinstance(value, str):
-        raise InvalidArgument(f"property {name!r} must be text with a text value")
+        raise InvalidArgument(f"property {name!r:.80} must be text with a text value")
+    if not name or not value:
+        return ""
     if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
-        raise InvalidArgument(f"property {name!r} has a separator character in it")
+        raise InvalidArgument(f"property {name!r:.80} has a separator character in it")
     return f"{name}\x01{value}\x02"

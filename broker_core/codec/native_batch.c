@@ -330,7 +330,9 @@ Reason batch_row(const Batch *batch, size_t row, Row *out) {
         text_size += out->tags.size + NAMED_PAIR_SIZE;
     if (out->keys.size != 0)
         text_size += out->keys.size + NAMED_PAIR_SIZE;
-    out->text_size = text_size > PROPERTIES_SIZE_MAX ? PROPERTIES_SIZE_MAX + 1 : (uint32_t)text_size;
+    if (text_size > PROPERTIES_SIZE_MAX)
+        text_size = PROPERTIES_SIZE_MAX + 1; /* too long is too long, and fits 32 bits */
+    out->text_size = (uint32_t)text_size;
     if (!batch->append_crc && looks_like_tail(out))
         return REASON_PROPERTIES_UNSAFE;
     uint64_t properties_size = text_size + (batch->append_crc ? CRC_TAIL_SIZE : 0);

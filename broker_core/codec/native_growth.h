@@ -4,7 +4,8 @@
 
 #include "native_module.h"
 
-enum { GROWTH_SPARE_SIZE = 16 }; /* writable bytes behind every reservation, for whole-block copies */
+/* Writable bytes behind every reservation, for copies of whole blocks. */
+enum { GROWTH_SPARE_SIZE = 16 };
 
 typedef struct {
     uint8_t *data;

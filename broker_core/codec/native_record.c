@@ -122,8 +122,9 @@ Reason record_parse(const uint8_t *start, size_t room, Record *record) {
     if ((size_t)size > room)
         return REASON_SIZE_PAST_LIMIT;
     uint32_t sys_flag = load_u32(start + AT_SYS_FLAG);
-    uint32_t host_extra = (HOST_V6_SIZE - HOST_V4_SIZE) *
-                          (((sys_flag & SYS_FLAG_BORN_V6) != 0) + ((sys_flag & SYS_FLAG_STORE_V6) != 0));
+    uint32_t v6_hosts =
+        ((sys_flag & SYS_FLAG_BORN_V6) != 0) + ((sys_flag & SYS_FLAG_STORE_V6) != 0);
+    uint32_t host_extra = (HOST_V6_SIZE - HOST_V4_SIZE) * v6_hosts;
     uint32_t fixed_size = RECORD_SIZE_MIN + (uint32_t)is_v2 + host_extra;
     if ((uint32_t)size < fixed_size)
         return REASON_LENGTHS_DISAGREE;

@@ -25,7 +25,7 @@ extern const uint8_t topic_characters[256]; /* 1 for [%|a-zA-Z0-9_-] */
 
 int is_topic_text(const uint8_t *text, size_t size);
 
-/* What the last 20 bytes of a property text are; `value` gets the checksum of a well-formed tail. */
+/* What the last 20 bytes of a property text are; `value` gets the checksum if well-formed. */
 TailKind classify_tail(const uint8_t *tail, uint64_t *value);
 
 /* The 20 bytes of a checksum property. */

@@ -7,12 +7,36 @@
 #include "native_record.h"
 
 typedef struct {
+    const uint8_t *topic;
+    uint32_t topic_size;
+    uint32_t queue_id;
+} Place;
+
+typedef struct {
     uint8_t *ordinals; /* native int64 per queue: records seen so far */
+    const Place *places; /* one per queue; NULL: topics and queue ids are not compared */
+    size_t store_host_size; /* 0: not compared */
     uint64_t queue_count;
     uint64_t count;
     uint64_t position; /* log position where the next record would start, before rolling */
     uint64_t segment_size;
 } Inspection;
+
+/* The record goes where the caller says that its queue is, and can take the store's host. */
+static Reason check_place(const Inspection *inspection, const Record *record, uint64_t queue) {
+    if (inspection->store_host_size != 0 &&
+        record_store_host_size(record) != inspection->store_host_size)
+        return REASON_STORE_HOST_DISAGREES;
+    if (inspection->places == NULL)
+        return REASON_NONE;
+    const Place *place = &inspection->places[queue];
+    if (load_u32(record->start + AT_QUEUE_ID) != place->queue_id)
+        return REASON_QUEUE_ID_DISAGREES;
+    if (record->topic_size != place->topic_size ||
+        memcmp(record->start + record->topic_at, place->topic, place->topic_size) != 0)
+        return REASON_TOPIC_DISAGREES;
+    return REASON_NONE;
+}
 
 static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_t room,
                              Record *record) {
@@ -22,7 +46,9 @@ static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_
     uint64_t queue = record_position(record);
     if (queue >= inspection->queue_count)
         return REASON_BAD_QUEUE_REFERENCE;
-    reason = record_verify(record);
+    reason = check_place(inspection, record, queue);
+    if (reason == REASON_NONE)
+        reason = record_verify(record);
     if (reason != REASON_NONE)
         return reason;
     if ((uint64_t)record->size + SEGMENT_SPARE_SIZE > inspection->segment_size)
@@ -52,16 +78,43 @@ static Fault inspect_records(Inspection *inspection, const uint8_t *run, size_t 
     return (Fault){REASON_NONE, 0};
 }
 
+/* Queue after queue: u32 queue id, u16 topic size, topic. NULL with an exception if it is not. */
+static Place *parse_places(CodecState *state, const Py_buffer *table, uint64_t queue_count) {
+    Place *places = PyMem_Calloc((size_t)queue_count + 1, sizeof(Place));
+    if (places == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    const uint8_t *at = table->buf;
+    size_t rest = (size_t)table->len;
+    for (uint64_t queue = 0; queue < queue_count; queue++) {
+        size_t topic_size = rest < 6 ? rest : load_u16(at + 4);
+        if (rest < 6 + topic_size)
+            goto refused;
+        places[queue] = (Place){at + 6, (uint32_t)topic_size, load_u32(at)};
+        at += 6 + topic_size;
+        rest -= 6 + topic_size;
+    }
+    if (rest == 0)
+        return places;
+refused:
+    raise_value_error(state, REASON_BAD_QUEUE_REFERENCE);
+    PyMem_Free(places);
+    return NULL;
+}
+
 PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"run", "queue_count", "position", "segment_size", NULL};
+    static char *names[] = {"run",    "queue_count",     "position", "segment_size",
+                            "places", "store_host_size", NULL};
     CodecState *state = PyModule_GetState(module);
-    Py_buffer run;
-    int64_t queue_count, position, segment_size;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&:inspect_run", names, &run,
+    Py_buffer run, table = {0};
+    int64_t queue_count, position, segment_size, store_host_size = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&|y*O&:inspect_run", names, &run,
                                      to_bounded, &queue_count, to_bounded, &position, to_bounded,
-                                     &segment_size))
+                                     &segment_size, &table, to_bounded, &store_host_size))
         return NULL;
     PyObject *result = NULL, *counts = NULL;
+    Place *places = NULL;
     if (queue_count < 0 || position < 0 || segment_size <= 0) {
         raise_value_error(state, segment_size <= 0 ? REASON_BAD_SEGMENT_SIZE
                                  : position < 0    ? REASON_BAD_LOG_POSITION
@@ -72,10 +125,14 @@ PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords
         PyErr_NoMemory();
         goto done;
     }
+    if (table.len > 0 && (places = parse_places(state, &table, (uint64_t)queue_count)) == NULL)
+        goto done;
     counts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)queue_count * 8);
     if (counts == NULL)
         goto done;
     Inspection inspection = {.ordinals = (uint8_t *)PyBytes_AsString(counts),
+                             .places = places,
+                             .store_host_size = (size_t)store_host_size,
                              .queue_count = (uint64_t)queue_count,
                              .position = (uint64_t)position,
                              .segment_size = (uint64_t)segment_size};
@@ -88,7 +145,9 @@ PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords
                                  (unsigned long long)inspection.position, counts)
                  : raise_malformed_record(state, fault);
 done:
+    PyMem_Free(places);
     Py_XDECREF(counts);
+    PyBuffer_Release(&table);
     PyBuffer_Release(&run);
     return result;
 }

@@ -69,6 +69,7 @@ typedef struct {
     const uint8_t *delays; /* native int64 milliseconds per level */
     size_t delay_count;
     Slice group_topic;
+    int index_tags; /* one more key per record with tags: topic#T#tags, as RocketMQ 5.5 has it */
 
     size_t cursor;
     int stop;
@@ -216,7 +217,8 @@ static Reason put_key(Walk *walk, uint32_t prefix_hash, Slice key, const Record 
 
 static Reason put_keys(Walk *walk, const Record *record, const NamedProperties *found,
                        uint64_t store_timestamp) {
-    if (found->unique_key.data == NULL && found->keys.data == NULL)
+    const int with_tags = walk->index_tags && found->tags.data != NULL;
+    if (found->unique_key.data == NULL && found->keys.data == NULL && !with_tags)
         return REASON_NONE;
     uint32_t prefix = java_hash_continue(0, record->start + record->topic_at, record->topic_size);
     prefix = prefix * 31u + '#';
@@ -232,6 +234,9 @@ static Reason put_keys(Walk *walk, const Record *record, const NamedProperties *
                              store_timestamp);
         at = part_end + 1;
     }
+    if (with_tags && reason == REASON_NONE)
+        reason = put_key(walk, (prefix * 31u + 'T') * 31u + '#', found->tags, record,
+                         store_timestamp);
     return reason;
 }
 
@@ -351,15 +356,15 @@ static void free_walk(Walk *walk) {
 }
 
 PyObject *codec_scan_records(PyObject *module, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"buf",       "start",  "limit",       "position",
-                            "check_crc", "delays", "group_topic", NULL};
+    static char *names[] = {"buf",    "start",       "limit",      "position", "check_crc",
+                            "delays", "group_topic", "index_tags", NULL};
     CodecState *state = PyModule_GetState(module);
     Py_buffer buf, delays, group_topic;
     int64_t start, limit, position;
-    int check_crc;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&py*y*:scan_records", names, &buf,
+    int check_crc, index_tags = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&py*y*|p:scan_records", names, &buf,
                                      to_bounded, &start, to_bounded, &limit, to_bounded, &position,
-                                     &check_crc, &delays, &group_topic))
+                                     &check_crc, &delays, &group_topic, &index_tags))
         return NULL;
     PyObject *result;
     if (!is_range(start, limit, buf.len)) {
@@ -373,6 +378,7 @@ PyObject *codec_scan_records(PyObject *module, PyObject *args, PyObject *keyword
                      .delays = delays.buf,
                      .delay_count = (size_t)delays.len / 8,
                      .group_topic = {group_topic.buf, (size_t)group_topic.len},
+                     .index_tags = index_tags,
                      .cursor = (size_t)start,
                      .last_start = -1};
         PyThreadState *saved = release_gil((uint64_t)(limit - start));

@@ -102,7 +102,7 @@ size_t count_found_units(Spans *spans, const uint8_t *units, size_t unit_count,
     return unit_count;
 }
 
-/* Copies (and with `verify` checks) the records of `count` units into `out`. The units are looked up
+/* Copies (and with `verify` checks) the records of `count` units into `out`. Units are looked up
  * again: they may lie in memory that changes, and `room` bounds what may be written. */
 static Fault copy_records(Spans *spans, const uint8_t *units, size_t count, uint64_t queue_offset,
                           int verify, uint8_t *out, uint64_t room) {

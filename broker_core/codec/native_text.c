@@ -145,7 +145,7 @@ uint32_t java_hash_continue(uint32_t hash, const uint8_t *text, size_t size) {
     }
     while (text < end) {
         int valid = 1;
-        uint32_t character = next_character(&text, end, &valid);
+        uint32_t character = *text < 0x80 ? *text++ : next_character(&text, end, &valid);
         if (character >= 0x10000) {
             /* Java counts UTF-16 units: a surrogate pair. */
             hash = hash * 31u + (0xD7C0u + (character >> 10));
@@ -161,12 +161,14 @@ int is_valid_utf8(const uint8_t *text, size_t size) {
     while (text < end) {
         if (end - text >= 8 && (load_word(text) & TOPS) == 0) {
             text += 8;
-            continue;
+        } else if (*text < 0x80) {
+            text++;
+        } else {
+            int valid = 1;
+            next_character(&text, end, &valid);
+            if (!valid)
+                return 0;
         }
-        int valid = 1;
-        next_character(&text, end, &valid);
-        if (!valid)
-            return 0;
     }
     return 1;
 }

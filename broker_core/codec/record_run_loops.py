@@ -6,7 +6,9 @@ within the run. Pure Python: the twin of the native functions.
 
 from __future__ import annotations
 
+import struct
 from array import array
+from collections.abc import Iterable
 from zlib import crc32
 
 from broker_core.codec import record_reasons as reasons
@@ -41,11 +43,26 @@ def takes_queue_offset(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_BITS not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
+PLACE = struct.Struct(">IH")
+
+
+def encode_places(queues: Iterable[tuple[bytes, int]]) -> bytes:
+    """The table of `inspect_run`: queue id, topic size and topic of each queue."""
+    return b"".join(PLACE.pack(queue_id, len(topic)) + topic for topic, queue_id in queues)
+
+
 def inspect_run(
-    run: Buffer, queue_count: int, position: int, segment_size: int
+    run: Buffer,
+    queue_count: int,
+    position: int,
+    segment_size: int,
+    places: bytes = b"",
+    store_host_size: int = 0,
 ) -> tuple[int, int, bytes]:
     """Prove every template of `run` and lay it out from log `position`.
 
+    With `places` (see `encode_places`) each record must be of the queue that it refers to; with
+    `store_host_size` it must have room for a store host of that size.
     Returns (records, log position after the last one, queue offsets taken per queue as int64s);
     raises `MalformedRecord` with the byte position of the first bad template.
     """
@@ -56,11 +73,13 @@ def inspect_run(
         raise ValueError(reasons.BAD_LOG_POSITION)
     if queue_count < 0:
         raise ValueError(reasons.BAD_QUEUE_REFERENCE)
+    destinations = _parse_places(bytes(places), queue_count)
     counts = array("q", bytes(8 * queue_count))
     cursor = count = 0
     while cursor < len(view):
         try:
             record = parse_record(view, cursor, len(view))
+            _check_place(record, destinations, queue_count, store_host_size)
             _prove_template(view, cursor, record, counts, segment_size)
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None
@@ -73,12 +92,42 @@ def inspect_run(
     return count, position, counts.tobytes()
 
 
+def _parse_places(table: bytes, queue_count: int) -> list[tuple[bytes, int]]:
+    places: list[tuple[bytes, int]] = []
+    cursor = 0
+    while table and len(places) < queue_count:
+        if len(table) - cursor < PLACE.size:
+            raise ValueError(reasons.BAD_QUEUE_REFERENCE)
+        queue_id, topic_size = PLACE.unpack_from(table, cursor)
+        cursor += PLACE.size + topic_size
+        places.append((table[cursor - topic_size : cursor], queue_id))
+    if cursor != len(table):
+        raise ValueError(reasons.BAD_QUEUE_REFERENCE)
+    return places
+
+
+def _check_place(
+    record: ParsedRecord,
+    places: list[tuple[bytes, int]],
+    queue_count: int,
+    store_host_size: int,
+) -> None:
+    """The record goes where the caller says that its queue is, and can take the store's host."""
+    queue = record.physical_offset
+    if not 0 <= queue < queue_count:
+        raise RecordFault(reasons.BAD_QUEUE_REFERENCE)
+    if store_host_size and len(record.store_host) != store_host_size:
+        raise RecordFault(reasons.STORE_HOST_DISAGREES)
+    if places and record.queue_id != places[queue][1]:
+        raise RecordFault(reasons.QUEUE_ID_DISAGREES)
+    if places and record.topic != places[queue][0]:
+        raise RecordFault(reasons.TOPIC_DISAGREES)
+
+
 def _prove_template(
     view: memoryview, start: int, record: ParsedRecord, counts: array[int], segment_size: int
 ) -> None:
     queue = record.physical_offset
-    if not 0 <= queue < len(counts):
-        raise RecordFault(reasons.BAD_QUEUE_REFERENCE)
     verify_checksums(view, start, record)
     if record.size > segment_size - BLANK_RESERVE:
         raise RecordFault(reasons.RECORD_EXCEEDS_SEGMENT)

@@ -51,16 +51,18 @@ def scan_records(
     check_crc: bool,
     delays: Buffer,
     group_topic: bytes,
+    index_tags: bool = False,
 ) -> Scan:
     """Walk the records of `buf[start:limit]`, whose first byte is log `position`.
 
-    `delays` holds the milliseconds of each delay level as native int64s.
+    `delays` holds the milliseconds of each delay level as native int64s. `index_tags` adds a key
+    for the tags of a record, as RocketMQ 5.5 does.
     """
     view = as_view(buf)
     if not 0 <= start <= limit <= len(view):
         raise ValueError(reasons.BAD_RANGE)
     delays_view = as_view(delays)
-    walk = _Walk(delays_view[: len(delays_view) // 8 * 8].cast("q").tolist())
+    walk = _Walk(delays_view[: len(delays_view) // 8 * 8].cast("q").tolist(), index_tags)
     cursor, stop, reason = start, STOP_LIMIT, ""
     while cursor < limit:
         stop = _stop_before(view, cursor, limit)
@@ -107,8 +109,9 @@ class _QueueUnits:
 class _Walk:
     """What the accepted records gave so far."""
 
-    def __init__(self, delays_ms: list[int]) -> None:
+    def __init__(self, delays_ms: list[int], index_tags: bool) -> None:
         self.count = 0
+        self._index_tags = index_tags
         self._delays_ms = delays_ms
         self._last_start = -1
         self._store_timestamp = 0
@@ -156,12 +159,16 @@ class _Walk:
     def _index(self, record: ParsedRecord, properties: dict[bytes, bytes]) -> None:
         unique_key = properties.get(b"UNIQ_KEY")
         keys = properties.get(b"KEYS")
-        if unique_key is None and keys is None:
+        tags = properties.get(b"TAGS") if self._index_tags else None
+        if unique_key is None and keys is None and tags is None:
             return
         prefix = hash_state(record.topic + b"#")
         parts = [] if unique_key is None else [unique_key]
         if keys is not None:
             parts += [part for part in keys.split(b" ") if part]
+        if tags is not None:
+            # RocketMQ 5.5 finds messages by tag under this key.
+            parts.append(b"T#" + tags)
         self._keys += [
             KEY_ENTRY.pack(
                 index_key_hash(prefix, part), record.physical_offset, record.store_timestamp

@@ -79,6 +79,7 @@ class LogDispatcher:
                 limit,
                 check_crc=False,
                 delays=self._delays,
+                index_tags=self._index is not None and self._index.with_tags,
                 slice_size=self._slice_size,
             )
             if step.scan is None or step.end == self.position:

@@ -8,7 +8,7 @@ from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.consume_queue import ConsumeQueue
 from broker_core.storage.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.log_walk import walk_step
-from broker_core.storage.message_index import MessageIndex
+from broker_core.storage.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.segment_file import segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
 
@@ -16,19 +16,34 @@ from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
 class LogSlices:
     """Iterates over scans of `[start, end)`; a record that cannot be read is an error."""
 
-    def __init__(self, log: CommitLog, start: int, end: int, delays: memoryview) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        start: int,
+        end: int,
+        delays: memoryview,
+        *,
+        index_tags: bool = False,
+    ) -> None:
         self._log = log
         self._position = start
         self._end = end
         self._delays = delays
+        self._index_tags = index_tags
 
     def __iter__(self) -> LogSlices:
         return self
 
     def __next__(self) -> Scan:
         while self._position < self._end:
+            # A record with damaged keys or offsets would make an index that hides it.
             step = walk_step(
-                self._log.segments, self._position, self._end, check_crc=False, delays=self._delays
+                self._log.segments,
+                self._position,
+                self._end,
+                check_crc=True,
+                delays=self._delays,
+                index_tags=self._index_tags,
             )
             if step.scan is None or step.end == self._position:
                 raise self._corrupt(step.reason)
@@ -46,13 +61,19 @@ class LogSlices:
 def rebuild_queue(
     log: CommitLog, queues: ConsumeQueueSet, queue: ConsumeQueue, until: int, delays: memoryview
 ) -> None:
-    """Replace the files of `queue` by what the log below `until` says."""
+    """Replace the files of `queue` by what the log below `until` says.
+
+    Nothing is removed when the log cannot be read.
+    """
     expected = queue.max_offset
+    units = [
+        found
+        for scan in LogSlices(log, log.start, until, delays)
+        if (found := scan.queues.get(queue.key)) is not None
+    ]
     queue.clear()
-    for scan in LogSlices(log, log.start, until, delays):
-        found = scan.queues.get(queue.key)
-        if found is not None:
-            queue.append(*found)
+    for found in units:
+        queue.append(*found)
     if queue.max_offset < expected:
         if queue.max_offset:
             raise CorruptStore(
@@ -65,9 +86,23 @@ def rebuild_queue(
 def rebuild_index(
     log: CommitLog, index: MessageIndex, start: int, until: int, delays: memoryview, wall_ms: int
 ) -> None:
-    """Put the keys of `[start, until)` again, after the files from `start` on were dropped."""
+    """Put the keys of `[start, until)` again, after the files from `start` on were dropped.
+
+    Goes back further when the file before `start` turns out to be damaged, too.
+    """
+    while True:
+        try:
+            return _put_keys(log, index, start, until, delays, wall_ms)
+        except IndexDamaged as damage:
+            start = damage.position
+            index.drop_from(start)
+
+
+def _put_keys(
+    log: CommitLog, index: MessageIndex, start: int, until: int, delays: memoryview, wall_ms: int
+) -> None:
     first = True
-    for scan in LogSlices(log, max(start, log.start), until, delays):
+    for scan in LogSlices(log, max(start, log.start), until, delays, index_tags=index.with_tags):
         known = index.known_prefix(scan.keys) if first and scan.keys else 0
         first = first and not scan.keys
         index.append(scan.keys, wall_ms, known)

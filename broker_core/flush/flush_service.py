@@ -117,6 +117,11 @@ class FlushService:
             raise self._fenced(error) from error
         self._reached(job)
 
+    def fence(self, error: BaseException) -> None:
+        """The log could not be written: acknowledge nothing more."""
+        if self._failure is None:
+            self._failed(error)
+
     def raise_log_start(self, position: int) -> None:
         """Note durably that files below `position` may be gone. Raises `StoreFenced`."""
         self._state = dataclasses.replace(self._state, log_start=position)

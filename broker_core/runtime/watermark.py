@@ -7,8 +7,8 @@ there. This is the whole mechanism behind group commit: one advance releases eve
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
+from bisect import insort
+from collections import deque
 from collections.abc import Callable
 
 Waiter = Callable[[BaseException | None], None]
@@ -17,12 +17,12 @@ Waiter = Callable[[BaseException | None], None]
 class Watermark:
     """Current position, the waiters above it, and the failure that ended it, if any."""
 
-    __slots__ = ("_failure", "_order", "_position", "_waiters")
+    __slots__ = ("_failure", "_position", "_waiters")
 
     def __init__(self, position: int) -> None:
         self._position = position
-        self._waiters: list[tuple[int, int, Waiter]] = []
-        self._order = itertools.count()
+        # Rising by position. Almost everyone waits for the newest position, so this is an append.
+        self._waiters: deque[tuple[int, Waiter]] = deque()
         self._failure: BaseException | None = None
 
     @property
@@ -42,23 +42,26 @@ class Watermark:
         self._position = position
         waiters = self._waiters
         while waiters and waiters[0][0] <= position:
-            heapq.heappop(waiters)[2](None)
+            waiters.popleft()[1](None)
 
     def fail(self, failure: BaseException) -> None:
         """No position above the current one will ever be reached: tell every waiter."""
         self._failure = failure
-        waiters, self._waiters = self._waiters, []
-        for _, _, waiter in waiters:
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
             waiter(failure)
 
     def when(self, position: int, waiter: Waiter) -> None:
         """Call `waiter(None)` once `position` is reached, or `waiter(error)` if it never can be."""
+        waiters = self._waiters
         if position <= self._position:
             waiter(None)
         elif self._failure is not None:
             waiter(self._failure)
+        elif not waiters or waiters[-1][0] <= position:
+            waiters.append((position, waiter))
         else:
-            heapq.heappush(self._waiters, (position, next(self._order), waiter))
+            insort(waiters, (position, waiter), key=lambda entry: entry[0])
 
     async def reached(self, position: int) -> None:
         """Wait for `position`; raises the failure when it can never be reached."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.column_batch import ColumnBatch, check_queues
 from broker_core.codec.record_columns import inspect_run, measure_batch
-from broker_core.errors import MalformedRecord
+from broker_core.codec.record_run_loops import encode_places
+from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.storage.commit_log import BLANK_SIZE, TemplateRun
 
 GROUP_TOPIC = b"rmq_sys_append_group"
@@ -53,6 +54,19 @@ class GroupLayout(NamedTuple):
     end: int
     record_count: int
     counts: tuple[array[int], ...]
+
+
+def checked_runs(runs: Any) -> tuple[TemplateRun, ...]:
+    """The runs as a tuple; `InvalidArgument` for anything that is no template run."""
+    if not isinstance(runs, (list, tuple)):
+        raise InvalidArgument(f"runs must be a list or tuple, not {type(runs).__name__}")
+    for run in runs:
+        if not isinstance(run, TemplateRun):
+            raise InvalidArgument(f"a run must be a TemplateRun, not {type(run).__name__}")
+        if not isinstance(run.records, (bytes, bytearray, memoryview)):
+            raise InvalidArgument(f"records must be bytes, not {type(run.records).__name__}")
+        check_queues(run.queues)
+    return tuple(runs)
 
 
 def encode_header(header: GroupHeader) -> bytes:
@@ -89,12 +103,21 @@ def plan_group(
     """Verify every run and lay the group out from the log's end. Writes nothing."""
     draft = header_of(encode_header(GroupHeader(0, 0, 0, note)))
     header_size, _ = measure_batch(draft)
+    if header_size + BLANK_SIZE > segment_size:
+        raise MalformedRecord(0, f"the note of {len(note)} bytes does not fit into one file")
     start = place(position, header_size, segment_size)
     cursor = start + header_size
     total = 0
     counts = []
     for run in runs:
-        count, cursor, per_queue = inspect_run(run.records, len(run.queues), cursor, segment_size)
+        count, cursor, per_queue = inspect_run(
+            run.records,
+            len(run.queues),
+            cursor,
+            segment_size,
+            encode_places(run.queues),
+            len(draft.store_host),
+        )
         total += count
         counts.append(array("q", per_queue))
     header = header_of(encode_header(GroupHeader(start, cursor, total, note)))

@@ -8,6 +8,7 @@ before its first byte is stored.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,8 +23,13 @@ BLANK_MAGIC = 0xCBD43194
 BLANK_SIZE = 8
 # Long appends start their write-back early, a slice at a time.
 SLICE_SIZE = 16 << 20
+LARGE_SIZE = 256 << 10
+SCRATCH_SIZE = 512 << 10
 
 Span = tuple[int, memoryview | bytes]
+Produced = tuple[int, int]
+# (what is done so far, buffer, start, limit, log position) -> (what is done now, end in the buffer)
+Producer = Callable[[int, memoryview, int, int, int], Produced]
 
 
 class TemplateRun(NamedTuple):
@@ -43,6 +49,7 @@ class CommitLog:
     def __init__(self, segments: SegmentSequence, position: int) -> None:
         self._segments = segments
         self._position = position
+        self._scratch = memoryview(b"")
 
     @property
     def segments(self) -> SegmentSequence:
@@ -82,35 +89,40 @@ class CommitLog:
         batch: ColumnBatch,
         next_offsets: memoryview,
         store_timestamp: int,
+        size: int,
         *,
-        together: int = 0,
+        together: bool = False,
     ) -> tuple[int, int]:
-        """Append every row; returns the position of the first record and the end position.
+        """Append every row, `size` bytes in all; returns start and end position.
 
-        `next_offsets` (one native int64 per queue of the batch) moves on. `together`, when given,
-        is the size of the whole batch: it then goes into one file. The caller has called `reserve`.
+        `next_offsets` (one native int64 per queue of the batch) moves on. `together` puts the
+        whole batch into one file. The caller has called `reserve`.
         """
-        segment = self._room_for(together + BLANK_SIZE if together else 0)
-        row = 0
-        start = -1
-        while row < batch.count:
-            next_row, wrote = encode_batch(
-                batch,
-                row,
-                next_offsets,
-                store_timestamp,
-                segment.target,
-                segment.wrote,
-                segment.size,
-                segment.base + segment.wrote,
-            )
-            if next_row > row:
-                start = segment.base + segment.wrote if start < 0 else start
-                self._stored(segment, wrote)
-                row = next_row
-            if row < batch.count:
-                segment = self._roll(segment)
+
+        def encode(row: int, out: memoryview, at: int, limit: int, position: int) -> Produced:
+            return encode_batch(batch, row, next_offsets, store_timestamp, out, at, limit, position)
+
+        self._room_for(size + BLANK_SIZE if together else 0)
+        start = self._produce(encode, batch.count, large=size > LARGE_SIZE)
         self._segments.prepare_ahead()
+        return start, self._position
+
+    def append_row(
+        self, batch: ColumnBatch, next_offsets: array[int], store_timestamp: int
+    ) -> tuple[int, int] | None:
+        """Append a one-row batch if the current file has room for it; None when it has not."""
+        segment = self._segments.last
+        if segment is None:
+            return None
+        wrote = segment.wrote
+        start = segment.base + wrote
+        taken, end = encode_batch(
+            batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
+        )
+        if taken == 0:
+            return None
+        segment.stored(end)
+        self._position = segment.base + end
         return start, self._position
 
     def append_run(
@@ -122,46 +134,58 @@ class CommitLog:
         after_slice: Callable[[], None],
     ) -> None:
         """Append template records; `after_slice` is called after each `SLICE_SIZE` or so."""
-        segment = self._room_for(0)
-        start = 0
-        while start < len(run.records):
-            limit = min(segment.size, segment.wrote + SLICE_SIZE)
-            taken, wrote = self._relocate(
-                run, start, next_offsets, store_timestamp, store_host, segment, limit
-            )
-            if taken == start and limit < segment.size:
-                limit = segment.size
-                taken, wrote = self._relocate(
-                    run, start, next_offsets, store_timestamp, store_host, segment, limit
-                )
-            if taken > start:
-                self._stored(segment, wrote)
-                start = taken
-                after_slice()
-            if start < len(run.records) and limit == segment.size:
-                segment = self._roll(segment)
+        records = run.records
 
-    @staticmethod
-    def _relocate(
-        run: TemplateRun,
-        start: int,
-        next_offsets: memoryview,
-        store_timestamp: int,
-        store_host: bytes,
-        segment: Segment,
-        limit: int,
-    ) -> tuple[int, int]:
-        return relocate_run(
-            run.records,
-            start,
-            next_offsets,
-            store_timestamp,
-            store_host,
-            segment.target,
-            segment.wrote,
-            limit,
-            segment.base + segment.wrote,
-        )
+        def relocate(start: int, out: memoryview, at: int, limit: int, position: int) -> Produced:
+            return relocate_run(
+                records, start, next_offsets, store_timestamp, store_host, out, at, limit, position
+            )
+
+        size = len(records)
+        self._room_for(0)
+        self._produce(relocate, size, large=size > LARGE_SIZE, after_slice=after_slice)
+
+    def _produce(
+        self,
+        produce: Producer,
+        until: int,
+        *,
+        large: bool,
+        after_slice: Callable[[], None] | None = None,
+    ) -> int:
+        """Store what `produce` makes, rolling files as needed; returns the first position.
+
+        Small appends go straight into the map. Large ones are made in a buffer that stays in the
+        processor's cache and written from there: twice as fast as faulting in fresh mapped pages.
+        """
+        if large and not self._scratch:
+            self._scratch = memoryview(bytearray(SCRATCH_SIZE))
+        segment = self._room_for(0)
+        done, first, sliced = 0, -1, self._position
+        while done < until:
+            at = segment.wrote
+            room = segment.size - at
+            limit = min(room, len(self._scratch)) if large and not segment.buffered else 0
+            taken, end = done, 0
+            if limit:
+                taken, end = produce(done, self._scratch, 0, limit, segment.base + at)
+                if taken > done:
+                    segment.write(self._scratch[:end])
+            if taken == done and limit < room:
+                taken, end = produce(done, segment.target, at, segment.size, segment.base + at)
+                limit = room
+                if taken > done:
+                    segment.stored(end)
+            if taken > done:
+                first = segment.base + at if first < 0 else first
+                self._position = segment.base + segment.wrote
+                done = taken
+            if done < until and limit == room:
+                segment = self._roll(segment)
+            if after_slice is not None and self._position - sliced >= SLICE_SIZE:
+                sliced = self._position
+                after_slice()
+        return first
 
     def spans(self, start: int, end: int, *, cold_below: int) -> list[Span]:
         """The bytes of `[start, end)`, one piece per file.
@@ -202,9 +226,6 @@ class CommitLog:
             if segment.buffered and rest > BLANK_SIZE:
                 # A borrowed buffer holds bytes of an earlier file; they must not reach this one.
                 segment.target[segment.wrote + BLANK_SIZE :] = bytes(rest - BLANK_SIZE)
-            self._stored(segment, segment.size)
+            segment.stored(segment.size)
+            self._position = segment.base + segment.size
         return self._segments.roll()
-
-    def _stored(self, segment: Segment, wrote: int) -> None:
-        segment.stored(wrote)
-        self._position = segment.base + wrote

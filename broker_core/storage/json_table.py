@@ -8,6 +8,7 @@ that a flipped digit is noticed; remove that field when you edit a table by hand
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from typing import Any
@@ -19,6 +20,8 @@ from broker_core.storage.file_system import FileSystem
 TABLE_SIZE_MAX = 256 << 20
 DEPTH_MAX = 32
 CHECKSUM_FIELD = "checksum"
+
+_CHECKSUM = re.compile(r"crc32:[0-9a-f]{8}")
 
 # Strings are matched first so that their content is never taken for a key.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?\d+)(?=\s*:)')
@@ -35,7 +38,7 @@ def parse_table(data: bytes) -> dict[str, Any]:
         raise ValueError(f"longer than {TABLE_SIZE_MAX} bytes")
     text = quote_integer_keys(data.decode("utf-8"))
     try:
-        table = json.loads(text, parse_constant=_refuse_constant)
+        table = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(table, dict):
@@ -43,6 +46,9 @@ def parse_table(data: bytes) -> dict[str, Any]:
     if _depth_exceeds(table, DEPTH_MAX):
         raise ValueError(f"nested deeper than {DEPTH_MAX}")
     checksum = table.pop(CHECKSUM_FIELD, None)
+    if checksum is None and any(_is_checksum(value) for value in table.values()):
+        # Without this, damage to the name of the field would switch the check off.
+        raise ValueError("the checksum has another name")
     if checksum is not None and checksum != table_checksum(table):
         raise ValueError("the checksum does not match")
     return table
@@ -50,18 +56,35 @@ def parse_table(data: bytes) -> dict[str, Any]:
 
 def encode_table(table: dict[str, Any]) -> bytes:
     """The bytes of a table file, checksum included."""
-    full = {**table, CHECKSUM_FIELD: table_checksum(table)}
+    full = {**_as_read(table), CHECKSUM_FIELD: table_checksum(table)}
     return json.dumps(full, sort_keys=True, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def table_checksum(table: dict[str, Any]) -> str:
     """Over the canonical text, so that spacing and key order do not matter."""
-    text = json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_as_read(table), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"crc32:{zlib.crc32(text.encode('utf-8')):08x}"
+
+
+def _is_checksum(value: object) -> bool:
+    return isinstance(value, str) and _CHECKSUM.fullmatch(value) is not None
+
+
+def _as_read(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with the text keys that a reader gets, which sort in another order than numbers."""
+    plain: dict[str, Any] = json.loads(json.dumps(table, allow_nan=False))
+    return plain
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is out of range")
+    return number
 
 
 def _depth_exceeds(value: object, depth: int) -> bool:

@@ -43,6 +43,7 @@ def walk_step(
     check_crc: bool,
     delays: memoryview,
     slice_size: int = SLICE_SIZE,
+    index_tags: bool = False,
 ) -> Step:
     """Scan from `position` towards `limit`, at most about `slice_size` bytes."""
     segment = segments.find(position)
@@ -51,7 +52,9 @@ def walk_step(
     start = position - segment.base
     readable = min(segment.committed, limit - segment.base)
     for stop_at in (min(readable, start + slice_size), readable):
-        scan = scan_records(segment.view, start, stop_at, position, check_crc, delays, GROUP_TOPIC)
+        scan = scan_records(
+            segment.view, start, stop_at, position, check_crc, delays, GROUP_TOPIC, index_tags
+        )
         # A slice may cut a record; only a scan that got nowhere needs the whole range.
         if scan.count or scan.stop in (STOP_LIMIT, STOP_BLANK) or stop_at == readable:
             break

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker_core.codec.index_record import HEADER_SIZE, IndexHeader, decode_index_header, key_hash
 from broker_core.codec.record_columns import append_index_entries
-from broker_core.errors import CorruptStore
+from broker_core.errors import CorruptStore, RmqError
 from broker_core.storage.file_system import FileSystem, StoreFile
 
 INDEX_DIR = "index"
@@ -71,14 +71,19 @@ class IndexFile:
 class MessageIndex:
     """All index files, oldest first; the last one takes entries. Owner thread only."""
 
-    def __init__(self, file_system: FileSystem, hash_slots: int, entries_max: int) -> None:
+    def __init__(
+        self, file_system: FileSystem, hash_slots: int, entries_max: int, *, with_tags: bool = False
+    ) -> None:
         self._file_system = file_system
         self._slots = hash_slots
         self._entries_max = entries_max
+        self.with_tags = with_tags
         self._entries_at = HEADER_SIZE + hash_slots * SLOT_SIZE
         self._file_size = self._entries_at + entries_max * ENTRY_SIZE
         self._files: list[IndexFile] = []
         self._unsynced_names = False
+        # Why entries are missing, until they have been put again; queries raise it.
+        self.problem: RmqError | None = None
 
     @property
     def files(self) -> list[IndexFile]:
@@ -101,6 +106,8 @@ class MessageIndex:
 
     def query(self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Positions of records whose key has the same hash, newest first; callers re-check them."""
+        if self.problem is not None:
+            raise self.problem.with_traceback(None)
         wanted = key_hash(topic, key)
         found: dict[int, None] = {}
         for file in reversed(self._files):
@@ -143,36 +150,44 @@ class MessageIndex:
         """
         rebuild_from = None
         for entry in entries:
-            usable = entry.crc is not None and self._open(entry)
-            if not usable:
+            # Without a clean stop, a file with room has grown since its checksum was taken.
+            sealed = entry.crc is not None and (clean or entry.used == self._file_size)
+            if not (sealed and self._open(entry)):
                 rebuild_from = entry.first_position
                 break
-        if clean and rebuild_from is None and self._files:
-            rebuild_from = self._reopen_last()
+        damaged_from = self._drop_damaged_end()
+        if damaged_from is not None:
+            rebuild_from = damaged_from
+        if rebuild_from is None and self._files and not self._is_full(self._files[-1]):
+            # The last file grows again: the checksum of the clean stop ends here.
+            self._files[-1].crc = None
         self._drop_unknown()
         return rebuild_from
 
-    def _reopen_last(self) -> int | None:
-        """Let the last file grow again: the checksum of the clean stop ends here."""
-        last = self._files[-1]
-        try:
-            self._verify(last)
-        except IndexDamaged:
-            self._files.pop().close()
-            return last.first_position
-        if not self._is_full(last):
-            last.crc = None
-        return None
+    def _drop_damaged_end(self) -> int | None:
+        """The last file must be right before anything follows it: entries go on from its header."""
+        damaged_from = None
+        while self._files:
+            last = self._files[-1]
+            try:
+                self._verify(last)
+            except IndexDamaged:
+                damaged_from = last.first_position
+                self._files.pop().close()
+            else:
+                break
+        return damaged_from
 
     def known_prefix(self, keys: bytes) -> int:
         """Bytes of `keys` that the last, full file holds already.
 
         The keys of one record may lie in two files; a rebuild that starts with this record must
-        not put the first ones again.
+        not put the first ones again. Raises `IndexDamaged` when that file is not right.
         """
         if not self._files:
             return 0
         last = self._files[-1]
+        self._verify(last)
         number = last.header.next_entry - 1
         known = 0
         while number - known > 0:
@@ -186,14 +201,17 @@ class MessageIndex:
 
     def drop_from(self, position: int) -> None:
         """Remove files that start at or after `position`, to rebuild them."""
+        dropped = []
         while self._files and self._files[-1].first_position >= position:
-            self._remove(self._files.pop())
-        self._file_system.sync_dir(INDEX_DIR)
+            dropped.append(self._files.pop())
+        self.unlink(dropped)
 
     def drop_before(self, position: int) -> list[IndexFile]:
         """Forget files whose newest record is below `position`, never the last."""
         dropped = []
-        while len(self._files) > 1 and self._files[0].header.end_position < position:
+        # Told by the start of the next file, which the checkpoint knows: a damaged header must not
+        # take a file away that is needed.
+        while len(self._files) > 1 and self._files[1].first_position < position:
             dropped.append(self._files.pop(0))
         return dropped
 
@@ -217,11 +235,18 @@ class MessageIndex:
         if self._file_system.make_dir(INDEX_DIR):
             self._file_system.sync_dir("")
         name = self._free_name(wall_ms)
-        file = self._file_system.create(f"{INDEX_DIR}/{name}")
-        file.resize(self._file_size)
-        file.allocate(0, self._entries_at)
+        path = f"{INDEX_DIR}/{name}"
+        file = self._file_system.create(path)
+        try:
+            file.resize(self._file_size)
+            file.allocate(0, self._entries_at)
+            added = IndexFile(name, file, position, None)
+        except OSError:
+            # Tried again soon, under another name: a full disk must not fill with attempts.
+            file.close()
+            self._file_system.unlink(path)
+            raise
         previous = self._files[-1].header if self._files else None
-        added = IndexFile(name, file, position, None)
         added.allocated = self._entries_at
         if previous is not None:
             header = struct.pack(

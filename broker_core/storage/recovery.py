@@ -86,9 +86,12 @@ def open_segments(
     file_size: int,
     durable: int,
     *,
-    last_may_be_short: bool,
+    watermark_known: bool,
 ) -> list[Segment]:
-    """Open the files; finish the interrupted creation or cut of a short one."""
+    """Open the files; finish the interrupted creation or cut of a short one.
+
+    Without a watermark (a log of another broker) only the last file may be unfinished.
+    """
     segments = []
     for base in bases:
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
@@ -101,9 +104,7 @@ def open_segments(
                 "commit_log_file_size (mappedFileSizeCommitLog) to the size it was written with"
             )
         if length < file_size:
-            if base + length < durable or not (
-                durable or (last_may_be_short and base == bases[-1])
-            ):
+            if base + length < durable or not (watermark_known or base == bases[-1]):
                 file.close()
                 raise CorruptStore(
                     path,

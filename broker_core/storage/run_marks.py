@@ -13,7 +13,6 @@ def take_lock(file_system: FileSystem) -> StoreFile:
     """The record lock that RocketMQ takes too; raises `StoreLocked`. Close the file to release."""
     try:
         file = file_system.create(LOCK_FILE)
-        file_system.sync_dir("")
     except FileExistsError:
         file = file_system.open(LOCK_FILE)
     if not file.try_lock():
@@ -23,7 +22,6 @@ def take_lock(file_system: FileSystem) -> StoreFile:
         )
     if file.read(0, 4) != b"lock":
         file.write(0, b"lock")
-        file.sync()
     return file
 
 
@@ -33,14 +31,17 @@ def ended_cleanly(file_system: FileSystem) -> bool:
 
 
 def mark_running(file_system: FileSystem, process_id: int) -> None:
-    """From here on a missing clean stop is noticed."""
+    """From here on a missing clean stop is noticed.
+
+    The name is what counts. Its sync also makes the other new names in the root durable.
+    """
     try:
         file = file_system.create(ABORT_FILE)
     except FileExistsError:
+        file_system.sync_dir("")
         return
     try:
         file.write(0, str(process_id).encode("ascii"))
-        file.sync()
     finally:
         file.close()
     file_system.sync_dir("")

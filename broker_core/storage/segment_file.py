@@ -72,6 +72,11 @@ class Segment:
             self.committed = until
         self.wrote = until
 
+    def write(self, data: memoryview) -> None:
+        """Append `data` by a plain write instead of through the map."""
+        self.file.write(self.wrote, data)
+        self.wrote = self.committed = self.wrote + len(data)
+
     def commit_bytes(self, start: int, until: int) -> None:
         """Copy `[start, until)` from the write buffer to the file. Called by the flush worker."""
         if self._buffer is not None and until > start:

@@ -6,6 +6,7 @@ roll finds a file that is already allocated, synced and named on disk.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from bisect import bisect_right
 from collections import deque
@@ -75,24 +76,27 @@ class SegmentSequence:
 
     def reserve(self, count: int) -> None:
         """Have at least `count` spares, or raise `DiskFull` and leave everything as it was."""
+        if self._pool is not None and self._pool_fail_fast and not self._pool.available:
+            raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
         if len(self._spares) >= count:
             return
         # Waits for a preparation under way: the worker runs jobs in order.
         self._worker.run(lambda: None)
+        had = len(self._spares)
         while len(self._spares) < count:
             base = self.next_base + len(self._spares) * self.size
             try:
                 self._spares.append(self._worker.run(functools.partial(self._create, base)))
             except OSError as error:
+                self._give_up(had)
                 path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
                 raise DiskFull(f"cannot create {path}: {error}") from error
 
     def roll(self) -> Segment:
-        """Make a reserved spare the last segment."""
-        self.reserve(1)
+        """Make a reserved spare the last segment; without a free buffer it is mapped directly."""
+        if not self._spares:
+            self.reserve(1)
         buffer = self._pool.borrow() if self._pool is not None else None
-        if buffer is None and self._pool is not None and self._pool_fail_fast:
-            raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
         segment = self._spares.popleft()
         if buffer is not None:
             segment.use_buffer(buffer)
@@ -132,6 +136,15 @@ class SegmentSequence:
             segment.retire()
         self._segments = []
         self._spares.clear()
+
+    def _give_up(self, kept: int) -> None:
+        """Remove the spares of a failed reservation: the space is short and others need it."""
+        while len(self._spares) > kept:
+            spare = self._spares.pop()
+            spare.retire()
+            with contextlib.suppress(OSError):
+                # A file that stays is replaced when its turn comes.
+                self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
 
     def _create(self, base: int) -> Segment:
         return create_segment(self._file_system, COMMIT_LOG_DIR, base, self.size, warm=self._warm)

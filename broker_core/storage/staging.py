@@ -14,6 +14,7 @@ power cut the checks below refuse them, so that a published batch costs one disk
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import struct
 import zlib
@@ -25,8 +26,9 @@ import msgpack  # type: ignore[import-untyped]
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, measure_batch
-from broker_core.errors import DiskFull, StagingRefused
+from broker_core.errors import DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
+from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import FileSystem, StoreFile
 
@@ -36,6 +38,7 @@ ID_BYTES = 16
 
 _BLOCK = struct.Struct(">4sIQQI")
 _MAGIC = b"RMQT"
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class StagedBatch(NamedTuple):
@@ -79,7 +82,12 @@ class StagingArea:
         self._expiry_ms = expiry_ms
         self._drafts: dict[str, _Draft] = {}
         self._sealed: dict[str, tuple[int, float]] = {}
+        self._claimed: dict[str, tuple[int, float]] = {}
+        self._closed = False
         for name in file_system.list(STAGING_DIR):
+            if not _ID.fullmatch(name):
+                # Not ours: neither counted nor removed.
+                continue
             file = file_system.open(f"{STAGING_DIR}/{name}", writable=False)
             self._sealed[name] = (file.size, clock.monotonic())
             file.close()
@@ -88,19 +96,28 @@ class StagingArea:
     def size(self) -> int:
         """Bytes on disk."""
         drafts = sum(draft.size for draft in self._drafts.values())
-        return drafts + sum(size for size, _ in self._sealed.values())
+        kept = (*self._sealed.values(), *self._claimed.values())
+        return drafts + sum(size for size, _ in kept)
 
     def begin(self) -> str:
         """A fresh id; nobody can guess another writer's."""
-        self._file_system.make_dir(STAGING_DIR)
+        if self._closed:
+            raise StoreClosed("the store is closed; open it again to stage batches")
         staging_id = secrets.token_hex(ID_BYTES)
-        file = self._file_system.create(f"{STAGING_DIR}/{staging_id}")
+        try:
+            self._file_system.make_dir(STAGING_DIR)
+            file = self._file_system.create(f"{STAGING_DIR}/{staging_id}")
+        except OSError as error:
+            raise DiskFull(f"cannot begin a staged batch: {error}") from error
         self._drafts[staging_id] = _Draft(file, self._clock.monotonic())
         return staging_id
 
     def append(self, staging_id: str, run: TemplateRun, count: int) -> None:
         """Add records; raises `StagingRefused` over the limit and `DiskFull` when out of space."""
         draft = self._draft(staging_id)
+        (run,) = checked_runs((run,))
+        if type(count) is not int or count < 0:
+            raise InvalidArgument(f"count must be a number of records, not {count!r:.80}")
         table = msgpack.packb(run.queues)
         checksum = zlib.crc32(run.records, zlib.crc32(table))
         head = _BLOCK.pack(_MAGIC, len(table), len(run.records), count, checksum)
@@ -131,6 +148,8 @@ class StagingArea:
     @contextlib.contextmanager
     def open_runs(self, batches: Sequence[StagedBatch]) -> Iterator[tuple[TemplateRun, ...]]:
         """The verified records of sealed batches, mapped for the time of the `with` block."""
+        if not isinstance(batches, (list, tuple)) or not all(map(_is_staged, batches)):
+            raise InvalidArgument("batches must be a list of StagedBatch, as `seal` returned them")
         if len({batch.staging_id for batch in batches}) != len(batches):
             raise StagingRefused("a staging id is named twice")
         files: list[StoreFile] = []
@@ -149,12 +168,19 @@ class StagingArea:
             for file in files:
                 file.close()
 
+    def claim(self, batches: Sequence[StagedBatch]) -> None:
+        """The records are in the log now: nobody can publish these batches a second time."""
+        for batch in batches:
+            self._claimed[batch.staging_id] = self._sealed.pop(batch.staging_id)
+
     def drop(self, staging_id: str) -> bool:
         """Forget a batch; False when there is none with this id."""
+        if not isinstance(staging_id, str):
+            raise InvalidArgument(f"staging id must be text, not {staging_id!r:.80}")
         draft = self._drafts.pop(staging_id, None)
         if draft is not None:
             draft.file.close()
-        elif self._sealed.pop(staging_id, None) is None:
+        elif (self._sealed.pop(staging_id, None) or self._claimed.pop(staging_id, None)) is None:
             return False
         self._file_system.unlink(f"{STAGING_DIR}/{staging_id}")
         return True
@@ -163,7 +189,8 @@ class StagingArea:
         """Drop batches that nobody touched for the expiry time."""
         limit = self._clock.monotonic() - self._expiry_ms / 1000
         old = [name for name, draft in self._drafts.items() if draft.touched < limit]
-        old += [name for name, (_, touched) in self._sealed.items() if touched < limit]
+        kept = (*self._sealed.items(), *self._claimed.items())
+        old += [name for name, (_, touched) in kept if touched < limit]
         for name in old:
             self.drop(name)
         return old
@@ -173,11 +200,15 @@ class StagingArea:
         for draft in self._drafts.values():
             draft.file.close()
         self._drafts.clear()
+        self._sealed.clear()
+        self._claimed.clear()
+        self._closed = True
 
     def _draft(self, staging_id: str) -> _Draft:
-        draft = self._drafts.get(staging_id)
+        wanted: object = staging_id
+        draft = self._drafts.get(wanted) if isinstance(wanted, str) else None
         if draft is None:
-            raise StagingRefused(f"no batch is being staged under {staging_id!r}")
+            raise StagingRefused(f"no batch is being staged under {staging_id!r:.80}")
         return draft
 
     def _open(
@@ -188,7 +219,7 @@ class StagingArea:
         runs: list[TemplateRun],
     ) -> None:
         if batch.staging_id not in self._sealed:
-            raise StagingRefused(f"staging id {batch.staging_id!r} is unknown, open or expired")
+            raise StagingRefused(f"staging id {batch.staging_id!r:.80} is unknown, open or expired")
         file = self._file_system.open(f"{STAGING_DIR}/{batch.staging_id}", writable=False)
         files.append(file)
         if file.size != batch.size:
@@ -202,6 +233,12 @@ class StagingArea:
         count, checksum = _read_blocks(batch.staging_id, view, runs)
         if (count, checksum) != (batch.record_count, batch.checksum):
             raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
+
+
+def _is_staged(batch: object) -> bool:
+    if not isinstance(batch, StagedBatch) or not isinstance(batch.staging_id, str):
+        return False
+    return all(type(number) is int for number in batch[1:])
 
 
 def _read_blocks(staging_id: str, view: memoryview, runs: list[TemplateRun]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.host_address import encode_host
 from broker_core.config import StoreConfig
-from broker_core.errors import DiskFull, InvalidArgument, MalformedRecord
+from broker_core.errors import DiskFull, InvalidArgument, MalformedBatch, MalformedRecord
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import (
@@ -22,11 +22,21 @@ from broker_core.storage.append_group import (
     plan_group,
 )
 from broker_core.storage.commit_log import CommitLog, TemplateRun
+from broker_core.storage.consume_queue_set import QueueKey
+from broker_core.store.message import (
+    Message,
+    check_message,
+    encode_topic,
+    has_exact_types,
+    message_batch,
+)
 from broker_core.store.put_checks import AppendPressure, PutChecks
 from broker_core.store.put_result import PutResult
 from broker_core.store.queue_counters import QueueCounters
 from broker_core.store.running_flags import RunningFlags
 from broker_core.store.store_stats import StoreStats
+
+KNOWN_QUEUES_MAX = 100_000
 
 
 class Appender:
@@ -43,6 +53,7 @@ class Appender:
         *,
         appended: Callable[[], None],
         start_writeback: Callable[[], None],
+        fence: Callable[[BaseException], None],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -51,9 +62,54 @@ class Appender:
         self._stats = stats
         self._appended = appended
         self._start_writeback = start_writeback
+        self._fence = fence
         self._pressure = AppendPressure(clock, config.page_cache_busy_timeout_ms)
+        self._flags = flags
         self._checks = PutChecks(config, flags, self._pressure)
+        self._crc = config.append_record_crc
+        # Queues that took a message before: their names are good and this store is a master.
+        self._known: dict[tuple[str, int], QueueKey] = {}
         self.store_host = encode_host((config.store_host, config.store_port))
+
+    def append_message(self, message: Message) -> PutResult:
+        """One message. The common case takes a short cut past the checks that it cannot fail."""
+        fits = has_exact_types(message)
+        queue = self._known.get((message.topic, message.queue_id)) if fits else None
+        if (
+            queue is None
+            or len(message.body) > self._config.message_size_max
+            or not self._flags.writeable
+            or self._pressure.busy
+        ):
+            return self._append_checked(message)
+        now_ms = self._clock.wall_ms()
+        batch = message_batch(message, queue, self.store_host, now_ms, self._crc)
+        started = self._clock.monotonic()
+        offsets = self._counters.next_offsets(batch.queues)
+        queue_offset = offsets[0]
+        timestamp = self._counters.stamp(now_ms)
+        try:
+            placed = self._log.append_row(batch, offsets, timestamp)
+        except MalformedBatch:
+            placed = None
+        if placed is None:
+            return self._append_checked(message)
+        self._counters.advance(batch.queues, offsets)
+        start, end = placed
+        self._stats.put(batch.queues, 1, end - start, self._pressure.took(started) * 1000)
+        self._appended()
+        return PutResult(
+            PutStatus.PUT_OK, "", start, end, queue_offset, 1, timestamp, self.store_host
+        )
+
+    def _append_checked(self, message: Message) -> PutResult:
+        check_message(message)
+        queue = (encode_topic(message.topic), message.queue_id)
+        now_ms = self._clock.wall_ms()
+        result = self.append(message_batch(message, queue, self.store_host, now_ms, self._crc))
+        if result.ok and len(self._known) < KNOWN_QUEUES_MAX:
+            self._known[message.topic, message.queue_id] = queue
+        return result
 
     def append(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Every check, then the append."""
@@ -93,9 +149,12 @@ class Appender:
         offsets = self._counters.next_offsets(batch.queues)
         first_offset = offsets[0]
         timestamp = self._counters.stamp(self._clock.wall_ms())
-        start, end = self._log.append(
-            batch, memoryview(offsets), timestamp, together=size if together else 0
-        )
+        try:
+            start, end = self._log.append(
+                batch, memoryview(offsets), timestamp, size, together=together
+            )
+        except OSError as error:
+            return self._broken(error)
         self._counters.advance(batch.queues, offsets)
         self._stats.put(batch.queues, batch.count, size, self._pressure.took(started) * 1000)
         self._appended()
@@ -124,7 +183,15 @@ class Appender:
             log.reserve_until(layout.end)
         except DiskFull as error:
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
-        return self._write_group(runs, layout)
+        try:
+            return self._write_group(runs, layout)
+        except OSError as error:
+            return self._broken(error)
+
+    def _broken(self, error: OSError) -> PutResult:
+        """A write into the log failed: what is there now, only recovery can say."""
+        self._fence(error)
+        return PutResult(PutStatus.UNKNOWN_ERROR, f"the log cannot be written: {error}")
 
     def _write_group(self, runs: tuple[TemplateRun, ...], layout: GroupLayout) -> PutResult:
         counters = self._counters
@@ -132,7 +199,9 @@ class Appender:
         started = self._clock.monotonic()
         offsets = counters.next_offsets((GROUP_QUEUE,))
         group_offset = offsets[0]
-        start, _ = self._log.append(layout.header, memoryview(offsets), timestamp)
+        start, _ = self._log.append(
+            layout.header, memoryview(offsets), timestamp, layout.header_size
+        )
         counters.advance((GROUP_QUEUE,), offsets)
         for run in runs:
             offsets = counters.next_offsets(run.queues)

@@ -25,6 +25,7 @@ class DerivedSnapshot(NamedTuple):
     directories: list[str]
     full_index_files: list[IndexFile]
     checkpoint: DispatchCheckpoint
+    page: CheckpointPage
 
 
 class DerivedFiles:
@@ -57,7 +58,7 @@ class DerivedFiles:
         files, directories = [*self._owed[0], *files], [*self._owed[1], *directories]
         self._owed = files, directories
         full = self._index.unsealed() if self._index is not None else []
-        return DerivedSnapshot(files, directories, full, self._describe())
+        return DerivedSnapshot(files, directories, full, self._describe(), self._page())
 
     def saved(self, snapshot: DerivedSnapshot) -> None:
         """The owner learns that `save` succeeded; until then its syncs stay owed."""
@@ -80,7 +81,7 @@ class DerivedFiles:
             if self._file_system.exists(directory):
                 self._file_system.sync_dir(directory)
         save_checkpoint(self._file_system, snapshot.checkpoint)
-        self._save_page(snapshot.checkpoint)
+        save_page(self._file_system, snapshot.page)
 
     def save_now(self) -> None:
         """Snapshot and save on the caller's thread: at open and at retention."""
@@ -106,16 +107,25 @@ class DerivedFiles:
             tuple(self._index.entries()) if self._index is not None else (),
         )
 
-    def _save_page(self, checkpoint: DispatchCheckpoint) -> None:
-        stamp = checkpoint.store_timestamp
-        sealed = [entry for entry in checkpoint.index_files if entry.crc is not None]
+    def save_growing_index(self) -> None:
+        """Tell Apache's recovery that the last index file is about to grow again."""
+        if self._index is not None and self._index.files:
+            save_page(self._file_system, self._page())
+
+    def _page(self) -> CheckpointPage:
+        """Times for Apache's recovery, which starts before both the queues' and the index's time.
+
+        It deletes index files that end after the index time, so it must start at or before the
+        first record of the oldest of these, or their keys would be lost.
+        """
+        stamp = self._dispatcher.store_timestamp
         index_stamp = 0
-        if sealed and self._index is not None:
-            names = {entry.name for entry in sealed}
-            index_stamp = max(
-                (f.header.end_timestamp for f in self._index.files if f.name in names), default=0
-            )
-        save_page(
-            self._file_system,
-            CheckpointPage(stamp, stamp, index_stamp, 0, checkpoint.position),
-        )
+        files = self._index.files if self._index is not None else []
+        growing = [file.header.begin_timestamp for file in files if file.crc is None]
+        for file in files:
+            header = file.header
+            if growing and header.end_timestamp >= growing[0]:
+                stamp = min(stamp, header.begin_timestamp)
+                break
+            index_stamp = header.end_timestamp
+        return CheckpointPage(stamp, stamp, index_stamp, 0, self._dispatcher.position)

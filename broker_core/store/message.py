@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from array import array
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from broker_core.codec.column_batch import Column, ColumnBatch
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.message_properties import KEYS, TAGS, WAIT, encode_properties
 from broker_core.errors import InvalidArgument
 
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+
+class Message(NamedTuple):
     """What is stored; everything else (offsets, store time, checksums) the store adds."""
 
     topic: str
@@ -22,7 +23,7 @@ class Message:
     queue_id: int = 0
     tags: str = ""
     keys: str = ""
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = 0
     sys_flag: int = 0
     born_timestamp: int | None = None
@@ -30,29 +31,13 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
 
-    def __post_init__(self) -> None:
-        for name, kind in _TYPES.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool):
-                wanted = getattr(kind, "__name__", "bytes-like")
-                raise InvalidArgument(f"Message.{name} must be {wanted}, not {value!r:.80}")
-        for name in ("queue_id", "reconsume_times"):
-            if not 0 <= getattr(self, name) < 1 << 31:
-                raise InvalidArgument(f"Message.{name}={getattr(self, name)} is out of range")
-        for name in ("tags", "keys"):
-            if "\x01" in getattr(self, name) or "\x02" in getattr(self, name):
-                raise InvalidArgument(f"Message.{name} must not contain \\x01 or \\x02")
-        for name in (TAGS, KEYS):
-            if name in self.properties:
-                raise InvalidArgument(f"give {name} as Message.{name.lower()}, not as a property")
-
     @property
     def wants_wait(self) -> bool:
         """False when property WAIT says that the sender does not wait for the disk."""
-        return self.properties.get(WAIT, "true").lower() != "false"
+        return not self.properties or self.properties.get(WAIT, "true").lower() != "false"
 
 
-_TYPES: dict[str, Any] = {
+_KINDS: dict[str, Any] = {
     "topic": str,
     "body": (bytes, bytearray, memoryview),
     "queue_id": int,
@@ -61,9 +46,59 @@ _TYPES: dict[str, Any] = {
     "properties": Mapping,
     "flag": int,
     "sys_flag": int,
+    "born_timestamp": (int, type(None)),
+    "born_host": (tuple, type(None)),
     "reconsume_times": int,
     "prepared_transaction_offset": int,
 }
+
+
+def has_exact_types(message: Message) -> bool:
+    """Whether `check_message` can find no wrong type; the values are up to the encoder."""
+    if type(message) is not Message:
+        return False
+    topic, body, queue_id, tags, keys, properties, flag, sys_flag, born, host, again, prepared = (
+        message
+    )
+    return (
+        type(topic) is type(tags) is type(keys) is str
+        and type(body) is bytes
+        and type(queue_id) is type(flag) is type(sys_flag) is type(again) is type(prepared) is int
+        and again >= 0
+        and (born is None or type(born) is int)
+        and host is None
+        and (
+            properties is NO_PROPERTIES
+            or (type(properties) is dict and TAGS not in properties and KEYS not in properties)
+        )
+    )
+
+
+def check_message(message: Message) -> None:
+    """Raise `InvalidArgument` for the first field of a wrong type, size or content."""
+    if not isinstance(message, Message):
+        raise InvalidArgument(f"give a Message, not {type(message).__name__}")
+    for name, kind in _KINDS.items():
+        value = getattr(message, name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            wanted = " or ".join(one.__name__ for one in kinds)
+            raise InvalidArgument(f"Message.{name} must be {wanted}, not {value!r:.80}")
+    for name in ("queue_id", "reconsume_times"):
+        if not 0 <= getattr(message, name) < 1 << 31:
+            raise InvalidArgument(f"Message.{name}={getattr(message, name)} is out of range")
+    for name in ("tags", "keys"):
+        if "\x01" in getattr(message, name) or "\x02" in getattr(message, name):
+            raise InvalidArgument(f"Message.{name} must not contain \\x01 or \\x02")
+    for name in (TAGS, KEYS):
+        if name in message.properties:
+            raise InvalidArgument(f"give {name} as Message.{name.lower()}, not as a property")
+    _check_host(message.born_host)
+
+
+def _check_host(host: Any) -> None:
+    if host is not None and (len(host) != 2 or [type(part) for part in host] != [str, int]):
+        raise InvalidArgument(f"Message.born_host must be (address, port), not {host!r:.80}")
 
 
 def one_row(data: bytes) -> Column:
@@ -71,33 +106,43 @@ def one_row(data: bytes) -> Column:
     return data, array("q", (0, len(data))), 8
 
 
-def message_batch(
-    message: Message, store_host: bytes, now_ms: int, *, append_crc: bool
-) -> ColumnBatch:
-    """The message as a batch of one row; `InvalidArgument` for text that cannot be stored."""
+def encode_topic(topic: str) -> bytes:
+    """Bytes of a topic name; `InvalidArgument` when it has none."""
     try:
-        topic = message.topic.encode("utf-8")
-        tags = message.tags.encode("utf-8")
-        keys = message.keys.encode("utf-8")
+        return topic.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"topic, tags or keys cannot be encoded: {error.reason}") from error
-    properties = encode_properties(message.properties) if message.properties else b""
-    host = store_host if message.born_host is None else encode_host(message.born_host)
-    born = now_ms if message.born_timestamp is None else message.born_timestamp
+        raise InvalidArgument(f"topic cannot be encoded: {error.reason}") from error
+
+
+def message_batch(
+    message: Message, queue: tuple[bytes, int], store_host: bytes, now_ms: int, append_crc: bool
+) -> ColumnBatch:
+    """The message as a batch of one row; `InvalidArgument` for text that cannot be encoded."""
+    (_, body, _, tags, keys, properties, flag, sys_flag, born, host, reconsumed, prepared) = message
+    tags_column = keys_column = properties_column = None
+    try:
+        if tags:
+            tags_column = one_row(tags.encode())
+        if keys:
+            keys_column = one_row(keys.encode())
+    except (UnicodeEncodeError, AttributeError) as error:
+        raise InvalidArgument(f"tags or keys cannot be encoded: {error}") from error
+    if properties:
+        properties_column = one_row(encode_properties(properties))
     return ColumnBatch(
-        count=1,
-        queues=((topic, message.queue_id),),
-        queue_index=None,
-        body=one_row(bytes(message.body)),
-        tags=one_row(tags) if tags else None,
-        keys=one_row(keys) if keys else None,
-        properties=one_row(properties) if properties else None,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_timestamp=born,
-        born_host=host,
-        store_host=store_host,
-        reconsume_times=message.reconsume_times,
-        prepared_offset=message.prepared_transaction_offset,
-        append_crc=append_crc,
+        1,
+        (queue,),
+        None,
+        one_row(bytes(body)),
+        tags_column,
+        keys_column,
+        properties_column,
+        flag,
+        sys_flag,
+        now_ms if born is None else born,
+        store_host if host is None else encode_host(host),
+        store_host,
+        reconsumed,
+        prepared,
+        append_crc,
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker_core.codec.message_properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from broker_core.codec.message_record import MessageRecord, decode_record
-from broker_core.codec.record_columns import decode_columns, gather_records
+from broker_core.codec.record_columns import check_record, decode_columns, gather_records
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptRecord, InvalidArgument
 from broker_core.protocol_codes import GetStatus
@@ -129,17 +129,19 @@ class MessageReader:
             raise self._named(error) from error
 
     def at(self, position: int) -> MessageRecord | None:
-        """The record that starts at a log position; None when none can be there."""
+        """The record that starts at a log position; None for a position outside the log.
+
+        Inside the log a position without a valid record cannot be told from damage, so it is
+        reported as such.
+        """
         segment = self._log.segments.find(position)
-        if segment is None:
+        if segment is None or position >= segment.base + segment.committed:
             return None
         start = position - segment.base
-        if segment.committed - start < SIZE.size:
-            return None
-        size = SIZE.unpack_from(segment.view, start)[0]
-        if not 0 < size <= segment.committed - start:
-            return None
-        return decode_record(segment.view, start, limit=start + size, position=position)
+        try:
+            return decode_record(segment.view, start, limit=segment.committed, position=position)
+        except CorruptRecord as error:
+            raise self._named(error) from error
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Store time of one entry, read from the log."""
@@ -150,6 +152,13 @@ class MessageReader:
         if segment is None:
             return None
         start = unit[0] - segment.base
+        try:
+            # A wrong time would send a reader to a wrong offset without anyone noticing.
+            check_record(
+                segment.view, start, min(start + unit[1], segment.committed), unit[0], True
+            )
+        except CorruptRecord as error:
+            raise self._named(error) from error
         sys_flag = SIZE.unpack_from(segment.view, start + SYS_FLAG_AT)[0]
         shift = 12 if sys_flag & BORN_HOST_V6 else 0
         return int(TIME.unpack_from(segment.view, start + STORE_TIME_AT + shift)[0])
@@ -177,12 +186,7 @@ class MessageReader:
             return []
         count_max = min(count_max, self._config.index_query_max)
         index = self._index
-        # Hashes collide: ask for some more and look at the records themselves.
-        try:
-            positions = index.query(topic, key, 4 * count_max, begin_ms, end_ms)
-        except IndexDamaged as damage:
-            self._heal_index(damage.position)
-            positions = index.query(topic, key, 4 * count_max, begin_ms, end_ms)
+        positions = self._positions(index, topic, key, count_max, (begin_ms, end_ms))
         found: list[MessageRecord] = []
         for position in positions:
             if position < self._log.start or len(found) == count_max:
@@ -194,6 +198,17 @@ class MessageReader:
                 found.append(record)
         found.sort(key=lambda record: record.physical_offset)
         return found
+
+    def _positions(
+        self, index: MessageIndex, topic: bytes, key: bytes, count_max: int, times: tuple[int, int]
+    ) -> list[int]:
+        """Candidates by hash. Several files may be damaged: each healing starts at an older one."""
+        while True:
+            try:
+                # Hashes collide: ask for some more and look at the records themselves.
+                return index.query(topic, key, 4 * count_max, *times)
+            except IndexDamaged as damage:
+                self._heal_index(damage.position)
 
     def _gather(self, units: bytes, queue_offset: int) -> bytes:
         spans = spans_of(self._log, units, self._cold_below())

@@ -14,18 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.column_batch import ColumnBatch, check_queues
 from broker_core.codec.message_record import MessageRecord
 from broker_core.config import StoreConfig
 from broker_core.errors import InvalidArgument, StoreClosed
-from broker_core.flush.durable_ack import durable_status
-from broker_core.protocol_codes import FlushDiskType, GetStatus, PutStatus
+from broker_core.protocol_codes import GetStatus, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
-from broker_core.store.message import Message, message_batch
+from broker_core.store.message import Message
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
 from broker_core.store.put_result import PutResult
@@ -50,6 +50,10 @@ class MessageStore:
         clock: Clock | None = None,
     ) -> MessageStore:
         """Open or create the store in directory `root`, recovering it when it needs that."""
+        if not isinstance(root, (str, Path)) and not hasattr(root, "boot_id"):
+            raise InvalidArgument(f"root must be a path or a FileSystem, not {root!r:.80}")
+        if config is not None and not isinstance(config, StoreConfig):
+            raise InvalidArgument(f"config must be a StoreConfig, not {config!r:.80}")
         own = isinstance(root, (str, Path))
         file_system: Any = PosixFileSystem(root) if isinstance(root, (str, Path)) else root
         try:
@@ -91,21 +95,15 @@ class MessageStore:
 
     def append(self, message: Message) -> PutResult:
         """Append without waiting for the disk; PUT_OK means no more than "in the log"."""
-        if not isinstance(message, Message):
-            raise InvalidArgument(f"append takes a Message, not {type(message).__name__}")
-        parts = self._parts
         if self._closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        now_ms = parts.clock.wall_ms()
-        crc = parts.config.append_record_crc
-        return parts.appender.append(
-            message_batch(message, parts.appender.store_host, now_ms, append_crc=crc)
-        )
+        return self._parts.appender.append_message(message)
 
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
         if not isinstance(batch, ColumnBatch):
             raise InvalidArgument(f"append_batch takes a ColumnBatch, not {type(batch).__name__}")
+        check_queues(batch.queues)
         if self._closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         return self._parts.appender.append(batch, together=together)
@@ -113,21 +111,30 @@ class MessageStore:
     async def put(self, message: Message) -> PutResult:
         """Append and wait for what the flush mode promises."""
         result = self.append(message)
-        if not result.ok or not message.wants_wait:
+        parts = self._parts
+        if result.status is not PutStatus.PUT_OK or parts.is_async or not message.wants_wait:
             return result
-        return await self.acknowledged(result)
+        status = await parts.acks.wait(result.end_position)
+        return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     async def put_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """`put` for a column batch."""
         return await self.acknowledged(self.append_batch(batch, together=together))
 
+    def when_durable(
+        self, result: PutResult, callback: Callable[[BaseException | None], None]
+    ) -> None:
+        """Call `callback(None)` once an append is durable, or with the error if it never will be.
+
+        The way for a server that answers many requests per wake-up: no task and no future each.
+        """
+        self._parts.flush.flushed.when(result.end_position, callback)
+
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
-        config = self._parts.config
-        if not result.ok or config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+        if not result.ok or self._parts.is_async:
             return result
-        flushed = self._parts.flush.flushed
-        status = await durable_status(flushed, result.end_position, config.sync_flush_timeout_ms)
+        status = await self._parts.acks.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     def put_now(self, message: Message) -> PutResult:
@@ -143,19 +150,21 @@ class MessageStore:
         """Append the records of all runs as one unit (see `storage/append_group.py`)."""
         if self._closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        return self._parts.appender.append_group(tuple(runs), note)
+        return self._parts.appender.append_group(checked_runs(runs), note)
 
     async def put_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
         """Append a group and wait until all of it is durable, whatever the flush mode."""
         result = self.append_group(runs, note)
-        return await self._group_acknowledged(result)
+        return await self.group_acknowledged(result)
 
     async def publish(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
         """Turn sealed staged batches into one append group and drop them once it is durable."""
         staging = self._open_parts().staging
         with staging.open_runs(batches) as runs:
             result = self.append_group(runs, note)
-        result = await self._group_acknowledged(result)
+        if result.ok:
+            staging.claim(batches)
+        result = await self.group_acknowledged(result)
         if result.ok:
             for batch in batches:
                 staging.drop(batch.staging_id)
@@ -172,14 +181,14 @@ class MessageStore:
                 staging.drop(batch.staging_id)
         return result
 
-    async def _group_acknowledged(self, result: PutResult) -> PutResult:
+    async def group_acknowledged(self, result: PutResult) -> PutResult:
+        """Wait until an appended group is durable and with that visible."""
         if not result.ok:
             return result
         parts = self._parts
         # A group is a promise of its own: it waits for the disk in every flush mode.
         parts.flush.flush_soon()
-        timeout_ms = max(parts.config.sync_flush_timeout_ms, 600_000)
-        status = await durable_status(parts.flush.flushed, result.end_position, timeout_ms)
+        status = await parts.group_acks.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     @property
@@ -201,6 +210,8 @@ class MessageStore:
 
     def on_arrival(self, listener: Callable[[bytes, int, int], None]) -> None:
         """Call `listener(topic, queue_id, max_offset)` when a queue has new readable messages."""
+        if not callable(listener):
+            raise InvalidArgument(f"listener must be callable, not {listener!r:.80}")
         self._open_parts().dispatcher.on_arrival(listener)
 
     # Reads
@@ -218,9 +229,12 @@ class MessageStore:
         """Records from a queue offset on; the status says what to do when there are none."""
         parts = self._open_parts()
         _check_numbers(queue_id=queue_id, count_max=count_max)
-        if not isinstance(offset, int):
-            raise InvalidArgument(f"offset must be int, not {offset!r:.80}")
+        # Any number is an offset: the status corrects those outside the queue.
+        _check_integer("offset", offset)
+        if tag_codes is not None and not isinstance(tag_codes, Collection):
+            raise InvalidArgument(f"tag_codes must be a collection, not {tag_codes!r:.80}")
         limit = parts.config.read_size_max if size_max is None else size_max
+        _check_numbers(size_max=limit)
         result = parts.reader.get(_name(topic), queue_id, offset, count_max, limit, tag_codes)
         parts.stats.get(result.status, result.message_count, len(result.records))
         return result
@@ -246,11 +260,8 @@ class MessageStore:
     ) -> list[MessageRecord]:
         """Messages by key or unique key within a time range."""
         parts = self._open_parts()
-        if not isinstance(key, str):
-            raise InvalidArgument(f"key must be str, not {key!r:.80}")
         _check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
-        wanted = key.encode("utf-8", "replace")
-        return parts.reader.query(_name(topic), wanted, count_max, begin_ms, end_ms)
+        return parts.reader.query(_name(topic), _text("key", key), count_max, begin_ms, end_ms)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""
@@ -277,7 +288,8 @@ class MessageStore:
 
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue id) that holds or held messages."""
-        return sorted((queue.topic.decode("ascii"), queue.queue_id) for queue in self._parts.queues)
+        found = self._open_parts().queues
+        return sorted((queue.topic.decode("ascii"), queue.queue_id) for queue in found)
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; returns how many. Its records go with retention."""
@@ -331,14 +343,23 @@ class MessageStore:
 
 
 def _name(topic: str) -> bytes:
-    if not isinstance(topic, str):
-        raise InvalidArgument(f"topic must be str, not {topic!r:.80}")
-    return topic.encode("utf-8", "replace")
+    return _text("topic", topic)
+
+
+def _text(name: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be str, not {value!r:.80}")
+    # What cannot be encoded was never stored; it must not match a "?" that was.
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _check_integer(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
 
 
 def _check_numbers(**numbers: Any) -> None:
     for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
+        _check_integer(name, value)
         if value < 0 or value >= 1 << 63:
             raise InvalidArgument(f"{name}={value} is out of range")

@@ -122,8 +122,9 @@ class Opening:
             raise
 
     def _run(self) -> OpenedStore:
-        if any([self._fs.make_dir(COMMIT_LOG_DIR), self._fs.make_dir(QUEUE_DIR)]):
-            self._fs.sync_dir("")
+        # Names in the root become durable with the `abort` mark, before anything is appended.
+        self._fs.make_dir(COMMIT_LOG_DIR)
+        self._fs.make_dir(QUEUE_DIR)
         self._state_file = StoreStateFile.load(self._fs)
         state = self._state_file.state if self._state_file is not None else None
         checkpoint = load_checkpoint(self._fs)
@@ -153,7 +154,7 @@ class Opening:
         bases = list_log(self._fs, size, log_start).bases
         check_files_present(bases, size, log_start, durable)
         self._segments = open_segments(
-            self._fs, bases, size, durable, last_may_be_short=state is None
+            self._fs, bases, size, durable, watermark_known=state is not None or durable > 0
         )
 
     def _find_end(
@@ -298,8 +299,11 @@ class Opening:
                 queue.raise_min(log.start)
         derived = DerivedFiles(self._fs, state.store_id, log, self._queues, self._index, dispatcher)
         derived.saved_position = checkpoint.position
-        if not trusted or damaged or index_from is not None:
+        is_new = before is None and log.position == 0 and not checkpoint.numbering
+        if not is_new and (not trusted or damaged or index_from is not None):
             derived.save_now()
+        else:
+            derived.save_growing_index()
         mark_running(self._fs, self._process_id)
         report = RecoveryReport(
             clean=trusted,
@@ -340,14 +344,20 @@ class Opening:
         checkpoint = DispatchCheckpoint(state.store_id, log.start, log.start, 0, (), (), numbering)
         if numbering:
             _logger.info("building %d queues from the log", len(numbering))
-        save_checkpoint(self._fs, checkpoint)
+        if self._segments or numbering:
+            save_checkpoint(self._fs, checkpoint)
         return checkpoint
 
     def _open_index(self, checkpoint: DispatchCheckpoint, *, clean: bool) -> int | None:
         config = self._config
         if not config.message_index_enable:
             return None
-        self._index = MessageIndex(self._fs, config.index_hash_slots, config.index_entries_max)
+        self._index = MessageIndex(
+            self._fs,
+            config.index_hash_slots,
+            config.index_entries_max,
+            with_tags=config.index_tags,
+        )
         return self._index.restore(list(checkpoint.index_files), clean=clean)
 
     def _rebuild(

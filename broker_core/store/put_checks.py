@@ -7,7 +7,7 @@ from broker_core.codec.record_columns import measure_batch
 from broker_core.codec.record_reasons import PROPERTIES_TOO_LONG
 from broker_core.codec.topic_name import topic_name_problem
 from broker_core.config import StoreConfig
-from broker_core.errors import MalformedBatch
+from broker_core.errors import InvalidArgument, MalformedBatch
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import GROUP_TOPIC
@@ -98,7 +98,9 @@ class PutChecks:
             if error.reason == PROPERTIES_TOO_LONG:
                 return _refusal(PutStatus.PROPERTIES_SIZE_EXCEEDED, str(error))
             return _refusal(PutStatus.MESSAGE_ILLEGAL, str(error))
-        if largest > self._config.message_size_max:
+        except (TypeError, ValueError, OverflowError, BufferError) as error:
+            raise InvalidArgument(f"a column of the batch cannot be read: {error}") from error
+        if largest > min(self._config.message_size_max, self._config.record_size_max):
             refusal = self._refuse_sizes(batch, largest)
             if refusal is not None:
                 return refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Running(enum.IntFlag):
+class Running(enum.IntEnum):
     """Bits of RocketMQ's running flags."""
 
     NOT_READABLE = 1
@@ -16,29 +16,17 @@ class Running(enum.IntFlag):
     FENCED = 32
 
 
-UNWRITEABLE = (
-    Running.NOT_WRITEABLE
-    | Running.LOGIC_QUEUE_ERROR
-    | Running.INDEX_ERROR
-    | Running.DISK_FULL
-    | Running.FENCED
-)
-
-
 class RunningFlags:
-    """The current bits. Owner thread only."""
+    """The current bits. Owner thread only; `writeable` is looked at by every put."""
 
     def __init__(self) -> None:
-        self.bits = Running(0)
+        self.bits = 0
+        self.writeable = True
 
     def set(self, bit: Running, on: bool) -> None:
         """Raise or lower one bit."""
         self.bits = self.bits | bit if on else self.bits & ~bit
-
-    @property
-    def writeable(self) -> bool:
-        """No bit stands against a put."""
-        return not self.bits & UNWRITEABLE
+        self.writeable = self.bits & ~Running.NOT_READABLE == 0
 
     @property
     def readable(self) -> bool:
@@ -47,4 +35,4 @@ class RunningFlags:
 
     def describe(self) -> str:
         """The bits by name, for a remark."""
-        return ", ".join(bit.name or "" for bit in Running if bit & self.bits)
+        return ", ".join(bit.name for bit in Running if bit & self.bits)

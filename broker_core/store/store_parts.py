@@ -11,6 +11,7 @@ from typing import Any
 
 from broker_core.config import StoreConfig
 from broker_core.errors import StoreFenced
+from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
@@ -26,6 +27,8 @@ from broker_core.store.queue_counters import QueueCounters
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.store_stats import StoreStats
 from broker_core.store.upkeep import Upkeep
+
+GROUP_TIMEOUT_MS = 600_000
 
 
 class StoreParts:
@@ -50,6 +53,7 @@ class StoreParts:
         self.owns_file_system = False
         self.config = config
         self.clock = clock
+        self.is_async = config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
         self.report = opened.report
         self.log = opened.log
         self.queues = opened.queues
@@ -72,7 +76,11 @@ class StoreParts:
             self.stats,
             appended=self._appended,
             start_writeback=self.flush.start_writeback,
+            fence=self.flush.fence,
         )
+        self.acks = DurableAcks(self.flush.flushed, clock, config.sync_flush_timeout_ms)
+        # Hundreds of megabytes take their time; the answer to a group must still be sure.
+        self.group_acks = DurableAcks(self.flush.flushed, clock, GROUP_TIMEOUT_MS)
         self.upkeep = self._make_upkeep(opened)
         self.reader = MessageReader(
             config,
@@ -137,6 +145,8 @@ class StoreParts:
     def tick(self) -> None:
         """Everything that depends on time; each part knows whether it is due."""
         self.flush.tick()
+        self.acks.tick()
+        self.group_acks.tick()
         if self.flush.failure is None and self.upkeep.tick():
             self.staging.expire()
 
@@ -169,7 +179,7 @@ class StoreParts:
             "dispatched_position": self.dispatcher.position,
             "queues": len(self.queues),
             "staging_bytes": self.staging.size,
-            "running_flags": int(self.flags.bits),
+            "running_flags": self.flags.bits,
         }
 
     def close(self) -> None:
@@ -188,7 +198,7 @@ class StoreParts:
 
     def _appended(self) -> None:
         self.flush.appended()
-        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        if not self.is_async:
             return
         if self._loop is None:
             self.upkeep.dispatch()

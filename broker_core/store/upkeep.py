@@ -11,6 +11,7 @@ import logging
 from broker_core.config import PAGE_SIZE, StoreConfig
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
+from broker_core.errors import CorruptStore, DiskFull
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
@@ -84,7 +85,10 @@ class Upkeep:
         except OSError as error:
             # Only the index touches files here. It can be built again from the log, so remember
             # from where and go on without it.
-            self._lose_index(error)
+            files = self._index.files if self._index is not None else []
+            lost_from = files[-1].first_position if files else self._log.start
+            self._lose_index(_unwritable(error), lost_from)
+            self.dispatch()
             return
         self._stats.dispatched_messages += taken
         if taken:
@@ -144,21 +148,33 @@ class Upkeep:
         if self._index is None:
             return
         _logger.warning("rebuilding the index from log position %d", first_position)
-        self._index.drop_from(first_position)
-        until = self._dispatcher.position
-        wall_ms = self._clock.wall_ms()
-        rebuild_index(self._log, self._index, first_position, until, self._delays, wall_ms)
+        try:
+            self._index.drop_from(first_position)
+            until = self._dispatcher.position
+            wall_ms = self._clock.wall_ms()
+            rebuild_index(self._log, self._index, first_position, until, self._delays, wall_ms)
+        except CorruptStore as error:
+            self._lose_index(error, first_position)
+            raise
+        except OSError as error:
+            problem = _unwritable(error)
+            self._lose_index(problem, first_position)
+            raise problem from error
 
     def retry_index(self) -> None:
         """Bring back an index that could not be written."""
         if self._index_lost_from is None:
             return
+        if self._index is not None and isinstance(self._index.problem, CorruptStore):
+            # The log itself is damaged; only a restored file helps, and that takes a new start.
+            return
         try:
             self.heal_index(self._index_lost_from)
-        except OSError as error:
-            _logger.warning("the index still cannot be written: %s", error)
+        except (CorruptStore, DiskFull):
             return
         self._index_lost_from = None
+        if self._index is not None:
+            self._index.problem = None
         self._dispatcher.resume_index()
         self._flags.set(Running.INDEX_ERROR, False)
 
@@ -176,13 +192,16 @@ class Upkeep:
             _logger.error("consume queues cannot be written: %s", error)
         self._flags.set(Running.LOGIC_QUEUE_ERROR, True)
 
-    def _lose_index(self, error: OSError) -> None:
-        _logger.error("the index cannot be written: %s", error)
+    def _lose_index(self, problem: CorruptStore | DiskFull, first_position: int) -> None:
+        """Entries from `first_position` on are missing: say so to queries, and try again later."""
+        if self._index_lost_from is None:
+            _logger.error("the index is incomplete: %s", problem)
+            self._index_lost_from = first_position
+        self._index_lost_from = min(self._index_lost_from, first_position)
         self._flags.set(Running.INDEX_ERROR, True)
-        files = self._index.files if self._index is not None else []
-        self._index_lost_from = files[-1].first_position if files else self._log.start
+        if self._index is not None:
+            self._index.problem = problem
         self._dispatcher.pause_index()
-        self.dispatch()
 
     def _checkpoint(self) -> None:
         """Note how far queues and index are durable, without holding anyone up."""
@@ -222,3 +241,9 @@ class Upkeep:
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
+
+
+def _unwritable(error: OSError) -> DiskFull:
+    problem = DiskFull(f"the index cannot be written: {error}")
+    problem.__cause__ = error
+    return problem

@@ -1,116 +1,158 @@
-"""Hypothesis strategies for the batch codec: good batches, and ways to damage bytes.
+"""Random input for the batch codec: good batches, questionable batches, and damaged bytes.
 
-Values are small and meet each other often (few topics, short bodies, duplicate properties): most
-faults of loops over records are found by the neighbours of a limit, not by size.
+Everything is made from one `random.Random`, so a seed names a case. Values are small and meet each
+other often (few topics, short bodies, duplicate properties): faults of loops over records are
+found by the neighbours of a limit, not by size.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from random import Random
+from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from broker_core.codec.column_batch import Column, ColumnBatch
 from tests.codec.codec_backends import HOST, HOST_V6, column
 
 GROUP_TOPIC = b"rmq_sys_GROUP"
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 TOPICS = (
-    b"T", b"TopicTest", b"%RETRY%g|x-1_", b"V" * 127, b"L" * 128, b"M" * 255,
-    b"SCHEDULE_TOPIC_XXXX", GROUP_TOPIC,
+    b"T", b"TopicTest", b"%RETRY%g|x-1_", b"V" * 127, b"L" * 128, b"M" * 255, SCHEDULE_TOPIC,
+    SCHEDULE_TOPIC, GROUP_TOPIC,
 )  # fmt: skip
-DELAYS_MS = np.array([1000, 5000, 10_000], np.int64)
-INT32S = st.sampled_from((0, 1, -1, 4, 90, 91, 92, 127, 128, 2**31 - 1, -(2**31), 2**30))
-INT64S = st.sampled_from((0, 1, -1, 1700000000123, 2**31, 2**62, 2**63 - 1, -(2**63)))
-
-_TEXT = st.one_of(
-    st.sampled_from((b"", b"TagA", b"k1 k2", b" a  b ", b"x" * 15, b"y" * 16, b"z" * 17)),
-    st.text("aZ é中😀", max_size=12).map(str.encode),
-    st.binary(max_size=12).map(lambda raw: raw.replace(b"\x01", b"").replace(b"\x02", b"")),
+INT32S = (0, 1, -1, 4, 90, 91, 92, 127, 128, 2**31 - 1, -(2**31), 2**30)
+INT64S = (0, 1, -1, 1700000000123, 2**31, 2**62, 2**63 - 1, -(2**63))
+_BODY_SIZES = (0, 1, 5, 15, 16, 17, 40, 100, 255, 256, 700)
+_LEVELS = (b"1", b"3", b"9", b"0", b"-1", b"+2", b"007", b"x", b"+", b"2147483648", b"9" * 30)
+_TEXT_PIECES = (
+    *(bytes((byte,)) for byte in b"aZ9 -\x00\x7f\x80\xbf\xc3\xe4\xed\xf0\xf4\xff"),
+    *(text.encode() for text in ("é", "中", "😀", " ")),
 )
-_BODY = st.one_of(st.binary(max_size=40), st.integers(0, 600).map(lambda size: b"\xa5b" * size))
-_LEVEL = st.sampled_from(
-    (b"1", b"3", b"9", b"0", b"-1", b"+2", b"007", b"x", b"", b"+", b"2147483648", b"9" * 30)
-)
-_PAIR = st.one_of(
-    st.tuples(st.sampled_from((b"UNIQ_KEY", b"KEYS", b"TAGS", b"a", b"")), _TEXT),
-    st.tuples(st.just(b"DELAY"), _LEVEL),
-).map(lambda pair: b"\x01".join(pair))
-_PROPERTIES = st.one_of(
-    st.just(b""),
-    st.lists(_PAIR, max_size=4).map(b"\x02".join),
-    st.lists(_PAIR, min_size=1, max_size=3).map(lambda pairs: b"\x02".join(pairs) + b"\x02"),
-    st.binary(max_size=30),
-    st.sampled_from((b"__CRC32#\x010123456789\x02", b"a\x01b\x02__CRC32#\x01012345678x\x02")),
-)
+CRC_TAIL = b"__CRC32#\x010123456789\x02"
 
 
-class Row(NamedTuple):
-    """One message before it is put into columns."""
-
-    queue: int
-    body: bytes
-    tags: bytes
-    keys: bytes
-    properties: bytes
-    born_timestamp: int
+def text_value(rng: Random) -> bytes:
+    """Text as tags and keys have it; often not valid UTF-8, never with a separator."""
+    if rng.random() < 0.4:
+        return rng.choice((b"", b"TagA", b"k1 k2", b" a  b ", b"x" * 15, b"y" * 16, b"z" * 17))
+    return b"".join(rng.choices(_TEXT_PIECES, k=rng.randrange(14)))
 
 
-def _column_or_none(draw: st.DrawFn, values: list[bytes]) -> Column | None:
-    if draw(st.booleans()):
-        return None
-    return column(*values, width=draw(st.sampled_from((4, 8))))
+def property_text(rng: Random) -> bytes:
+    """Property text as clients write it, and as they should not."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.randbytes(rng.randrange(40))
+    if kind == 1:
+        tail = bytearray(CRC_TAIL)
+        for _ in range(rng.randrange(4)):
+            tail[rng.randrange(len(tail))] = rng.choice(b"0x\x02")
+        return rng.choice((b"", b"a\x01b\x02")) + tail
+    pairs = []
+    for _ in range(rng.randrange(5)):
+        name = rng.choice(
+            (b"UNIQ_KEY", b"UNIQ_KEY", b"KEYS", b"TAGS", b"DELAY", b"DELAY", b"a", b"")
+        )
+        value = rng.choice(_LEVELS) if name == b"DELAY" else text_value(rng)
+        pairs.append(name + rng.choice((b"\x01", b"\x01", b"\x01", b"")) + value)
+    return b"\x02".join(pairs) + rng.choice((b"\x02", b""))
 
 
-@st.composite
-def batches(draw: st.DrawFn, rows_max: int = 8) -> ColumnBatch:
+def _maybe_column(rng: Random, values: list[bytes]) -> Column | None:
+    return column(*values, width=rng.choice((4, 8))) if rng.random() < 0.6 else None
+
+
+def good_batch(rng: Random, rows_max: int = 8) -> ColumnBatch:
     """A batch of good rows; only `append_crc=False` may still refuse some property texts."""
-    queue = st.tuples(st.sampled_from(TOPICS), st.sampled_from((0, 1, 2**31 - 1)))
-    queues = draw(st.lists(queue, min_size=1, max_size=4, unique=True))
-    row = st.builds(Row, st.integers(0, len(queues) - 1), _BODY, _TEXT, _TEXT, _PROPERTIES, INT64S)
-    rows = draw(st.lists(row, max_size=rows_max))
-    one_queue = draw(st.booleans())
-    born = np.array([row.born_timestamp for row in rows], np.int64)
+    queues = list({(rng.choice(TOPICS), rng.choice((0, 1, 2**31 - 1))) for _ in range(4)})
+    queues = queues[: rng.randrange(1, 5)]
+    count = rng.randrange(rows_max + 1)
+    born = np.array(rng.choices(INT64S, k=count), np.int64)
+    bodies = [rng.randbytes(rng.choice(_BODY_SIZES)) for _ in range(count)]
+    index = np.array([rng.randrange(len(queues)) for _ in range(count)], np.int32)
     return ColumnBatch(
-        len(rows),
+        count,
         tuple(queues),
-        None if one_queue else np.array([row.queue for row in rows], np.int32),
-        column(*(row.body for row in rows), width=draw(st.sampled_from((4, 8)))),
-        _column_or_none(draw, [row.tags for row in rows]),
-        _column_or_none(draw, [row.keys for row in rows]),
-        _column_or_none(draw, [row.properties for row in rows]),
-        flag=draw(INT32S),
+        rng.choice((None, index, index)),
+        column(*bodies, width=rng.choice((4, 8))),
+        _maybe_column(rng, [text_value(rng) for _ in range(count)]),
+        _maybe_column(rng, [text_value(rng) for _ in range(count)]),
+        _maybe_column(rng, [property_text(rng) for _ in range(count)]),
+        flag=rng.choice(INT32S),
         # Mostly ordinary messages, so that queues fill; then every transaction type.
-        sys_flag=draw(st.sampled_from((0, 0, 0, 1, 4, 8, 12, 0x30, -1))),
-        born_timestamp=draw(st.one_of(INT64S, st.just(born))),
-        born_host=draw(st.sampled_from((HOST, HOST_V6))),
-        store_host=draw(st.sampled_from((HOST, HOST_V6))),
-        reconsume_times=draw(INT32S),
-        prepared_offset=draw(INT64S),
-        append_crc=draw(st.booleans()),
+        sys_flag=rng.choice((0, 0, 0, 0, 1, 4, 8, 12, 0x30, -1)),
+        born_timestamp=rng.choice((born, *INT64S[:3])),
+        born_host=rng.choice((HOST, HOST, HOST_V6)),
+        store_host=rng.choice((HOST, HOST, HOST_V6)),
+        reconsume_times=rng.choice(INT32S),
+        prepared_offset=rng.choice(INT64S),
+        append_crc=rng.random() < 0.6,
     )
 
 
-@st.composite
-def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """`content` after up to three changes: flipped bits, odd numbers, cuts, zeros, garbage."""
+_WRONG: dict[str, tuple[Any, ...]] = {
+    "count": (-1, 9, 2**62, 2**63 - 1, 2**70),
+    "queues": (
+        (), ((b"", 0),), ((b"x" * 256, 0),), ((b"a b", 0),), ((b"T\n", 0),), ((b"T", -1),),
+        ((b"T", 2**31),), ((b"T", 2**70),), (("T", 0),), ((b"T", 0), (b"U.", 0)),
+    ),
+    "queue_index": (
+        np.array([0, 9, 0, 0, 0, 0], np.int32), np.array([0, 0, -1] * 3, np.int32), b"",
+        b"\0" * 19,
+    ),
+    "flag": (2**31, -(2**31) - 1, 2**70),
+    "sys_flag": (2**31, -(2**31) - 1),
+    "born_timestamp": (2**63, -(2**63) - 1, b"", b"\0" * 39, np.zeros(5)),
+    "born_host": (b"", HOST[:7], HOST_V6 + b"x"),
+    "store_host": (b"", HOST[:7], HOST_V6 + b"x"),
+    "reconsume_times": (2**31, 1 << 64),
+    "prepared_offset": (2**63, -(2**63) - 1),
+}  # fmt: skip
+_COLUMNS = ("body", "tags", "keys", "properties")
+
+
+def _questionable_column(rng: Random, count: int) -> Any:
+    offsets = np.sort(np.array([rng.randrange(31) for _ in range(count + 1)], np.int64))
+    if rng.random() < 0.5:
+        offsets[rng.randrange(count + 1)] = rng.choice((0, -1, 15, 39, 40, 41, 2**40))
+    data = rng.choice((b"text" * 10, b"text" * 10, b"01234567890123\x01" * 3, b"\x02" * 40))
+    width = rng.choice((4, 8)) if rng.random() < 0.9 else rng.choice((0, 2, -4, 2**70))
+    raw = (offsets.astype(np.int32) if width == 4 else offsets).tobytes()
+    return (data, raw[: len(raw) - rng.choice((0, 0, 0, 0, 0, 1, 7))], width)
+
+
+def questionable_batch(rng: Random) -> ColumnBatch:
+    """A good batch in which some fields were replaced by mostly bad ones."""
+    batch = good_batch(rng, rows_max=5)
+    for name in rng.sample(_COLUMNS, k=rng.randrange(3)):
+        batch = batch._replace(**{name: _questionable_column(rng, batch.count)})
+    for name in rng.sample(list(_WRONG), k=rng.choice((0, 0, 1, 1, 2))):
+        batch = batch._replace(**{name: rng.choice(_WRONG[name])})
+    return batch
+
+
+def damaged(rng: Random, content: bytes, changes_max: int = 3) -> bytes:
+    """`content` after a few changes: flipped bits, odd numbers, cuts, zeros, garbage."""
     data = bytearray(content)
-    for _ in range(draw(st.integers(0, 3))):
-        kind = draw(st.sampled_from(("bit", "byte", "number", "cut", "zeros", "garbage")))
-        at = draw(st.integers(0, max(len(data) - 1, 0)))
-        if kind == "garbage":
-            data[at:at] = draw(st.binary(max_size=24))
-        elif not data:
-            continue
-        elif kind == "bit":
-            data[at] ^= 1 << draw(st.integers(0, 7))
-        elif kind == "byte":
-            data[at] = draw(st.sampled_from((0, 1, 2, 0x7F, 0x80, 0xFF, 0x20)))
-        elif kind == "number":
-            number = draw(INT32S).to_bytes(4, "big", signed=True)
-            data[at : at + 4] = number[: len(data) - at]
-        elif kind == "cut":
+    for _ in range(rng.randrange(changes_max + 1)):
+        at = rng.randrange(len(data) + 1)
+        kind = rng.randrange(12)
+        if kind == 0:
+            data[at:at] = rng.randbytes(rng.randrange(24))
+        elif kind == 1:
             del data[at:]
-        else:
+        elif kind == 2:
             data[at : at + 16] = bytes(len(data[at : at + 16]))
+        elif at < len(data):
+            # Headers are where the decisions are made: most changes go there.
+            if len(data) > 120 and rng.random() < 0.5:
+                at = rng.choice((*range(4), *range(8, 48), *range(84, 90), *range(96, 116)))
+            if kind < 6:
+                data[at] ^= 1 << rng.randrange(8)
+            elif kind < 9:
+                data[at] = rng.choice(b"\x00\x01\x02\x20\x7f\x80\xff")
+            else:
+                number = rng.choice(INT32S).to_bytes(4, "big", signed=True)
+                data[at : at + 4] = number[: len(data) - at]
     return bytes(data)

@@ -179,6 +179,12 @@ class SimulatedDisk(DamageableDisk):
 
     def kill(self) -> SimulatedDisk:
         """The machine after the process died: nothing cached is lost, same boot."""
+        disk = self.copy()
+        self._die()
+        return disk
+
+    def copy(self) -> SimulatedDisk:
+        """What `kill` would give now, while this process lives on."""
         copies: dict[Node, Node] = {}
         disk = self._successor()
         disk.root = copied(self.root, copies)
@@ -190,7 +196,6 @@ class SimulatedDisk(DamageableDisk):
             )
             for change in self._pending
         ]
-        self._die()
         return disk
 
     def _successor(self) -> SimulatedDisk:

@@ -1,0 +1,1 @@
+"""Benchmarks: run `store.py`; the other modules are its parts."""

@@ -1,0 +1,60 @@
+"""What every benchmark shares: medians, the ratio line and column batches to feed a store with."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.host_address import encode_host
+
+HOST = encode_host(("127.0.0.1", 10911))
+ROUNDS = 5
+
+
+def ratio(name: str, value: float, goal: str) -> None:
+    """The one line per goal."""
+    print(f"ratio {name} {value:.3g} goal {goal}", flush=True)
+
+
+def info(text: str) -> None:
+    """Figures that no goal asks for."""
+    print(f"info {text}", flush=True)
+
+
+def median(take: Callable[[], float], rounds: int = ROUNDS) -> float:
+    """Median of several measurements."""
+    return statistics.median(take() for _ in range(rounds))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def column_batch(
+    rows: int, body_size: int, queues: int = 1, *, topic: str = "bench", keyed: bool = False
+) -> ColumnBatch:
+    """`rows` messages of `body_size` bytes, round robin over the queues."""
+    offsets = np.arange(rows + 1, dtype=np.int64) * body_size
+    keys = None
+    if keyed:
+        texts = [b"k%d" % row for row in range(rows)]
+        ends = np.zeros(rows + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in texts], out=ends[1:])
+        keys = (b"".join(texts), ends, 8)
+    return ColumnBatch(
+        count=rows,
+        queues=tuple((topic.encode(), queue) for queue in range(queues)),
+        queue_index=None if queues == 1 else np.arange(rows, dtype=np.int32) % queues,
+        body=(np.random.default_rng(7).bytes(rows * body_size), offsets, 8),
+        keys=keys,
+        born_timestamp=int(time.time() * 1000),
+        born_host=HOST,
+        store_host=HOST,
+    )

@@ -1,0 +1,55 @@
+"""How fast the store is, as ratios against a peer or a physical limit measured in the same run.
+
+    python benchmarks/store.py [--quick] [--only NAME ...] [--directory DIR]
+
+One line per goal: `ratio NAME VALUE goal >=X`. Medians of five rounds (three for the long ones).
+Nothing here passes or fails: machines differ, and so do their neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import store_append, store_flush, store_growth, store_open, store_read
+from broker_core import codec_backend
+
+PARTS: dict[str, Callable[[Path, bool], None]] = {
+    "append": store_append.run,
+    "python": store_append.run_pure_python,
+    "java": store_append.run_java,
+    "read": store_read.run,
+    "flush": store_flush.run,
+    "group": store_flush.run_group,
+    "open": store_open.run,
+    "recovery": store_open.run_recovery,
+    "growth": store_growth.run,
+}
+
+
+def main() -> int:
+    """Run the chosen parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, ends within 3 minutes")
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run these parts only")
+    parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
+    arguments = parser.parse_args()
+    print(f"info codec {codec_backend()}, python {sys.version.split()[0]}")
+    for name, part in PARTS.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory) as root:
+            part(Path(root), arguments.quick)
+        print(f"info {name} took {time.perf_counter() - started:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Cost growth: append and read as the log and the number of queues grow."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from benchmarks.measure import column_batch, info, median, ratio, seconds
+from benchmarks.store_append import NO_FLUSH
+from benchmarks.store_read import SEVEN
+from broker_core import MessageStore, StoreConfig
+from broker_core.codec.arrow_columns import to_arrow
+
+MIB = 1 << 20
+# Ten thousand queues of the default file size would take 60 GB of file length.
+SMALL_QUEUES = {"consume_queue_file_size": 20_000}
+
+
+def by_log_size(root: Path, quick: bool) -> None:
+    """Rates of the last stretch of the log at 10 MB, 100 MB, … of it."""
+    steps = [10, 100, 1_000] if quick else [10, 100, 1_000, 10_000]
+    batch = column_batch(4_000, 1024)
+    figures = []
+    with MessageStore.open(root / "size", NO_FLUSH) as store:
+        for step in steps:
+            while store.log_range[1] < step * MIB:
+                store.append_batch(batch)
+            appends = median(lambda: batch.count / seconds(lambda: store.append_batch(batch)), 15)
+            end = store.offsets("bench", 0)[1]
+
+            def read(end: int = end) -> None:
+                start = max(end - 40_000, 0)
+                for low in range(start, end, 4_000):
+                    high = min(low + 4_000, end)
+                    to_arrow(store.read_columns("bench", 0, low, high, SEVEN), high - low)
+
+            seconds(read)
+            reads = median(lambda: min(end, 40_000) / seconds(read), 9)
+            figures.append((step, appends, reads))
+            info(f"log of {step} MB: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k")
+    shutil.rmtree(root / "size")
+    first, last = figures[0], figures[-1]
+    ratio(f"append_at_{last[0]}_MB_over_{first[0]}_MB_of_log", last[1] / first[1], ">=0.8")
+    ratio(f"read_at_{last[0]}_MB_over_{first[0]}_MB_of_log", last[2] / first[2], ">=0.8")
+
+
+def by_queue_count(root: Path, quick: bool) -> None:
+    """The same rows to one queue and spread over 10,000: per row and in all."""
+    figures = []
+    for queues in (1, 100, 10_000):
+        config = StoreConfig(
+            flush_disk_type=NO_FLUSH.flush_disk_type,
+            flush_interval_ms=NO_FLUSH.flush_interval_ms,
+            dispatch_checkpoint_interval_ms=NO_FLUSH.dispatch_checkpoint_interval_ms,
+            page_cache_busy_timeout_ms=NO_FLUSH.page_cache_busy_timeout_ms,
+            consume_queue_file_size=SMALL_QUEUES["consume_queue_file_size"],
+        )
+        batch = column_batch(1_000, 1024, topic="bench", queues=1)
+        with MessageStore.open(root / f"queues-{queues}", config) as store:
+            spent = []
+            for number in range(max(queues, 3_000) if not quick else max(queues, 1_000)):
+                topic = b"topic-%d" % (number % queues)
+                started = time.perf_counter()
+                store.append_batch(batch._replace(queues=((topic, 0),), count=100))
+                spent.append(time.perf_counter() - started)
+            appends = 100 / median(iter(spent[-999:]).__next__, len(spent[-999:]))
+
+            def read(store: MessageStore = store, queues: int = queues) -> None:
+                for number in range(min(queues, 300)):
+                    to_arrow(store.read_columns(f"topic-{number}", 0, 0, 100, SEVEN), 100)
+
+            seconds(read)
+            reads = median(lambda: min(queues, 300) * 100 / seconds(read), 9)
+            figures.append((queues, appends, reads))
+            info(
+                f"{queues} queues: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k "
+                "msg/s (100 rows a call)"
+            )
+        shutil.rmtree(root / f"queues-{queues}")
+    first, last = figures[0], figures[-1]
+    ratio("append_with_10000_queues_over_1", last[1] / first[1], ">=0.8")
+    ratio("read_with_10000_queues_over_1", last[2] / first[2], ">=0.8")
+
+
+def run(root: Path, quick: bool) -> None:
+    """Both directions of growth."""
+    by_log_size(root, quick)
+    by_queue_count(root, quick)

@@ -1,0 +1,94 @@
+"""Opening: an empty store, a clean large one, and one that must be recovered."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.measure import column_batch, info, median, ratio, seconds
+from benchmarks.store_append import NO_FLUSH
+from broker_core import MessageStore, StoreConfig
+
+GIB = 1 << 30
+CHILD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from broker_core import MessageStore
+started = time.perf_counter()
+store = MessageStore.open(sys.argv[2])
+spent = time.perf_counter() - started
+status = open("/proc/self/status").read()
+print(spent, int(status.split("RssAnon:")[1].split()[0]) / 1024)
+store.close()
+"""
+
+
+def open_in_child(directory: Path) -> tuple[float, float]:
+    """Seconds of `MessageStore.open` and the memory of a fresh process afterwards (without page cache), in MB."""
+    project = str(Path(__file__).resolve().parent.parent)
+    answer = subprocess.run(
+        [sys.executable, "-c", CHILD, project, str(directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    spent, peak = map(float, answer.stdout.split())
+    return spent, peak
+
+
+def fill(directory: Path, size: int, body_size: int = 1024) -> int:
+    """Append until the log has about `size` bytes; returns the log's end."""
+    batch = column_batch(4_000, body_size, queues=4)
+    with MessageStore.open(directory, NO_FLUSH) as store:
+        while store.log_range[1] < size:
+            store.append_batch(batch)
+        return store.log_range[1]
+
+
+def run(root: Path, quick: bool) -> None:
+    """Empty and clean stores."""
+    number = iter(range(100))
+
+    def empty() -> float:
+        directory = root / f"empty-{next(number)}"
+        spent = seconds(lambda: MessageStore.open(directory, StoreConfig()).close())
+        shutil.rmtree(directory)
+        return spent
+
+    empty()
+    start = median(empty)
+    info(f"open and close of an empty store {start * 1000:.1f} ms")
+    ratio("start_of_empty_store_over_50_ms", start / 0.050, "<=1")
+    size = (2 if quick else 10) * GIB
+    directory = root / "clean"
+    end = fill(directory, size)
+    figures = [open_in_child(directory) for _ in range(5)]
+    spent = median(iter(figure[0] for figure in figures).__next__)
+    peak = median(iter(figure[1] for figure in figures).__next__)
+    info(
+        f"open of a clean store with {end / GIB:.1f} GiB of log {spent * 1000:.0f} ms, {peak:.0f} MB"
+    )
+    ratio(f"open_of_clean_{size // GIB}_GiB_store_over_1_s", spent, "<=1")
+    small = root / "small"
+    fill(small, 16 << 20)
+    small_peak = median(lambda: open_in_child(small)[1], rounds=3)
+    ratio("memory_of_open_large_over_small_store", peak / small_peak, "<=1.2")
+
+
+def run_recovery(root: Path, quick: bool) -> None:
+    """A log of 1 GiB whose every record must be checked and dispatched again."""
+    end = fill(root / "full", GIB)
+    spent = []
+    for number in range(3):
+        directory = root / f"crashed-{number}"
+        # What a kill right after the first start would leave: no checkpoint, `abort` in place.
+        shutil.copytree(root / "full", directory)
+        (directory / "dispatch_checkpoint").unlink()
+        (directory / "abort").write_text("0")
+        spent.append(open_in_child(directory)[0])
+        shutil.rmtree(directory)
+    rate = end / median(iter(spent).__next__, rounds=3)
+    info(f"recovery of {end / GIB:.2f} GiB at {rate / 1e6:.0f} MB/s")
+    ratio("recovery_over_400_MB_per_s", rate / 4e8, ">=1")

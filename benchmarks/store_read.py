@@ -1,0 +1,63 @@
+"""Range reads into Arrow columns."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from benchmarks.measure import column_batch, info, median, ratio, seconds
+from benchmarks.store_append import BATCH_ROWS, NO_FLUSH
+from broker_core import MessageStore
+from broker_core.codec.arrow_columns import to_arrow
+from broker_core.codec.record_columns import (
+    KEYS,
+    MICROS,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    STORE_TIMESTAMP,
+    TAGS,
+    TOPIC,
+    VALUE,
+)
+
+SEVEN = VALUE | TOPIC | TAGS | KEYS | QUEUE_ID | QUEUE_OFFSET | STORE_TIMESTAMP | MICROS
+# About what one Arrow batch for Spark holds: 4 MB or 50,000 rows.
+READ_BYTES, READ_ROWS_MAX = 4 << 20, 50_000
+
+
+def read_rate(root: Path, body_size: int, wanted: int, rows: int, queues: int = 1) -> float:
+    """Messages per second through `read_columns` and `to_arrow`, 4 MB at a time."""
+    batch = column_batch(BATCH_ROWS[body_size], body_size, queues)
+    batches = rows // batch.count
+    rows_per_read = min(READ_BYTES // body_size, READ_ROWS_MAX)
+    directory = root / f"read-{body_size}-{wanted}-{queues}"
+    with MessageStore.open(directory, NO_FLUSH) as store:
+        for _ in range(batches):
+            store.append_batch(batch)
+        end = store.offsets("bench", 0)[1]
+
+        def read() -> None:
+            for start in range(0, end, rows_per_read):
+                until = min(start + rows_per_read, end)
+                to_arrow(store.read_columns("bench", 0, start, until, wanted), until - start)
+
+        seconds(read)
+        rate = median(lambda: end / seconds(read))
+    shutil.rmtree(directory)
+    return rate
+
+
+def run(root: Path, quick: bool) -> None:
+    """Seven columns as a Spark source needs them, and the value alone."""
+    rows = {100: 500_000 if quick else 1_000_000, 1024: 100_000 if quick else 400_000}
+    small = read_rate(root, 100, SEVEN, rows[100])
+    large = read_rate(root, 1024, SEVEN, rows[1024])
+    small_value = read_rate(root, 100, VALUE, rows[100])
+    large_value = read_rate(root, 1024, VALUE, rows[1024])
+    info(
+        f"read 7 columns {small / 1e6:.2f} M msg/s at 100 B, {large * 1024 / 1e9:.2f} GB/s at "
+        f"1 KiB; value only {small_value / 1e6:.2f} M msg/s, {large_value * 1024 / 1e9:.2f} GB/s"
+    )
+    ratio("read_100B_over_6M_msg_per_s", small / 6e6, ">=1")
+    ratio("read_1KiB_over_2_GB_per_s", large * 1024 / 2e9, ">=1")
+    ratio("read_value_only_over_7_columns_100B", small_value / small, ">=1")
