@@ -202,7 +202,9 @@ def delay_levels_ms(text: str) -> tuple[int, ...]:
     levels = []
     for part in text.split():
         if part[-1] not in scale or not _AMOUNT.fullmatch(part[:-1]):
-            raise InvalidConfig("message_delay_level", text, f"{part!r} is not like 1s, 5m, 2h, 1d")
+            raise InvalidConfig(
+                "message_delay_level", text, f"{part!r:.40} is not like 1s, 5m, 2h, 1d"
+            )
         levels.append(int(part[:-1]) * scale[part[-1]])
     return tuple(levels)
 

@@ -22,7 +22,7 @@ class InvalidConfig(RmqError, ValueError):
     """A configuration key has a value that cannot be used."""
 
     def __init__(self, key: str, value: object, accepted: str) -> None:
-        super().__init__(f"{key}={value!r} cannot be used: {accepted}")
+        super().__init__(f"{key}={value!r:.200} cannot be used: {accepted}")
         self.key = key
         self.value = value
         self.accepted = accepted

@@ -117,6 +117,8 @@ static PyObject *codec_body_crc(PyObject *module, PyObject *data) {
 static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(measure_batch, "(bytes of all records, bytes of the largest)."),
     CONTRACT_FUNCTION(encode_batch, "Write rows as records while they fit."),
+    {"encode_message", (PyCFunction)(void (*)(void))codec_encode_message, METH_FASTCALL,
+     "Write one message as a record if it fits."},
     CONTRACT_FUNCTION(inspect_run, "Prove every template of a run and lay it out."),
     CONTRACT_FUNCTION(relocate_run, "Copy templates into the log while they fit."),
     CONTRACT_FUNCTION(check_record, "Size of the one valid record at a place."),

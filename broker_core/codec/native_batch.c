@@ -34,36 +34,22 @@ static int refuse(CodecState *state, Reason reason) {
     return -1;
 }
 
-static int open_queue(CodecState *state, PyObject *pair, BatchQueue *queue) {
-    PyObject *parts = PySequence_Tuple(pair);
-    if (parts == NULL)
-        return -1;
-    int result = -1;
-    int64_t queue_id;
-    if (PyTuple_Size(parts) != 2) {
-        PyErr_SetString(PyExc_ValueError, "a queue is (topic, queue id)");
-        goto done;
-    }
-    PyObject *topic = PyTuple_GetItem(parts, 0);
+int batch_set_queue(CodecState *state, PyObject *topic, PyObject *queue_id_object,
+                    BatchQueue *queue) {
     if (!PyBytes_Check(topic)) {
         PyErr_SetString(PyExc_TypeError, "topic must be bytes");
-        goto done;
+        return -1;
     }
     size_t size = (size_t)PyBytes_Size(topic);
     const uint8_t *text = (const uint8_t *)PyBytes_AsString(topic);
-    if (size < 1 || size > TOPIC_SIZE_MAX_V2) {
-        result = refuse(state, REASON_BAD_TOPIC_LENGTH);
-        goto done;
-    }
-    if (!is_topic_text(text, size)) {
-        result = refuse(state, REASON_BAD_TOPIC_NAME);
-        goto done;
-    }
-    int in_range = number_in_range(PyTuple_GetItem(parts, 1), 0, INT32_MAX, &queue_id);
-    if (in_range <= 0) {
-        result = in_range < 0 ? -1 : refuse(state, REASON_BAD_QUEUE_ID);
-        goto done;
-    }
+    if (size < 1 || size > TOPIC_SIZE_MAX_V2)
+        return refuse(state, REASON_BAD_TOPIC_LENGTH);
+    if (!is_topic_text(text, size))
+        return refuse(state, REASON_BAD_TOPIC_NAME);
+    int64_t queue_id;
+    int in_range = number_in_range(queue_id_object, 0, INT32_MAX, &queue_id);
+    if (in_range <= 0)
+        return in_range < 0 ? -1 : refuse(state, REASON_BAD_QUEUE_ID);
     int is_v2 = size > TOPIC_SIZE_MAX_V1;
     queue->magic = is_v2 ? MAGIC_V2 : MAGIC_V1;
     queue->queue_id = (uint32_t)queue_id;
@@ -72,8 +58,19 @@ static int open_queue(CodecState *state, PyObject *pair, BatchQueue *queue) {
     if (is_v2)
         queue->topic_field[1] = (uint8_t)size;
     memcpy(queue->topic_field + 1 + is_v2, text, size);
-    result = 0;
-done:
+    return 0;
+}
+
+static int open_queue(CodecState *state, PyObject *pair, BatchQueue *queue) {
+    PyObject *parts = PySequence_Tuple(pair);
+    if (parts == NULL)
+        return -1;
+    int result = -1;
+    if (PyTuple_Size(parts) != 2)
+        PyErr_SetString(PyExc_ValueError, "a queue is (topic, queue id)");
+    else
+        result = batch_set_queue(state, PyTuple_GetItem(parts, 0), PyTuple_GetItem(parts, 1),
+                                 queue);
     Py_DECREF(parts);
     return result;
 }
@@ -98,7 +95,7 @@ static int open_queues(CodecState *state, PyObject *queues, Batch *batch) {
     return result;
 }
 
-static int open_host(CodecState *state, PyObject *host, uint8_t *bytes, uint32_t *size) {
+int batch_set_host(CodecState *state, PyObject *host, uint8_t *bytes, uint32_t *size) {
     if (!PyBytes_Check(host)) {
         PyErr_SetString(PyExc_TypeError, "host must be bytes");
         return -1;
@@ -111,18 +108,19 @@ static int open_host(CodecState *state, PyObject *host, uint8_t *bytes, uint32_t
     return 0;
 }
 
-static int open_numbers(CodecState *state, PyObject *object, Batch *batch) {
+int batch_set_numbers(CodecState *state, PyObject *flag_object, PyObject *sys_flag_object,
+                      PyObject *reconsume_object, PyObject *prepared_object,
+                      PyObject *born_object, Batch *batch) {
     int64_t flag = 0, sys_flag = 0, reconsume_times = 0, prepared_offset = 0, born = 0;
-    PyObject *born_object = PyTuple_GetItem(object, FIELD_BORN_TIMESTAMP);
     batch->has_born_timestamps = !PyLong_Check(born_object);
     struct {
         PyObject *object;
         int64_t min, max, *value;
     } numbers[] = {
-        {PyTuple_GetItem(object, FIELD_FLAG), INT32_MIN, INT32_MAX, &flag},
-        {PyTuple_GetItem(object, FIELD_SYS_FLAG), INT32_MIN, INT32_MAX, &sys_flag},
-        {PyTuple_GetItem(object, FIELD_RECONSUME_TIMES), INT32_MIN, INT32_MAX, &reconsume_times},
-        {PyTuple_GetItem(object, FIELD_PREPARED_OFFSET), INT64_MIN, INT64_MAX, &prepared_offset},
+        {flag_object, INT32_MIN, INT32_MAX, &flag},
+        {sys_flag_object, INT32_MIN, INT32_MAX, &sys_flag},
+        {reconsume_object, INT32_MIN, INT32_MAX, &reconsume_times},
+        {prepared_object, INT64_MIN, INT64_MAX, &prepared_offset},
         {batch->has_born_timestamps ? NULL : born_object, INT64_MIN, INT64_MAX, &born},
     };
     for (size_t index = 0; index < sizeof numbers / sizeof *numbers; index++) {
@@ -142,6 +140,8 @@ static int open_numbers(CodecState *state, PyObject *object, Batch *batch) {
     batch->reconsume_times = (uint32_t)reconsume_times;
     batch->prepared_offset = (uint64_t)prepared_offset;
     batch->born_timestamp = (uint64_t)born;
+    batch->fixed_size = BODY_LENGTH_AT_V4 + 4 + 2 + batch->born_host_size +
+                        batch->store_host_size - 2 * HOST_V4_SIZE;
     return 0;
 }
 
@@ -223,18 +223,21 @@ int batch_open(CodecState *state, PyObject *object, Batch *batch) {
         return refuse(state, REASON_BAD_COUNT);
     if (open_queues(state, PyTuple_GetItem(object, FIELD_QUEUES), batch) < 0)
         return -1;
-    if (open_host(state, PyTuple_GetItem(object, FIELD_BORN_HOST), batch->born_host,
-                  &batch->born_host_size) < 0 ||
-        open_host(state, PyTuple_GetItem(object, FIELD_STORE_HOST), batch->store_host,
-                  &batch->store_host_size) < 0)
+    if (batch_set_host(state, PyTuple_GetItem(object, FIELD_BORN_HOST), batch->born_host,
+                       &batch->born_host_size) < 0 ||
+        batch_set_host(state, PyTuple_GetItem(object, FIELD_STORE_HOST), batch->store_host,
+                       &batch->store_host_size) < 0)
         return -1;
     batch->append_crc = PyObject_IsTrue(PyTuple_GetItem(object, FIELD_APPEND_CRC));
-    if (batch->append_crc < 0 || open_numbers(state, object, batch) < 0 ||
-        open_columns(state, object, batch) < 0)
+    if (batch->append_crc < 0)
         return -1;
-    batch->fixed_size = BODY_LENGTH_AT_V4 + 4 + 2 + batch->born_host_size +
-                        batch->store_host_size - 2 * HOST_V4_SIZE;
-    return 0;
+    if (batch_set_numbers(state, PyTuple_GetItem(object, FIELD_FLAG),
+                          PyTuple_GetItem(object, FIELD_SYS_FLAG),
+                          PyTuple_GetItem(object, FIELD_RECONSUME_TIMES),
+                          PyTuple_GetItem(object, FIELD_PREPARED_OFFSET),
+                          PyTuple_GetItem(object, FIELD_BORN_TIMESTAMP), batch) < 0)
+        return -1;
+    return open_columns(state, object, batch);
 }
 
 void batch_close(Batch *batch) {

@@ -47,6 +47,13 @@ typedef struct {
 int batch_open(CodecState *state, PyObject *object, Batch *batch);
 void batch_close(Batch *batch);
 
+/* Pieces of batch_open, for the encoder of a single message. */
+int batch_set_queue(CodecState *state, PyObject *topic, PyObject *queue_id, BatchQueue *queue);
+int batch_set_host(CodecState *state, PyObject *host, uint8_t *bytes, uint32_t *size);
+int batch_set_numbers(CodecState *state, PyObject *flag, PyObject *sys_flag,
+                      PyObject *reconsume_times, PyObject *prepared_offset,
+                      PyObject *born_timestamp, Batch *batch);
+
 /* Checks and measures one row. */
 Reason batch_row(const Batch *batch, size_t row, Row *out);
 

@@ -1,4 +1,4 @@
-/* Columns -> records: measure_batch and encode_batch.
+/* Columns -> records: measure_batch and encode_batch; and one message: encode_message.
  *
  * The header bytes that are the same for all rows are prepared once; a row copies them and patches
  * what differs. Checksums are taken from the written record, while its bytes are still in the
@@ -202,5 +202,113 @@ done:
     PyBuffer_Release(&out);
     PyBuffer_Release(&next_offsets);
     batch_close(&batch);
+    return result;
+}
+
+/* Arguments of encode_message, in order. */
+enum {
+    ARG_OUT,
+    ARG_OUT_START,
+    ARG_OUT_LIMIT,
+    ARG_POSITION,
+    ARG_STORE_TIMESTAMP,
+    ARG_QUEUE_OFFSET,
+    ARG_TOPIC,
+    ARG_QUEUE_ID,
+    ARG_BODY,
+    ARG_PROPERTIES,
+    ARG_FLAG,
+    ARG_SYS_FLAG,
+    ARG_BORN_TIMESTAMP,
+    ARG_BORN_HOST,
+    ARG_STORE_HOST,
+    ARG_RECONSUME_TIMES,
+    ARG_PREPARED_OFFSET,
+    ARG_APPEND_CRC,
+    MESSAGE_ARGUMENTS
+};
+
+/* A one-row batch on the stack: no column tuples, no offsets to build for a single message. */
+typedef struct {
+    Batch batch;
+    BatchQueue queue;
+    int64_t body_offsets[2], property_offsets[2];
+    int64_t out_start, out_limit, position, store_timestamp, queue_offset;
+} OneMessage;
+
+static int one_value(PyObject *object, BatchColumn *column, int64_t *offsets) {
+    if (PyObject_GetBuffer(object, &column->data, PyBUF_SIMPLE) < 0)
+        return -1;
+    offsets[1] = column->data.len;
+    column->offsets.buf = offsets;
+    column->present = column->wide = 1;
+    return 0;
+}
+
+static int open_message(CodecState *state, PyObject *const *args, OneMessage *message) {
+    Batch *batch = &message->batch;
+    batch->count = 1;
+    batch->queue_count = 1;
+    batch->queues = &message->queue;
+    if (!to_bounded(args[ARG_OUT_START], &message->out_start) ||
+        !to_bounded(args[ARG_OUT_LIMIT], &message->out_limit) ||
+        !to_int64(args[ARG_POSITION], &message->position) ||
+        !to_int64(args[ARG_STORE_TIMESTAMP], &message->store_timestamp) ||
+        !to_int64(args[ARG_QUEUE_OFFSET], &message->queue_offset))
+        return -1;
+    batch->append_crc = PyObject_IsTrue(args[ARG_APPEND_CRC]);
+    if (batch->append_crc < 0 ||
+        batch_set_queue(state, args[ARG_TOPIC], args[ARG_QUEUE_ID], &message->queue) < 0 ||
+        batch_set_host(state, args[ARG_BORN_HOST], batch->born_host, &batch->born_host_size) < 0 ||
+        batch_set_host(state, args[ARG_STORE_HOST], batch->store_host,
+                       &batch->store_host_size) < 0 ||
+        batch_set_numbers(state, args[ARG_FLAG], args[ARG_SYS_FLAG], args[ARG_RECONSUME_TIMES],
+                          args[ARG_PREPARED_OFFSET], args[ARG_BORN_TIMESTAMP], batch) < 0)
+        return -1;
+    if (batch->has_born_timestamps) {
+        PyErr_SetString(PyExc_TypeError, "born_timestamp must be an integer");
+        return -1;
+    }
+    if (one_value(args[ARG_BODY], &batch->body, message->body_offsets) < 0)
+        return -1;
+    return one_value(args[ARG_PROPERTIES], &batch->properties, message->property_offsets);
+}
+
+PyObject *codec_encode_message(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    CodecState *state = PyModule_GetState(module);
+    if (count != MESSAGE_ARGUMENTS) {
+        PyErr_Format(PyExc_TypeError, "encode_message takes %d arguments, not %zd",
+                     MESSAGE_ARGUMENTS, count);
+        return NULL;
+    }
+    OneMessage message;
+    memset(&message, 0, sizeof message);
+    Py_buffer out = {0};
+    PyObject *result = NULL;
+    if (open_message(state, args, &message) < 0 ||
+        PyObject_GetBuffer(args[ARG_OUT], &out, PyBUF_WRITABLE) < 0)
+        goto done;
+    if (!is_range(message.out_start, message.out_limit, out.len) || message.position < 0) {
+        raise_value_error(state, is_range(message.out_start, message.out_limit, out.len)
+                                     ? REASON_BAD_LOG_POSITION
+                                     : REASON_BAD_RANGE);
+        goto done;
+    }
+    Encoder encoder = {.batch = &message.batch,
+                       .next_offsets = (uint8_t *)&message.queue_offset,
+                       .out = out.buf,
+                       .cursor = (size_t)message.out_start,
+                       .limit = (size_t)message.out_limit,
+                       .position_of_out =
+                           (uint64_t)message.position - (uint64_t)message.out_start};
+    prepare_header(&encoder, &message.batch, (uint64_t)message.store_timestamp);
+    Fault fault = {REASON_NONE, 0};
+    size_t taken = encode_rows(&encoder, 0, &fault);
+    result = fault.reason == REASON_NONE ? PyLong_FromSize_t(taken == 0 ? 0 : encoder.cursor)
+                                         : raise_malformed_batch(state, fault);
+done:
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&message.batch.body.data);
+    PyBuffer_Release(&message.batch.properties.data);
     return result;
 }

@@ -51,6 +51,7 @@ void take_gil(PyThreadState *saved);
 /* The functions of the module, one per contract entry. */
 PyObject *codec_measure_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_encode_batch(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_encode_message(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_relocate_run(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_check_record(PyObject *module, PyObject *args, PyObject *keywords);

@@ -52,6 +52,7 @@ __all__ = [
     "codec_backend",
     "decode_columns",
     "encode_batch",
+    "encode_message",
     "gather_records",
     "inspect_run",
     "java_hash",
@@ -85,6 +86,7 @@ if _backend_name == "python":
     check_record = record_loops.check_record
     decode_columns = record_loops.decode_columns
     encode_batch = record_loops.encode_batch
+    encode_message = record_loops.encode_message
     gather_records = record_loops.gather_records
     inspect_run = record_loops.inspect_run
     java_hash = record_loops.java_hash
@@ -97,6 +99,7 @@ else:
     check_record = _backend.check_record
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch
+    encode_message = _backend.encode_message
     gather_records = _backend.gather_records
     inspect_run = _backend.inspect_run
     java_hash = _backend.java_hash

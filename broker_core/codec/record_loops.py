@@ -11,6 +11,7 @@ from broker_core.codec.java_hash import java_hash
 from broker_core.codec.record_checks import body_crc, check_record
 from broker_core.codec.record_column_loops import decode_columns, gather_records
 from broker_core.codec.record_encode_loops import encode_batch, measure_batch
+from broker_core.codec.record_message_loops import encode_message
 from broker_core.codec.record_run_loops import inspect_run, relocate_run
 from broker_core.codec.record_scan_loops import scan_records
 
@@ -20,6 +21,7 @@ __all__ = [
     "check_record",
     "decode_columns",
     "encode_batch",
+    "encode_message",
     "gather_records",
     "inspect_run",
     "java_hash",

@@ -79,7 +79,7 @@ def rebuild_queue(
             raise CorruptStore(
                 queue.directory, queue.max_offset, f"the log lacks entries up to {expected}"
             )
-        queue.continue_at(expected)
+        queue.continue_at(expected, log.start)
     queues.mark_dirty(queue)
 
 

@@ -8,12 +8,11 @@ before its first byte is stored.
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.record_columns import encode_batch, relocate_run
+from broker_core.codec.record_columns import encode_batch, encode_message, relocate_run
 from broker_core.storage.segment_file import Segment
 from broker_core.storage.segment_sequence import SegmentSequence
 
@@ -107,23 +106,24 @@ class CommitLog:
         self._segments.prepare_ahead()
         return start, self._position
 
-    def append_row(
-        self, batch: ColumnBatch, next_offsets: array[int], store_timestamp: int
-    ) -> tuple[int, int] | None:
-        """Append a one-row batch if the current file has room for it; None when it has not."""
+    def append_message(self, store_timestamp: int, queue_offset: int, *fields: Any) -> int:
+        """Append one message if the current file has room for it; its start, or -1 if it has not.
+
+        `fields` are those of `encode_message` from the topic on.
+        """
         segment = self._segments.last
         if segment is None:
-            return None
+            return -1
         wrote = segment.wrote
         start = segment.base + wrote
-        taken, end = encode_batch(
-            batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
+        end = encode_message(
+            segment.target, wrote, segment.size, start, store_timestamp, queue_offset, *fields
         )
-        if taken == 0:
-            return None
+        if end == 0:
+            return -1
         segment.stored(end)
         self._position = segment.base + end
-        return start, self._position
+        return start
 
     def append_run(
         self,

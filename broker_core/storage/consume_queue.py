@@ -100,7 +100,13 @@ class ConsumeQueue:
         self._verified.clear()
 
     def append(self, first_offset: int, units: bytes) -> None:
-        """Take the units of the next records; known ones are skipped, a gap is an error."""
+        """Take the units of the next records; known ones are skipped, a gap is an error.
+
+        A later record with an earlier offset means that another broker deleted the topic and then
+        counted from the start again: what was before is gone there, and so it is here.
+        """
+        if units and first_offset < self.max_offset and self._is_later(units):
+            self.clear()
         known = self.max_offset - first_offset
         if known < 0:
             if self.max_offset or self._files:
@@ -117,10 +123,16 @@ class ConsumeQueue:
         self._tail += units
         self.max_offset += len(units) // UNIT_SIZE
 
-    def continue_at(self, offset: int) -> None:
-        """Start an empty queue at `offset`: its earlier records are gone but numbering goes on."""
+    def continue_at(self, offset: int, log_start: int) -> None:
+        """Start an empty queue at `offset`: its earlier records are gone but numbering goes on.
+
+        Apache takes the end of the last unit for the end of what is dispatched, so the file is
+        filled with units of a byte that is gone: the usual filler would name a position far above
+        the log and stop its dispatch.
+        """
         self.min_offset = self.max_offset = offset
-        self._fill_front()
+        gone = UNIT.pack(max(log_start - 1, 0), 1, 0)
+        self._tail += gone * (offset * UNIT_SIZE % self._file_size // UNIT_SIZE)
 
     def read(self, offset: int, count: int) -> bytes:
         """Units of `[offset, offset + count)`, cut to what is readable."""
@@ -208,6 +220,11 @@ class ConsumeQueue:
         self._verified.clear()
         self._allocated = 0
         self.min_offset = self.max_offset = 0
+
+    def _is_later(self, units: bytes) -> bool:
+        """Whether the record of the first unit lies behind all that the queue knows."""
+        last = self.unit(self.max_offset - 1)
+        return last is None or last[0] < UNIT.unpack_from(units)[0]
 
     def _fill_front(self) -> None:
         """First entry in the middle of a file: fill what precedes it, as RocketMQ does."""

@@ -87,10 +87,12 @@ def open_segments(
     durable: int,
     *,
     watermark_known: bool,
+    clean: bool,
 ) -> list[Segment]:
     """Open the files; finish the interrupted creation or cut of a short one.
 
-    Without a watermark (a log of another broker) only the last file may be unfinished.
+    Without a watermark (a log of another broker) only the last file may be unfinished, and after a
+    clean stop none that holds data: it was written with another file size.
     """
     segments = []
     for base in bases:
@@ -104,7 +106,8 @@ def open_segments(
                 "commit_log_file_size (mappedFileSizeCommitLog) to the size it was written with"
             )
         if length < file_size:
-            if base + length < durable or not (watermark_known or base == bases[-1]):
+            needed = base + file_size if clean and base < durable else durable
+            if base + length < needed or not (watermark_known or base == bases[-1]):
                 file.close()
                 raise CorruptStore(
                     path,
@@ -165,19 +168,17 @@ def _ended(
 def cut_log(file_system: FileSystem, segments: list[Segment], end: int) -> list[Segment]:
     """Zero everything from `end` on and remove later files; returns the segments that stay."""
     kept = []
-    removed = False
     for segment in reversed(segments):
         path = f"{COMMIT_LOG_DIR}/{segment_name(segment.base)}"
         if segment.base >= end and segment.base > segments[0].base:
             segment.retire()
             file_system.unlink(path)
-            removed = True
+            # One by one, newest first: a crash in between must not leave a gap.
+            file_system.sync_dir(COMMIT_LOG_DIR)
             continue
         if segment.base + segment.size > end:
             segment = _zero_from(file_system, segment, max(end - segment.base, 0), path)
         kept.append(segment)
-    if removed:
-        file_system.sync_dir(COMMIT_LOG_DIR)
     kept.reverse()
     return kept
 

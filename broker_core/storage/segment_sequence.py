@@ -6,7 +6,6 @@ roll finds a file that is already allocated, synced and named on disk.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from bisect import bisect_right
 from collections import deque
@@ -44,6 +43,8 @@ class SegmentSequence:
         self._pool_fail_fast = pool_fail_fast
         self._warm = warm
         self._spares: deque[Segment] = deque()
+        # Hand-over from the worker, taken by whoever comes first: its report or a waiting owner.
+        self._made: deque[Segment] = deque()
         self._preparing = False
         self.size = size
 
@@ -80,8 +81,7 @@ class SegmentSequence:
             raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
         if len(self._spares) >= count:
             return
-        # Waits for a preparation under way: the worker runs jobs in order.
-        self._worker.run(lambda: None)
+        self._await_preparation()
         had = len(self._spares)
         while len(self._spares) < count:
             base = self.next_base + len(self._spares) * self.size
@@ -110,7 +110,7 @@ class SegmentSequence:
             return
         self._preparing = True
         base = self.next_base
-        self._worker.submit(lambda: self._create(base), self._prepared)
+        self._worker.submit(lambda: self._made.append(self._create(base)), self._prepared)
 
     def drop_before(self, position: int) -> list[Segment]:
         """Forget whole segments below `position`; the caller retires and unlinks them."""
@@ -122,39 +122,52 @@ class SegmentSequence:
 
     def remove_spares(self) -> None:
         """Delete files that were prepared and not used, as a clean stop leaves none."""
-        self._worker.run(lambda: None)
-        for spare in self._spares:
+        self._await_preparation()
+        while self._spares:
+            spare = self._spares.pop()
             spare.retire()
             self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
-        if self._spares:
+            # One by one, newest first: a crash in between must not leave a gap.
             self._file_system.sync_dir(COMMIT_LOG_DIR)
-        self._spares.clear()
 
     def release(self) -> None:
         """Close every file and touch nothing on disk."""
-        for segment in (*self._segments, *self._spares):
+        for segment in (*self._segments, *self._spares, *self._made):
             segment.retire()
         self._segments = []
         self._spares.clear()
+        self._made.clear()
 
     def _give_up(self, kept: int) -> None:
         """Remove the spares of a failed reservation: the space is short and others need it."""
         while len(self._spares) > kept:
             spare = self._spares.pop()
             spare.retire()
-            with contextlib.suppress(OSError):
-                # A file that stays is replaced when its turn comes.
+            try:
                 self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
+                # One by one, newest first: a crash in between must not leave a gap.
+                self._file_system.sync_dir(COMMIT_LOG_DIR)
+            except OSError:
+                # A file that stays is replaced when its turn comes.
+                return
 
     def _create(self, base: int) -> Segment:
         return create_segment(self._file_system, COMMIT_LOG_DIR, base, self.size, warm=self._warm)
 
-    def _prepared(self, segment: Segment | None, error: BaseException | None) -> None:
+    def _await_preparation(self) -> None:
+        """Wait for a preparation under way (the worker runs jobs in order) and take its file."""
+        self._worker.run(lambda: None)
+        self._take_made()
+
+    def _prepared(self, _: object, error: BaseException | None) -> None:
+        # A failure is not fatal: the roll that needs the file tries again and reports it.
         self._preparing = False
-        if segment is None:
-            # Not fatal: the roll that needs the file tries again and reports the failure.
-            return
-        if segment.base == self.next_base + len(self._spares) * self.size:
-            self._spares.append(segment)
-        else:
-            segment.retire()
+        self._take_made()
+
+    def _take_made(self) -> None:
+        while self._made:
+            segment = self._made.popleft()
+            if segment.base == self.next_base + len(self._spares) * self.size:
+                self._spares.append(segment)
+            else:
+                segment.retire()

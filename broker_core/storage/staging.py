@@ -254,7 +254,11 @@ def _read_blocks(staging_id: str, view: memoryview, runs: list[TemplateRun]) -> 
             raise StagingRefused(f"{staging_id}: a block is damaged or cut")
         if zlib.crc32(view[start:end]) != crc:
             raise StagingRefused(f"{staging_id}: a block fails its checksum")
-        table = msgpack.unpackb(bytes(view[start : start + table_size]), use_list=False)
+        try:
+            table = msgpack.unpackb(bytes(view[start : start + table_size]), use_list=False)
+        except ValueError as error:
+            # The lengths in the head are covered by the batch's checksum only, which comes last.
+            raise StagingRefused(f"{staging_id}: a queue table is damaged: {error}") from error
         runs.append(TemplateRun(table, view[start + table_size : end]))
         count += records
         checksum = zlib.crc32(head, checksum)

@@ -29,6 +29,7 @@ from broker_core.store.message import (
     encode_topic,
     has_exact_types,
     message_batch,
+    property_text,
 )
 from broker_core.store.put_checks import AppendPressure, PutChecks
 from broker_core.store.put_result import PutResult
@@ -37,6 +38,8 @@ from broker_core.store.running_flags import RunningFlags
 from broker_core.store.store_stats import StoreStats
 
 KNOWN_QUEUES_MAX = 100_000
+# Set for both transaction types that take no queue offset.
+PREPARED_OR_ROLLBACK = 0x04
 
 
 class Appender:
@@ -73,7 +76,7 @@ class Appender:
 
     def append_message(self, message: Message) -> PutResult:
         """One message. The common case takes a short cut past the checks that it cannot fail."""
-        fits = has_exact_types(message)
+        fits = has_exact_types(message) and not message.sys_flag & PREPARED_OR_ROLLBACK
         queue = self._known.get((message.topic, message.queue_id)) if fits else None
         if (
             queue is None
@@ -82,25 +85,28 @@ class Appender:
             or self._pressure.busy
         ):
             return self._append_checked(message)
+        _, body, _, tags, keys, properties, flag, sys_flag, born, _, reconsumed, prepared = message
+        text = property_text(tags, keys, properties) if tags or keys or properties else b""
+        host = self.store_host
         now_ms = self._clock.wall_ms()
-        batch = message_batch(message, queue, self.store_host, now_ms, self._crc)
-        started = self._clock.monotonic()
-        offsets = self._counters.next_offsets(batch.queues)
-        queue_offset = offsets[0]
         timestamp = self._counters.stamp(now_ms)
+        queue_offset = self._counters.next_offset(queue)
+        born = now_ms if born is None else born
+        started = self._clock.monotonic()
         try:
-            placed = self._log.append_row(batch, offsets, timestamp)
+            start = self._log.append_message(
+                timestamp, queue_offset, *queue, body, text,
+                flag, sys_flag, born, host, host, reconsumed, prepared, self._crc,
+            )  # fmt: skip
         except MalformedBatch:
-            placed = None
-        if placed is None:
+            start = -1
+        if start < 0:
             return self._append_checked(message)
-        self._counters.advance(batch.queues, offsets)
-        start, end = placed
-        self._stats.put(batch.queues, 1, end - start, self._pressure.took(started) * 1000)
+        self._counters.set_next(queue, queue_offset + 1)
+        end = self._log.position
+        self._stats.put_one(queue[0], end - start, self._pressure.took(started) * 1000)
         self._appended()
-        return PutResult(
-            PutStatus.PUT_OK, "", start, end, queue_offset, 1, timestamp, self.store_host
-        )
+        return PutResult(PutStatus.PUT_OK, "", start, end, queue_offset, 1, timestamp, host)
 
     def _append_checked(self, message: Message) -> PutResult:
         check_message(message)

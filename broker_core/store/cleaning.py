@@ -85,6 +85,12 @@ class Cleaning:
     def carry_out(self, plan: RetentionPlan, dispatched: int) -> int:
         """Remove the planned files as far as they are dispatched; returns the new log start."""
         limit = min(plan.delete_before, dispatched, self._flush.flushed.position)
+        if self._derived.saved_position < limit:
+            # Once the log starts behind the checkpoint, nobody knows any more how far the queues
+            # were numbered whose records have all gone.
+            self._derived.save_now()
+        # Units still in memory would become files that are too old already.
+        self._queues.write_out()
         dropped = self._log.segments.drop_before(limit)
         if not dropped:
             return self._log.start

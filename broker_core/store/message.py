@@ -114,6 +114,24 @@ def encode_topic(topic: str) -> bytes:
         raise InvalidArgument(f"topic cannot be encoded: {error.reason}") from error
 
 
+def property_text(tags: str, keys: str, properties: Mapping[str, str]) -> bytes:
+    """Everything in one text, in the order of the batch encoder.
+
+    Raises `InvalidArgument` for text with a separator in it or without an encoding.
+    """
+    named = f"TAGS\x01{tags}\x02" if tags else ""
+    if keys:
+        named += f"KEYS\x01{keys}\x02"
+    pairs = (tags != "") + (keys != "")
+    if named.count("\x01") != pairs or named.count("\x02") != pairs:
+        raise InvalidArgument("Message.tags and Message.keys must not contain \\x01 or \\x02")
+    try:
+        text = named.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"tags or keys cannot be encoded: {error.reason}") from error
+    return text + encode_properties(properties) if properties else text
+
+
 def message_batch(
     message: Message, queue: tuple[bytes, int], store_host: bytes, now_ms: int, append_crc: bool
 ) -> ColumnBatch:

@@ -134,7 +134,7 @@ class Opening:
         durable = max(
             state.durable_position if state else 0, checkpoint.position if checkpoint else 0
         )
-        self._open_log(state, durable)
+        self._open_log(state, durable, clean=clean)
         sequence = SegmentSequence(
             self._fs, self._config.commit_log_file_size, self._segments, durable, self._worker
         )
@@ -148,13 +148,18 @@ class Opening:
         report_state = self._settle_state(state, checkpoint, log, clean=clean)
         return self._catch_up(log, end, report_state, checkpoint, state, trusted=trusted)
 
-    def _open_log(self, state: StoreState | None, durable: int) -> None:
+    def _open_log(self, state: StoreState | None, durable: int, *, clean: bool) -> None:
         size = self._config.commit_log_file_size
         log_start = state.log_start if state is not None else None
         bases = list_log(self._fs, size, log_start).bases
         check_files_present(bases, size, log_start, durable)
         self._segments = open_segments(
-            self._fs, bases, size, durable, watermark_known=state is not None or durable > 0
+            self._fs,
+            bases,
+            size,
+            durable,
+            watermark_known=state is not None or durable > 0,
+            clean=clean,
         )
 
     def _find_end(
@@ -293,7 +298,7 @@ class Opening:
         dispatcher.store_timestamp = checkpoint.store_timestamp
         self._rebuild(log, checkpoint, damaged, index_from)
         dispatcher.dispatch(end.position, end.position)
-        self._keep_numbering(checkpoint)
+        self._keep_numbering(checkpoint, log.start)
         if log.start > checkpoint.log_start:
             for queue in self._queues:
                 queue.raise_min(log.start)
@@ -381,11 +386,11 @@ class Opening:
                 self._clock.wall_ms(),
             )
 
-    def _keep_numbering(self, checkpoint: DispatchCheckpoint) -> None:
+    def _keep_numbering(self, checkpoint: DispatchCheckpoint, log_start: int) -> None:
         for topic, queue_id, offset in checkpoint.numbering:
             queue = self._queues.queue((topic, queue_id))
             if queue.max_offset == 0:
-                queue.continue_at(offset)
+                queue.continue_at(offset, log_start)
                 self._queues.mark_dirty(queue)
 
     def _abandon(self) -> None:

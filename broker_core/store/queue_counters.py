@@ -22,11 +22,20 @@ class QueueCounters:
         known = self._next
         return array("q", [known.get(key, 0) for key in queues])
 
+    def next_offset(self, queue: QueueKey) -> int:
+        """The number of the next message of one queue."""
+        return self._next.get(queue, 0)
+
+    def set_next(self, queue: QueueKey, offset: int) -> None:
+        """One message was appended."""
+        self._next[queue] = offset
+
     def advance(self, queues: tuple[QueueKey, ...], offsets: array[int]) -> None:
         """The append succeeded."""
         self._next.update(zip(queues, offsets, strict=True))
 
     def stamp(self, wall_ms: int) -> int:
         """A store time that never goes back, whatever the wall clock does."""
-        self._timestamp = max(self._timestamp, wall_ms)
+        if wall_ms > self._timestamp:
+            self._timestamp = wall_ms
         return self._timestamp

@@ -7,10 +7,11 @@ one waits for the disk, one prepares files and writes checkpoints.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from broker_core.config import StoreConfig
-from broker_core.errors import StoreFenced
+from broker_core.errors import CorruptStore, RmqError, StoreFenced
 from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
@@ -27,6 +28,8 @@ from broker_core.store.queue_counters import QueueCounters
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.store_stats import StoreStats
 from broker_core.store.upkeep import Upkeep
+
+_logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 600_000
 
@@ -210,14 +213,20 @@ class StoreParts:
     def _dispatch_once(self) -> None:
         self._dispatch_due = False
         if self._loop is not None:
-            self.upkeep.dispatch()
+            self._dispatch()
 
     def _progressed(self) -> None:
         """The flush service moved or failed."""
         if self.flush.failure is not None:
             self.flags.set(Running.FENCED, True)
         elif self.dispatcher.position < self.upkeep.visible_limit():
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        try:
             self.upkeep.dispatch()
+        except CorruptStore as error:
+            self._stop_puts(error)
 
     def _schedule(self) -> None:
         if self._loop is not None:
@@ -226,8 +235,17 @@ class StoreParts:
             self._timer = self._loop.call_later(period_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
-        self.tick()
-        self._schedule()
+        try:
+            self.tick()
+        except RmqError as error:
+            self._stop_puts(error)
+        finally:
+            self._schedule()
+
+    def _stop_puts(self, error: RmqError) -> None:
+        """Background work failed for good: say so and take no more puts, but go on reading."""
+        _logger.error("the store takes no more messages: %s", error)
+        self.flags.set(Running.NOT_WRITEABLE, True)
 
     def _stop_cleanly(self) -> None:
         if self.flush.failure is not None:

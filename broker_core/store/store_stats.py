@@ -39,6 +39,17 @@ class StoreStats:
         ):
             self.topic_messages[topics[0][0]] += count
 
+    def put_one(self, topic: bytes, size: int, ms: float) -> None:
+        """The same for a single message that was accepted."""
+        self.put_statuses[PutStatus.PUT_OK] += 1
+        self.put_messages += 1
+        self.put_bytes += size
+        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
+        if ms > self.put_time_max_ms:
+            self.put_time_max_ms = ms
+        if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
+            self.topic_messages[topic] += 1
+
     def get(self, status: GetStatus, count: int, size: int) -> None:
         """One read by queue offset."""
         self.get_statuses[status] += 1

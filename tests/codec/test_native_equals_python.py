@@ -216,6 +216,21 @@ def test_a_scan_over_many_queues() -> None:
     assert found[0][3] == 900
 
 
+@given(SEEDS)
+def test_single_messages(seed: int) -> None:
+    for rng in cases(seed):
+        topic = rng.choice((b"T", b"%RETRY%" + b"g" * 150, b"", b"a/b", b"x" * 300))
+        start, limit = rng.choice(((0, 4096), (8, 300), (0, 150), (10, 5), (0, 9999)))
+        arguments = (
+            start, limit, rng.choice((0, 4096, 2**40, -1)), rng.randrange(2**41), rng.randrange(99),
+            topic, rng.choice((0, 3, -1, 2**31)), rng.randbytes(rng.choice((0, 1, 100, 5000))),
+            rng.choice((b"", b"TAGS\x01a\x02", b"a\x01b", b"p" * 32768)), rng.randrange(9),
+            rng.choice((0, 4, 8, 12, 48)), rng.randrange(2**41), rng.choice((HOST, bytes(20), b"")),
+            rng.choice((HOST, bytes(20))), rng.randrange(3), rng.randrange(9), rng.random() < 0.7,
+        )  # fmt: skip
+        same("encode_message", bytearray(4096), *arguments)
+
+
 def test_every_single_flipped_bit() -> None:
     batch = batch_of(
         b"hello", b"", queues=((b"SCHEDULE_TOPIC_XXXX", 1),),
