@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
 from pathlib import Path
@@ -36,7 +37,7 @@ def by_log_size(root: Path, quick: bool) -> None:
                     to_arrow(store.read_columns("bench", 0, low, high, SEVEN), high - low)
 
             seconds(read)
-            reads = median(lambda: min(end, 40_000) / seconds(read), 9)
+            reads = min(end, 40_000) / median(functools.partial(seconds, read), 9)
             figures.append((step, appends, reads))
             info(f"log of {step} MB: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k")
     shutil.rmtree(root / "size")
@@ -71,7 +72,7 @@ def by_queue_count(root: Path, quick: bool) -> None:
                     to_arrow(store.read_columns(f"topic-{number}", 0, 0, 100, SEVEN), 100)
 
             seconds(read)
-            reads = median(lambda: min(queues, 300) * 100 / seconds(read), 9)
+            reads = min(queues, 300) * 100 / median(functools.partial(seconds, read), 9)
             figures.append((queues, appends, reads))
             info(
                 f"{queues} queues: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k "

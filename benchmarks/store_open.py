@@ -26,7 +26,7 @@ store.close()
 
 
 def open_in_child(directory: Path) -> tuple[float, float]:
-    """Seconds of `MessageStore.open` and the memory of a fresh process afterwards (without page cache), in MB."""
+    """Seconds of `MessageStore.open` in a fresh process, and its own memory afterwards in MB."""
     project = str(Path(__file__).resolve().parent.parent)
     answer = subprocess.run(
         [sys.executable, "-c", CHILD, project, str(directory)],
@@ -68,7 +68,8 @@ def run(root: Path, quick: bool) -> None:
     spent = median(iter(figure[0] for figure in figures).__next__)
     peak = median(iter(figure[1] for figure in figures).__next__)
     info(
-        f"open of a clean store with {end / GIB:.1f} GiB of log {spent * 1000:.0f} ms, {peak:.0f} MB"
+        f"open of a clean store with {end / GIB:.1f} GiB of log {spent * 1000:.0f} ms, "
+        f"{peak:.0f} MB of memory"
     )
     ratio(f"open_of_clean_{size // GIB}_GiB_store_over_1_s", spent, "<=1")
     small = root / "small"

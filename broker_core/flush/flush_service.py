@@ -86,7 +86,8 @@ class FlushService:
         if self._commit is None:
             self.committed.advance(self._log.position)
         self._asked = True
-        self._pump()
+        if not self._busy:
+            self._pump()
 
     def flush_soon(self) -> None:
         """Sync what is appended now, whatever the policy says; does not wait."""
@@ -112,7 +113,8 @@ class FlushService:
             raise self._failure
         job = self._job(self._log.position, self._log.position)
         try:
-            self._worker.run(lambda: self._perform(job, sync_state=True))
+            self._worker.run(lambda: self._perform(job))
+            self._worker.run(lambda: self._perform_state(job.state))
         except OSError as error:
             raise self._fenced(error) from error
         self._reached(job)
@@ -196,10 +198,13 @@ class FlushService:
             self._asked = self._asked or self._log.position > self.flushed.position
             self._pump()
 
-        self._worker.submit(lambda: self._perform(job, sync_state=False), done)
+        self._worker.submit(lambda: self._perform(job), done)
+        if job.state is not None:
+            # Behind the report: nobody waits for the note.
+            self._worker.follow(lambda: self._note(job))
 
-    def _perform(self, job: FlushJob, *, sync_state: bool) -> None:
-        """On the worker: the data first, then the note that it is durable."""
+    def _perform(self, job: FlushJob) -> None:
+        """On the worker: copy and sync the data."""
         if self._broken:
             # The owner may not have heard of an earlier failure yet; a sync after it would lie.
             raise OSError("an earlier write or sync failed")
@@ -208,9 +213,16 @@ class FlushService:
             segment.commit_bytes(start, until)
         for segment in job.syncs:
             segment.file.sync()
-        if job.state is not None:
-            self._state_file.write(job.state, sync=sync_state)
         self._broken = False
+
+    def _note(self, job: FlushJob) -> None:
+        """On the worker: write down how far the log is durable. A failure breaks the next job."""
+        if self._broken or job.state is None:
+            return
+        try:
+            self._state_file.write(job.state, sync=False)
+        except OSError:
+            self._broken = True
 
     def _perform_state(self, state: StoreState | None) -> None:
         """On the worker: write and sync the state; a failure counts as one of the log."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,6 +23,9 @@ class Worker(Protocol):
 
     def submit(self, job: Job, done: Done) -> None:
         """Run `job` later; then `done(result, None)` or `done(None, error)` on the owner."""
+
+    def follow(self, job: Job) -> None:
+        """Run `job` after all submitted ones and tell nobody; it must not raise."""
 
     def run(self, job: Job) -> Any:
         """Run `job` after all submitted ones and wait for its result."""
@@ -42,6 +46,10 @@ class InlineWorker:
         else:
             done(result, None)
 
+    def follow(self, job: Job) -> None:
+        """Run now."""
+        job()
+
     def run(self, job: Job) -> Any:
         """Run now."""
         return job()
@@ -51,10 +59,11 @@ class InlineWorker:
 
 
 class ThreadWorker:
-    """One daemon thread; jobs in order of submission."""
+    """One daemon thread; jobs in order of submission, and so are their reports."""
 
     def __init__(self, name: str, post: Post) -> None:
         self._post = post
+        self._reports: deque[tuple[Done, Any, BaseException | None]] = deque()
         self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
@@ -62,6 +71,10 @@ class ThreadWorker:
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
         self._jobs.put((job, done))
+
+    def follow(self, job: Job) -> None:
+        """Queue a job without a report."""
+        self._jobs.put((job, None))
 
     def run(self, job: Job) -> Any:
         """Queue a job and block until it is done. Not for the hot path."""
@@ -80,9 +93,24 @@ class ThreadWorker:
         return result
 
     def stop(self) -> None:
-        """Finish queued jobs and join the thread."""
+        """Finish queued jobs, join the thread, and report what its owner has not heard yet."""
         self._jobs.put(None)
         self._thread.join()
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """On the owner's thread."""
+        while self._reports:
+            done, result, error = self._reports.popleft()
+            done(result, error)
+
+    def _report(self, done: Done, result: Any, error: BaseException | None) -> None:
+        self._reports.append((done, result, error))
+        try:
+            self._post(self._deliver)
+        except RuntimeError:
+            # The owner's loop has ended; `stop` delivers.
+            return
 
     def _loop(self) -> None:
         while (entry := self._jobs.get()) is not None:
@@ -93,9 +121,9 @@ class ThreadWorker:
             try:
                 result = job()
             except BaseException as error:  # noqa: BLE001 - the owner decides; a thread must not die silently
-                self._post(done, None, error)
+                self._report(done, None, error)
             else:
-                self._post(done, result, None)
+                self._report(done, result, None)
 
 
 class WorkerSlot:
@@ -112,6 +140,10 @@ class WorkerSlot:
     def submit(self, job: Job, done: Done) -> None:
         """As `Worker.submit`."""
         self._worker.submit(job, done)
+
+    def follow(self, job: Job) -> None:
+        """As `Worker.follow`."""
+        self._worker.follow(job)
 
     def run(self, job: Job) -> Any:
         """As `Worker.run`."""

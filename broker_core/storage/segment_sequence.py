@@ -79,6 +79,7 @@ class SegmentSequence:
         """Have at least `count` spares, or raise `DiskFull` and leave everything as it was."""
         if self._pool is not None and self._pool_fail_fast and not self._pool.available:
             raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
+        self._drop_vanished()
         if len(self._spares) >= count:
             return
         self._await_preparation()
@@ -126,7 +127,9 @@ class SegmentSequence:
         while self._spares:
             spare = self._spares.pop()
             spare.retire()
-            self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
+            path = f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
             # One by one, newest first: a crash in between must not leave a gap.
             self._file_system.sync_dir(COMMIT_LOG_DIR)
 
@@ -137,6 +140,18 @@ class SegmentSequence:
         self._segments = []
         self._spares.clear()
         self._made.clear()
+
+    def _drop_vanished(self) -> None:
+        """Forget spares whose files are gone, so that nothing is written into the void.
+
+        A Java broker that is started on this directory by mistake removes files behind the end of
+        the log before it asks for the lock.
+        """
+        for number, spare in enumerate(self._spares):
+            if not self._file_system.exists(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"):
+                while len(self._spares) > number:
+                    self._spares.pop().retire()
+                return
 
     def _give_up(self, kept: int) -> None:
         """Remove the spares of a failed reservation: the space is short and others need it."""
