@@ -279,29 +279,15 @@ class Opening:
         if checkpoint is None or checkpoint.position < log.start:
             checkpoint = self._checkpoint_for_rebuild(state, log)
             trusted = False
-        config = self._config
         if trusted:
             damaged = queues_with_missing_files(self._fs, checkpoint.queues)
         else:
-            damaged = cut_unknown_bytes(self._fs, checkpoint.queues, config.consume_queue_file_size)
+            size = self._config.consume_queue_file_size
+            damaged = cut_unknown_bytes(self._fs, checkpoint.queues, size)
         self._queues.restore(checkpoint.queues)
         index_from = self._open_index(checkpoint, clean=trusted)
-        dispatcher = LogDispatcher(
-            log,
-            self._queues,
-            self._index,
-            checkpoint.position,
-            clock=self._clock,
-            delays=self._delays,
-            slice_size=config.dispatch_slice_size,
-        )
-        dispatcher.store_timestamp = checkpoint.store_timestamp
         self._rebuild(log, checkpoint, damaged, index_from)
-        dispatcher.dispatch(end.position, end.position)
-        self._keep_numbering(checkpoint, log.start)
-        if log.start > checkpoint.log_start:
-            for queue in self._queues:
-                queue.raise_min(log.start)
+        dispatcher = self._dispatch_to_end(log, checkpoint)
         derived = DerivedFiles(self._fs, state.store_id, log, self._queues, self._index, dispatcher)
         derived.saved_position = checkpoint.position
         is_new = before is None and log.position == 0 and not checkpoint.numbering
@@ -334,6 +320,25 @@ class Opening:
             report,
             self._delays,
         )
+
+    def _dispatch_to_end(self, log: CommitLog, checkpoint: DispatchCheckpoint) -> LogDispatcher:
+        """Go on where the checkpoint ends; nothing of the log is newer than durable here."""
+        dispatcher = LogDispatcher(
+            log,
+            self._queues,
+            self._index,
+            checkpoint.position,
+            clock=self._clock,
+            delays=self._delays,
+            slice_size=self._config.dispatch_slice_size,
+        )
+        dispatcher.store_timestamp = checkpoint.store_timestamp
+        dispatcher.dispatch(log.position, log.position)
+        self._keep_numbering(checkpoint, log.start)
+        if log.start > checkpoint.log_start:
+            for queue in self._queues:
+                queue.raise_min(log.start)
+        return dispatcher
 
     def _checkpoint_for_rebuild(self, state: StoreState, log: CommitLog) -> DispatchCheckpoint:
         """No usable checkpoint: build all from the log, but never number a queue from 0 again.
