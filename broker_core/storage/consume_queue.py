@@ -63,6 +63,7 @@ class ConsumeQueue:
         self._allocated = 0
         self._unsynced: set[str] = set()
         self._new_names = False
+        self._last_position = -1
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -95,6 +96,7 @@ class ConsumeQueue:
         self.min_offset = entry.min_offset
         self.max_offset = entry.max_offset
         self._files = list(entry.files)
+        self._last_position = -1
         self._tail.clear()
         self._allocated = 0
         self._verified.clear()
@@ -107,6 +109,9 @@ class ConsumeQueue:
         """
         if units and first_offset < self.max_offset and self._is_later(units):
             self.clear()
+        if units:
+            last = UNIT.unpack_from(units, len(units) - UNIT_SIZE)[0]
+            self._last_position = max(self._last_position, last)
         known = self.max_offset - first_offset
         if known < 0:
             if self.max_offset or self._files:
@@ -219,12 +224,15 @@ class ConsumeQueue:
         self._unsynced.clear()
         self._verified.clear()
         self._allocated = 0
+        self._last_position = -1
         self.min_offset = self.max_offset = 0
 
     def _is_later(self, units: bytes) -> bool:
-        """Whether the record of the first unit lies behind all that the queue knows."""
-        last = self.unit(self.max_offset - 1)
-        return last is None or last[0] < UNIT.unpack_from(units)[0]
+        """Whether the record of the first unit lies behind all that the queue knows.
+
+        Entries of a checkpoint always precede what is dispatched after it.
+        """
+        return self._last_position < int(UNIT.unpack_from(units)[0])
 
     def _fill_front(self) -> None:
         """First entry in the middle of a file: fill what precedes it, as RocketMQ does."""

@@ -75,6 +75,20 @@ def check_files_present(
         raise _missing(end)
 
 
+def goes_on_behind(file_system: FileSystem, bases: list[int], size: int, durable: int) -> bool:
+    """Whether somebody else appended to the log after the position where we stopped."""
+    base = durable - durable % size
+    if not bases or bases[-1] < base:
+        return False
+    if base not in bases:
+        return bases[0] > durable
+    file = file_system.open(f"{COMMIT_LOG_DIR}/{segment_name(base)}", writable=False)
+    try:
+        return any(file.read(durable - base, 8))
+    finally:
+        file.close()
+
+
 def _missing(base: int) -> CorruptStore:
     path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
     return CorruptStore(path, base, "a commit-log file with durable data is missing", RESTORE)

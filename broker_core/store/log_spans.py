@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from broker_core.storage.commit_log import CommitLog, Span
-from broker_core.storage.consume_queue import UNIT_SIZE
+from broker_core.storage.consume_queue import UNIT, UNIT_SIZE
 
 # Reading a gap this small costs less than another system call.
 GAP_MAX = 64 << 10
@@ -30,10 +30,11 @@ def spans_of(log: CommitLog, units: bytes, cold_below: int) -> list[Span]:
     """Pieces that together hold every record, sorted by position."""
     if not units:
         return []
-    starts, ends = unit_bounds(units)
-    first, last = int(starts[0]), int(ends[-1])
+    first = UNIT.unpack_from(units)[0]
     if first >= cold_below:
-        return log.spans(first, last, cold_below=0)
+        last_start, last_size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
+        return log.spans(first, last_start + last_size, cold_below=0)
+    starts, ends = unit_bounds(units)
     segment_size = log.segments.size
     far = starts[1:] - ends[:-1] > GAP_MAX
     rolled = starts[1:] // segment_size != starts[:-1] // segment_size

@@ -41,6 +41,7 @@ from broker_core.storage.recovery import (
     check_files_present,
     cut_log,
     find_log_end,
+    goes_on_behind,
     forget_unwritten_pages,
     list_log,
     open_segments,
@@ -152,6 +153,10 @@ class Opening:
         size = self._config.commit_log_file_size
         log_start = state.log_start if state is not None else None
         bases = list_log(self._fs, size, log_start).bases
+        if clean and log_start is not None and goes_on_behind(self._fs, bases, size, durable):
+            # Another broker used the directory after our clean stop; its retention may have
+            # removed the oldest files.
+            log_start = bases[0]
         check_files_present(bases, size, log_start, durable)
         self._segments = open_segments(
             self._fs,
