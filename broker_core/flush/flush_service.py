@@ -8,7 +8,6 @@ sync is ever repeated, nothing more is acknowledged (I13).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +20,12 @@ from broker_core.runtime.watermark import Watermark
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.segment_file import Segment
-from broker_core.storage.store_state import FLAG_SYNC_FAILED, StoreState, StoreStateFile
+from broker_core.storage.store_state import (
+    FLAG_SYNC_BEGUN,
+    FLAG_SYNC_FAILED,
+    StoreState,
+    StoreStateFile,
+)
 
 
 class FlushJob(NamedTuple):
@@ -58,8 +62,11 @@ class FlushService:
         self._asked = False
         self._forced_until = 0
         self._busy = False
-        # Only the worker touches this one: set while a job runs, left set when it raises.
+        # Only the worker touches these two: set while a job runs, left set when it raises; and the
+        # state that the last sync earned and that is not written yet.
         self._broken = False
+        self._unnoted: StoreState | None = None
+        self._state_is_old = False
         self._failure: StoreFenced | None = None
         self._moved_ms = dict.fromkeys(("commit", "sync"), self._now_ms())
         self._thorough_ms = dict(self._moved_ms)
@@ -126,7 +133,7 @@ class FlushService:
 
     def raise_log_start(self, position: int) -> None:
         """Note durably that files below `position` may be gone. Raises `StoreFenced`."""
-        self._state = dataclasses.replace(self._state, log_start=position)
+        self._state = self._state._replace(log_start=position)
         state = self._state
         try:
             self._worker.run(lambda: self._perform_state(state))
@@ -176,7 +183,7 @@ class FlushService:
         )
         state = None
         if sync_target > flushed:
-            state = dataclasses.replace(self._state, durable_position=sync_target)
+            state = self._state._replace(durable_position=sync_target)
         return FlushJob(copies, syncs, commit_target, sync_target, state)
 
     def _submit(self, job: FlushJob) -> None:
@@ -199,9 +206,6 @@ class FlushService:
             self._pump()
 
         self._worker.submit(lambda: self._perform(job), done)
-        if job.state is not None:
-            # Behind the report: nobody waits for the note.
-            self._worker.follow(lambda: self._note(job))
 
     def _perform(self, job: FlushJob) -> None:
         """On the worker: copy and sync the data."""
@@ -209,28 +213,36 @@ class FlushService:
             # The owner may not have heard of an earlier failure yet; a sync after it would lie.
             raise OSError("an earlier write or sync failed")
         self._broken = True
+        if self._unnoted is not None:
+            self._state_file.write(self._unnoted, sync=False)
+            self._unnoted = None
         for segment, start, until in job.copies:
             segment.commit_bytes(start, until)
+        if job.syncs and not self._group_commit:
+            # If this sync fails and the disk takes no note of it either, the next open must know
+            # that the page cache may show readers' bytes which the disk has not got.
+            before = self._state_file.state
+            begun = before._replace(flags=before.flags | FLAG_SYNC_BEGUN)
+            self._state_file.write(begun, sync=False)
         for segment in job.syncs:
             segment.file.sync()
-        self._broken = False
-
-    def _note(self, job: FlushJob) -> None:
-        """On the worker: write down how far the log is durable. A failure breaks the next job."""
-        if self._broken or job.state is None:
-            return
-        try:
+        if self._group_commit:
+            # Producers wait for the answer, nobody for the note: it goes with the next job or with
+            # the next tick. Writing it now would also fight the owner for the interpreter.
+            self._unnoted = job.state or self._unnoted
+        elif job.state is not None:
             self._state_file.write(job.state, sync=False)
-        except OSError:
-            self._broken = True
+        self._broken = False
 
     def _perform_state(self, state: StoreState | None) -> None:
         """On the worker: write and sync the state; a failure counts as one of the log."""
         if self._broken:
             raise OSError("an earlier write or sync failed")
         self._broken = True
+        state = state or self._unnoted
         if state is not None:
             self._state_file.write(state, sync=False)
+            self._unnoted = None
         self._state_file.sync()
         self._broken = False
 
@@ -238,8 +250,9 @@ class FlushService:
         for segment, _, until in job.copies:
             segment.committed_to(until)
         if job.state is not None:
-            self._state = dataclasses.replace(
-                self._state, durable_position=max(job.sync_target, self._state.durable_position)
+            self._state_is_old = True
+            self._state = self._state._replace(
+                durable_position=max(job.sync_target, self._state.durable_position)
             )
         self.committed.advance(job.commit_target)
         self.flushed.advance(job.sync_target)
@@ -257,8 +270,7 @@ class FlushService:
         self._failure = failure
         self.flushed.fail(failure)
         self.committed.fail(failure)
-        state = dataclasses.replace(
-            self._state,
+        state = self._state._replace(
             durable_position=self.flushed.position,
             flags=self._state.flags | FLAG_SYNC_FAILED,
         )
@@ -274,7 +286,8 @@ class FlushService:
         if now_ms - self._state_synced_ms < self._state_interval_ms or self._busy:
             return
         self._state_synced_ms = now_ms
-        if self._failure is None:
+        if self._failure is None and self._state_is_old:
+            self._state_is_old = False
             self._worker.submit(lambda: self._perform_state(None), self._state_synced)
 
     def _state_synced(self, _: object, error: BaseException | None) -> None:

@@ -24,9 +24,6 @@ class Worker(Protocol):
     def submit(self, job: Job, done: Done) -> None:
         """Run `job` later; then `done(result, None)` or `done(None, error)` on the owner."""
 
-    def follow(self, job: Job) -> None:
-        """Run `job` after all submitted ones and tell nobody; it must not raise."""
-
     def run(self, job: Job) -> Any:
         """Run `job` after all submitted ones and wait for its result."""
 
@@ -45,10 +42,6 @@ class InlineWorker:
             done(None, error)
         else:
             done(result, None)
-
-    def follow(self, job: Job) -> None:
-        """Run now."""
-        job()
 
     def run(self, job: Job) -> Any:
         """Run now."""
@@ -71,10 +64,6 @@ class ThreadWorker:
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
         self._jobs.put((job, done))
-
-    def follow(self, job: Job) -> None:
-        """Queue a job without a report."""
-        self._jobs.put((job, None))
 
     def run(self, job: Job) -> Any:
         """Queue a job and block until it is done. Not for the hot path."""
@@ -140,10 +129,6 @@ class WorkerSlot:
     def submit(self, job: Job, done: Done) -> None:
         """As `Worker.submit`."""
         self._worker.submit(job, done)
-
-    def follow(self, job: Job) -> None:
-        """As `Worker.follow`."""
-        self._worker.follow(job)
 
     def run(self, job: Job) -> Any:
         """As `Worker.run`."""

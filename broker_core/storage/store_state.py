@@ -8,7 +8,9 @@
     32   8   epoch
     40   8   durable position: every byte below it was synced
     48   8   log start: files below it may be gone
-    56   4   flags: 1 readers may have seen bytes that were not durable, 2 a sync failed
+    56   4   flags: 1 readers may have seen bytes that were not durable, 2 a sync failed,
+             4 every record of the log has a whole-record checksum, 8 a sync of bytes that
+             readers may have seen was begun
     60   36  boot id, ASCII
     96   4   CRC-32 of bytes 0..95
 
@@ -18,10 +20,10 @@ each flush (a killed process loses nothing) and synced now and then (see docs/de
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import uuid
 import zlib
+from typing import NamedTuple
 
 from broker_core.errors import StoreFormatUnsupported
 from broker_core.storage.file_system import FileSystem, StoreFile
@@ -31,14 +33,15 @@ FORMAT_VERSION = 1
 SLOT_SIZE = 512
 FLAG_VISIBLE_BEFORE_DURABLE = 1
 FLAG_SYNC_FAILED = 2
+FLAG_RECORDS_CHECKSUMMED = 4
+FLAG_SYNC_BEGUN = 8
 
 _SLOT = struct.Struct(">4sIQ16sQqqI36s")
 _CRC = struct.Struct(">I")
 _MAGIC = b"RMQS"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(NamedTuple):
     """What must be known about a log before one byte of it is read."""
 
     store_id: str

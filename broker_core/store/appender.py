@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.host_address import encode_host
+from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.config import StoreConfig
 from broker_core.errors import DiskFull, InvalidArgument, MalformedBatch, MalformedRecord
 from broker_core.protocol_codes import PutStatus
@@ -133,6 +134,9 @@ class Appender:
 
     def _append(self, batch: ColumnBatch, together: bool) -> PutResult:
         checks = self._checks
+        if not batch.append_crc and self._log.check_level == REQUIRE_CHECKSUM:
+            # One record without it would make damage to all the others harder to see.
+            batch = batch._replace(append_crc=True)
         refusal = checks.refuse_store() or checks.refuse_topics(batch.queues)
         refusal = refusal or checks.refuse_busy()
         if refusal is not None:
@@ -178,7 +182,9 @@ class Appender:
         )
         log = self._log
         try:
-            layout = plan_group(runs, note, log.position, log.segments.size, header_of)
+            layout = plan_group(
+                runs, note, log.position, log.segments.size, header_of, log.check_level
+            )
         except MalformedRecord as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
         size = layout.end - layout.start

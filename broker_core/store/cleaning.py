@@ -1,7 +1,7 @@
 """Carries out a retention plan so that no reader and no crash sees half of it.
 
-Order: readers stop at the new minimum (in memory), the state says durably that older files may be
-gone, the dispatch checkpoint no longer names the queue and index files that go, and only then are
+Order: the state says durably that older files may be gone, readers stop at the new minimum, the
+dispatch checkpoint no longer names the queue and index files that go, and only then are
 files unlinked. A crash in between leaves files that the next open removes.
 """
 
@@ -91,13 +91,15 @@ class Cleaning:
             self._derived.save_now()
         # Units still in memory would become files that are too old already.
         self._queues.write_out()
-        dropped = self._log.segments.drop_before(limit)
-        if not dropped:
-            return self._log.start
-        start = self._log.start
-        for queue in self._queues:
-            queue.raise_min(start)
+        start = self._log.segments.start_after_drop(limit)
+        if start == self._log.start:
+            return start
+        # Whatever can fail is asked before anything is changed.
+        minimums = [(queue, queue.first_kept(start)) for queue in self._queues]
         self._flush.raise_log_start(start)
+        dropped = self._log.segments.drop_before(limit)
+        for queue, minimum in minimums:
+            queue.min_offset = minimum
         old_queue_files = [path for queue in self._queues for path in queue.drop_old_files()]
         old_index_files = self._index.drop_before(start) if self._index is not None else []
         self._derived.save_now()

@@ -124,7 +124,9 @@ class MessageReader:
         units = self._healed(queue, lambda: queue.read(start, until - start))
         spans = spans_of(self._log, units, self._cold_below())
         try:
-            return decode_columns(spans, units, start, queue_id, topic, wanted, True)
+            return decode_columns(
+                spans, units, start, queue_id, topic, wanted, self._log.check_level
+            )
         except CorruptRecord as error:
             raise self._named(error) from error
 
@@ -139,7 +141,13 @@ class MessageReader:
             return None
         start = position - segment.base
         try:
-            return decode_record(segment.view, start, limit=segment.committed, position=position)
+            return decode_record(
+                segment.view,
+                start,
+                limit=segment.committed,
+                position=position,
+                check_crc=self._log.check_level,
+            )
         except CorruptRecord as error:
             raise self._named(error) from error
 
@@ -154,9 +162,8 @@ class MessageReader:
         start = unit[0] - segment.base
         try:
             # A wrong time would send a reader to a wrong offset without anyone noticing.
-            check_record(
-                segment.view, start, min(start + unit[1], segment.committed), unit[0], True
-            )
+            limit = min(start + unit[1], segment.committed)
+            check_record(segment.view, start, limit, unit[0], self._log.check_level)
         except CorruptRecord as error:
             raise self._named(error) from error
         sys_flag = SIZE.unpack_from(segment.view, start + SYS_FLAG_AT)[0]
@@ -213,7 +220,7 @@ class MessageReader:
     def _gather(self, units: bytes, queue_offset: int) -> bytes:
         spans = spans_of(self._log, units, self._cold_below())
         try:
-            return gather_records(spans, units, queue_offset, True)
+            return gather_records(spans, units, queue_offset, self._log.check_level)
         except CorruptRecord as error:
             raise self._named(error) from error
 

@@ -17,7 +17,7 @@ from typing import Any
 from broker_core.codec.column_batch import ColumnBatch, check_queues
 from broker_core.codec.message_record import MessageRecord
 from broker_core.config import StoreConfig
-from broker_core.errors import InvalidArgument, StoreClosed
+from broker_core.errors import InvalidArgument, StoreClosed, StoreUnusable
 from broker_core.protocol_codes import GetStatus, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.append_group import checked_runs
@@ -25,6 +25,7 @@ from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
+from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.message import Message
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
@@ -60,9 +61,11 @@ class MessageStore:
             parts = StoreParts.open(
                 file_system, config or StoreConfig(), clock or SystemClock(), os.getpid()
             )
-        except BaseException:
+        except BaseException as error:
             if own:
                 file_system.close()
+            if isinstance(error, OSError):
+                raise StoreUnusable(f"the store cannot be opened: {error}") from error
             raise
         parts.owns_file_system = own
         return cls(parts)
@@ -82,6 +85,7 @@ class MessageStore:
         """Serve the running event loop: start the threads and the periodic work."""
         self._open_parts().start(asyncio.get_running_loop())
 
+    @names_disk_errors
     def close(self) -> None:
         """Flush, dispatch, checkpoint, remove `abort`, release everything. Safe to call twice.
 
@@ -170,6 +174,7 @@ class MessageStore:
                 staging.drop(batch.staging_id)
         return result
 
+    @names_disk_errors
     def publish_now(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
         """`publish` without an event loop."""
         staging = self._open_parts().staging
@@ -198,12 +203,14 @@ class MessageStore:
 
     # Flush and dispatch on demand
 
+    @names_disk_errors
     def flush(self) -> None:
         """Make everything appended durable and visible; raises `StoreFenced` when it cannot be."""
         parts = self._open_parts()
         parts.flush.flush_all()
         parts.upkeep.dispatch()
 
+    @names_disk_errors
     def clean(self, *, manual: bool = False) -> int:
         """Apply retention now; returns the log start. `manual` ignores the hour of the day."""
         return self._open_parts().upkeep.clean(manual=manual)
@@ -216,6 +223,7 @@ class MessageStore:
 
     # Reads
 
+    @names_disk_errors
     def get(
         self,
         topic: str,
@@ -239,6 +247,7 @@ class MessageStore:
         parts.stats.get(result.status, result.message_count, len(result.records))
         return result
 
+    @names_disk_errors
     def read_columns(
         self, topic: str, queue_id: int, start: int, until: int, wanted: int
     ) -> dict[str, Any]:
@@ -249,12 +258,14 @@ class MessageStore:
         parts.stats.get(GetStatus.FOUND, until - start, 0)
         return columns
 
+    @names_disk_errors
     def message_at(self, position: int) -> MessageRecord | None:
         """The message whose record starts at a log position."""
         _check_numbers(position=position)
         parts = self._open_parts()
         return parts.reader.at(position) if position < parts.dispatcher.position else None
 
+    @names_disk_errors
     def query(
         self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = TIME_MAX
     ) -> list[MessageRecord]:
@@ -263,6 +274,7 @@ class MessageStore:
         _check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
         return parts.reader.query(_name(topic), _text("key", key), count_max, begin_ms, end_ms)
 
+    @names_disk_errors
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""
         _check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
@@ -274,11 +286,13 @@ class MessageStore:
         queue = self._open_parts().queues.find(_name(topic), queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
+    @names_disk_errors
     def durable_offset(self, topic: str, queue_id: int) -> int:
         """Offsets below this one survive a power cut, in every flush mode."""
         _check_numbers(queue_id=queue_id)
         return self._open_parts().durable_offset(_name(topic), queue_id)
 
+    @names_disk_errors
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of one message in epoch milliseconds."""
         _check_numbers(queue_id=queue_id, offset=offset)
@@ -291,6 +305,7 @@ class MessageStore:
         found = self._open_parts().queues
         return sorted((queue.topic.decode("ascii"), queue.queue_id) for queue in found)
 
+    @names_disk_errors
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; returns how many. Its records go with retention."""
         return self._open_parts().upkeep.delete_topic(_name(topic))

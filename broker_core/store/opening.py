@@ -12,6 +12,7 @@ import dataclasses
 import logging
 from array import array
 
+from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
@@ -20,7 +21,7 @@ from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue import QUEUE_DIR
+from broker_core.storage.consume_queue import QUEUE_DIR, QueueDamaged
 from broker_core.storage.consume_queue_set import (
     ConsumeQueueSet,
     cut_unknown_bytes,
@@ -50,6 +51,8 @@ from broker_core.storage.run_marks import ended_cleanly, mark_running
 from broker_core.storage.segment_file import Segment, segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 from broker_core.storage.store_state import (
+    FLAG_RECORDS_CHECKSUMMED,
+    FLAG_SYNC_BEGUN,
     FLAG_SYNC_FAILED,
     FLAG_VISIBLE_BEFORE_DURABLE,
     StoreState,
@@ -113,6 +116,8 @@ class Opening:
         self._state_file: StoreStateFile | None = None
         self._queues = ConsumeQueueSet(file_system, config.consume_queue_file_size)
         self._index: MessageIndex | None = None
+        self._pages_lost = False
+        self._checksummed = True
 
     def run(self) -> OpenedStore:
         """Everything; on failure the files are closed and the directory is as it was."""
@@ -183,8 +188,9 @@ class Opening:
         if checkpoint is not None and checkpoint.position >= start:
             start = checkpoint.position
         if not clean or state is None:
-            forget_unwritten_pages(self._segments, start)
-        end = find_log_end(sequence, start, self._delays)
+            self._forget_pages(start, state)
+        ours = state is not None and state.flags & FLAG_RECORDS_CHECKSUMMED
+        end = find_log_end(sequence, start, self._delays, durable if ours else 0)
         base = end.position - end.position % sequence.size
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
         reason = end.reason or "no record where one must be"
@@ -192,7 +198,22 @@ class Opening:
             raise CorruptStore(path, end.position, f"{reason} (durable up to {durable})", RESTORE)
         if clean and end.reason:
             raise CorruptStore(path, end.position, f"{reason} after a clean stop", RESTORE)
+        if ours and end.position > durable:
+            # Above the watermark another broker may have written, whose records have no checksum.
+            strict = find_log_end(sequence, durable, self._delays, end.position)
+            self._checksummed = strict.position == end.position
         return end
+
+    def _forget_pages(self, start: int, state: StoreState | None) -> None:
+        """Read from the disk only; notice when that takes away what readers may have seen."""
+        seen = state is not None and state.flags & FLAG_VISIBLE_BEFORE_DURABLE
+        suspect = state is not None and state.flags & FLAG_SYNC_BEGUN
+        if state is not None and seen and not suspect and self._state_file is not None:
+            # Should the sync below fail, the next attempt must compare.
+            begun = state._replace(flags=state.flags | FLAG_SYNC_BEGUN)
+            self._state_file.write(begun, sync=False)
+        compare = bool(seen and suspect)
+        self._pages_lost = forget_unwritten_pages(self._segments, start, compare=compare)
 
     def _nothing_behind(self, sequence: SegmentSequence, position: int) -> bool:
         """Whether the log really ends here, that is, no other broker went on writing."""
@@ -217,8 +238,11 @@ class Opening:
         if config.transient_pool_enable:
             pool = WriteBufferPool(config.transient_pool_size, config.commit_log_file_size)
         start = position - position % config.commit_log_file_size
-        if self._segments and self._segments[-1].base + self._segments[-1].size == position:
-            start = position
+        if self._segments:
+            # Mapped now: an append must not find out half way that it cannot be.
+            self._segments[-1].map()
+            if self._segments[-1].base + self._segments[-1].size == position:
+                start = position
         sequence = SegmentSequence(
             self._fs,
             config.commit_log_file_size,
@@ -242,33 +266,43 @@ class Opening:
         """Write the state of this run: watermark at the end, a new epoch when data may be lost."""
         visible_early = self._config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
         flags = FLAG_VISIBLE_BEFORE_DURABLE if visible_early else 0
+        if self._is_checksummed(state, log):
+            flags |= FLAG_RECORDS_CHECKSUMMED
+            log.check_level = REQUIRE_CHECKSUM
         boot_id = self._fs.boot_id()
         if state is None:
             fresh = new_state(flags, boot_id)
             if checkpoint is not None:
                 # The identity survives, the epoch is lost: one that no earlier run can have had.
-                fresh = dataclasses.replace(
-                    fresh, store_id=checkpoint.store_id, epoch=self._clock.wall_ms() // 1000
+                fresh = fresh._replace(
+                    store_id=checkpoint.store_id, epoch=self._clock.wall_ms() // 1000
                 )
-            settled = dataclasses.replace(fresh, durable_position=log.position, log_start=log.start)
+            settled = fresh._replace(durable_position=log.position, log_start=log.start)
             if self._state_file is not None:
                 self._state_file.close()
             self._state_file = StoreStateFile.create(self._fs, settled)
             return settled
-        power_lost = state.boot_id != boot_id or state.flags & FLAG_SYNC_FAILED
+        power_lost = state.boot_id != boot_id or state.flags & FLAG_SYNC_FAILED or self._pages_lost
         seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
         bump = 1 if not clean and power_lost and seen_early else 0
-        settled = dataclasses.replace(
-            state,
+        settled = state._replace(
             epoch=state.epoch + bump,
             durable_position=log.position,
             log_start=max(log.start, state.log_start),
             flags=flags,
             boot_id=boot_id,
         )
-        if settled != state and self._state_file is not None:
+        if self._state_file is not None and settled != self._state_file.state:
             self._state_file.write(settled, sync=True)
         return settled
+
+    def _is_checksummed(self, state: StoreState | None, log: CommitLog) -> bool:
+        """Whether every record has a whole-record checksum, now and from now on."""
+        if not self._config.append_record_crc or not self._checksummed:
+            return False
+        if state is None:
+            return log.position == 0
+        return bool(state.flags & FLAG_RECORDS_CHECKSUMMED)
 
     def _catch_up(
         self,
@@ -342,7 +376,10 @@ class Opening:
         self._keep_numbering(checkpoint, log.start)
         if log.start > checkpoint.log_start:
             for queue in self._queues:
-                queue.raise_min(log.start)
+                try:
+                    queue.raise_min(log.start)
+                except QueueDamaged:
+                    rebuild_queue(log, self._queues, queue, dispatcher.position, self._delays)
         return dispatcher
 
     def _checkpoint_for_rebuild(self, state: StoreState, log: CommitLog) -> DispatchCheckpoint:

@@ -44,6 +44,7 @@ class StoreParts:
         clock: Clock,
         lock: StoreFile,
         opened: OpenedStore,
+        staging: StagingArea,
         workers: tuple[WorkerSlot, WorkerSlot],
     ) -> None:
         self._file_system = file_system
@@ -65,9 +66,7 @@ class StoreParts:
         self.derived = opened.derived
         self.flags = RunningFlags()
         self.stats = StoreStats()
-        self.staging = StagingArea(
-            file_system, clock, config.staging_size_max, config.staging_expiry_ms
-        )
+        self.staging = staging
         self.flush = FlushService(self.log, opened.state_file, config, clock, self._flush_worker)
         self.flush.on_progress(self._progressed)
         self.appender = Appender(
@@ -102,8 +101,12 @@ class StoreParts:
         lock = take_lock(file_system)
         try:
             workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
+            # Only reads, and may fail: before anything is written or kept open.
+            staging = StagingArea(
+                file_system, clock, config.staging_size_max, config.staging_expiry_ms
+            )
             opened = Opening(file_system, config, clock, workers[1], process_id).run()
-            return cls(file_system, config, clock, lock, opened, workers)
+            return cls(file_system, config, clock, lock, opened, staging, workers)
         except BaseException:
             lock.close()
             raise

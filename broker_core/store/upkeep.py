@@ -11,13 +11,13 @@ import logging
 from broker_core.config import PAGE_SIZE, StoreConfig
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
-from broker_core.errors import CorruptStore, DiskFull
+from broker_core.errors import CorruptStore, DiskFull, StoreFenced
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue import ConsumeQueue
+from broker_core.storage.consume_queue import ConsumeQueue, QueueDamaged
 from broker_core.storage.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.message_index import MessageIndex
 from broker_core.store.cleaning import Cleaning
@@ -102,7 +102,7 @@ class Upkeep:
         if self._due("checkpoint", self._config.dispatch_checkpoint_interval_ms):
             self._checkpoint()
         if self._due("clean", self._config.clean_interval_ms):
-            self.clean(manual=False)
+            self._clean_quietly()
             return True
         return False
 
@@ -117,12 +117,28 @@ class Upkeep:
         self._flush.flush_all()
         self.dispatch()
         try:
+            self._heal_oldest(plan.delete_before)
             start = self._cleaning.carry_out(plan, self._dispatcher.position)
         except OSError as error:
             self._queue_error(error)
             return self._log.start
         _logger.info("removed log files below %d because %s", start, plan.reason)
         return start
+
+    def _heal_oldest(self, log_start: int) -> None:
+        """A queue that nobody reads must not stop retention for ever because it is damaged."""
+        for queue in list(self._queues):
+            try:
+                queue.first_kept(log_start)
+            except QueueDamaged:
+                self.heal_queue(queue)
+
+    def _clean_quietly(self) -> None:
+        """Nobody waits for the periodic retention; its errors must not end the periodic work."""
+        try:
+            self.clean(manual=False)
+        except (OSError, StoreFenced) as error:
+            _logger.warning("retention was not carried out: %s", error)
 
     def delete_topic(self, topic: bytes) -> int:
         """Remove every entry of a topic; durable at once, so that no crash brings it back."""

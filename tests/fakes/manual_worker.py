@@ -12,23 +12,16 @@ class ManualWorker:
     """Implements `broker_core.runtime.worker.Worker`."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Job, Done, list[Job]]] = deque()
+        self._jobs: deque[tuple[Job, Done]] = deque()
 
     @property
     def waiting(self) -> int:
-        """Jobs that were submitted and have not run; what only follows one does not count."""
+        """Jobs that were submitted and have not run."""
         return len(self._jobs)
 
     def submit(self, job: Job, done: Done) -> None:
         """Keep the job for `run_next`."""
-        self._jobs.append((job, done, []))
-
-    def follow(self, job: Job) -> None:
-        """Run the job right behind the last one that waits, or now."""
-        if self._jobs:
-            self._jobs[-1][2].append(job)
-        else:
-            job()
+        self._jobs.append((job, done))
 
     def run(self, job: Job) -> Any:
         """Everything submitted so far, then `job`."""
@@ -36,16 +29,14 @@ class ManualWorker:
         return job()
 
     def run_next(self) -> None:
-        """One job, its report and what follows it."""
-        job, done, followers = self._jobs.popleft()
+        """One job and its report."""
+        job, done = self._jobs.popleft()
         try:
             result = job()
         except OSError as error:
             done(None, error)
         else:
             done(result, None)
-        for follower in followers:
-            follower()
 
     def run_all(self) -> None:
         """Until nothing waits, also what the reports submit."""
