@@ -66,7 +66,7 @@ class FlushService:
         # state that the last sync earned and that is not written yet.
         self._broken = False
         self._unnoted: StoreState | None = None
-        self._state_is_old = False
+        self._state_is_old = self._note_owed = False
         self._failure: StoreFenced | None = None
         self._moved_ms = dict.fromkeys(("commit", "sync"), self._now_ms())
         self._thorough_ms = dict(self._moved_ms)
@@ -105,6 +105,12 @@ class FlushService:
         """Let the policies look at the clock."""
         self._pump()
         self._sync_state_when_due()
+
+    def note_when_idle(self) -> None:
+        """Write down the watermark of the last flush unless the next one is about to do that."""
+        if self._note_owed and not self._busy and self._failure is None:
+            self._note_owed = False
+            self._worker.submit(self._perform_note, self._state_synced)
 
     def start_writeback(self) -> None:
         """Begin to sync what a long append has stored so far, without claiming anything."""
@@ -227,12 +233,20 @@ class FlushService:
         for segment in job.syncs:
             segment.file.sync()
         if self._group_commit:
-            # Producers wait for the answer, nobody for the note: it goes with the next job or with
-            # the next tick. Writing it now would also fight the owner for the interpreter.
+            # Producers wait for the answer, nobody for the note: it goes with the next job, or when
+            # there is none. Writing it now would also fight the owner for the interpreter.
             self._unnoted = job.state or self._unnoted
         elif job.state is not None:
             self._state_file.write(job.state, sync=False)
         self._broken = False
+
+    def _perform_note(self) -> None:
+        """On the worker: write the state that the last sync earned."""
+        if not self._broken and self._unnoted is not None:
+            self._broken = True
+            self._state_file.write(self._unnoted, sync=False)
+            self._unnoted = None
+            self._broken = False
 
     def _perform_state(self, state: StoreState | None) -> None:
         """On the worker: write and sync the state; a failure counts as one of the log."""
@@ -250,7 +264,7 @@ class FlushService:
         for segment, _, until in job.copies:
             segment.committed_to(until)
         if job.state is not None:
-            self._state_is_old = True
+            self._state_is_old = self._note_owed = True
             self._state = self._state._replace(
                 durable_position=max(job.sync_target, self._state.durable_position)
             )

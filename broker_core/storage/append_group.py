@@ -99,6 +99,7 @@ def plan_group(
     position: int,
     segment_size: int,
     header_of: HeaderBatch,
+    check_crc: int,
 ) -> GroupLayout:
     """Verify every run and lay the group out from the log's end. Writes nothing."""
     draft = header_of(encode_header(GroupHeader(0, 0, 0, note)))
@@ -117,6 +118,7 @@ def plan_group(
             segment_size,
             encode_places(run.queues),
             len(draft.store_host),
+            check_crc,
         )
         total += count
         counts.append(array("q", per_queue))

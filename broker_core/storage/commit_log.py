@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, encode_message, relocate_run
+from broker_core.codec.record_layout import CHECK_CHECKSUMS
 from broker_core.storage.segment_file import Segment
 from broker_core.storage.segment_sequence import SegmentSequence
 
@@ -45,9 +46,13 @@ class TemplateRun(NamedTuple):
 class CommitLog:
     """`position` is where the next record goes; readers see bytes below `readable`."""
 
-    def __init__(self, segments: SegmentSequence, position: int) -> None:
+    def __init__(
+        self, segments: SegmentSequence, position: int, check_level: int = CHECK_CHECKSUMS
+    ) -> None:
         self._segments = segments
         self._position = position
+        self.check_level = check_level
+        """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
 
     @property

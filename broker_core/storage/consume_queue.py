@@ -182,7 +182,11 @@ class ConsumeQueue:
         return paths, names
 
     def raise_min(self, log_start: int) -> None:
-        """Leave out entries whose records are gone (binary search by position)."""
+        """Leave out entries whose records are gone."""
+        self.min_offset = self.first_kept(log_start)
+
+    def first_kept(self, log_start: int) -> int:
+        """Offset of the first entry at or behind a log position (binary search)."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -191,7 +195,7 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        self.min_offset = low
+        return low
 
     def drop_old_files(self) -> list[str]:
         """Forget files wholly below `min_offset`, never the last; the caller unlinks them."""

@@ -40,7 +40,7 @@ def walk_step(
     position: int,
     limit: int,
     *,
-    check_crc: bool,
+    check_crc: int,
     delays: memoryview,
     slice_size: int = SLICE_SIZE,
     index_tags: bool = False,

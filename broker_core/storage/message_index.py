@@ -264,14 +264,14 @@ class MessageIndex:
         self._unsynced_names = True
 
     def _free_name(self, wall_ms: int) -> str:
-        newest = self._files[-1].name if self._files else ""
-        while True:
-            local = time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000))
-            name = f"{local}{wall_ms % 1000:03d}"
-            if name > newest and not self._file_system.exists(f"{INDEX_DIR}/{name}"):
-                return name
+        local = time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000))
+        number = int(f"{local}{wall_ms % 1000:03d}")
+        if self._files:
             # A clock that stands still or goes back must not reuse a name or break the order.
-            wall_ms += 1
+            number = max(number, int(self._files[-1].name) + 1)
+        while self._file_system.exists(f"{INDEX_DIR}/{number:0{NAME_DIGITS}d}"):
+            number += 1
+        return f"{number:0{NAME_DIGITS}d}"
 
     def _allocate(self, file: IndexFile, entries: int) -> None:
         count = file.header.next_entry

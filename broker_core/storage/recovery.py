@@ -9,14 +9,17 @@ with file and position, never cut away. Every step can be interrupted and repeat
 from __future__ import annotations
 
 import itertools
+import zlib
 from typing import NamedTuple
 
+from broker_core.codec.record_layout import CHECK_CHECKSUMS, REQUIRE_CHECKSUM
 from broker_core.errors import CorruptStore, MalformedRecord, StoreUnusable
-from broker_core.storage.file_system import FileSystem
+from broker_core.storage.file_system import FileSystem, StoreFile
 from broker_core.storage.log_walk import group_header_at, walk_step
 from broker_core.storage.segment_file import NAME_DIGITS, Segment, segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 
+CHECK_SIZE = 1 << 20
 RESTORE = "Restore the file from a replica or a backup; nothing was changed"
 
 
@@ -135,20 +138,37 @@ def open_segments(
     return segments
 
 
-def forget_unwritten_pages(segments: list[Segment], position: int) -> None:
+def forget_unwritten_pages(segments: list[Segment], position: int, *, compare: bool) -> bool:
     """Push pages that a killed process left dirty to the disk, then read from the disk only.
 
     After a failed sync the page cache may show bytes that the disk never got; dropping the cache
-    makes the scan see the truth.
+    makes the scan see the truth. With `compare`, returns whether that changed anything.
     """
+    changed = False
     for segment in segments:
         if segment.base + segment.size > position:
+            shown = _checksum(segment.file) if compare else 0
             segment.file.sync()
             segment.file.drop_cache()
+            changed = changed or (compare and _checksum(segment.file) != shown)
+    return changed
 
 
-def find_log_end(segments: SegmentSequence, start: int, delays: memoryview) -> LogEnd:
-    """Walk from `start` with every check on; an append group counts only when it is complete."""
+def _checksum(file: StoreFile) -> int:
+    checksum = start = 0
+    while data := file.read(start, CHECK_SIZE):
+        checksum = zlib.crc32(data, checksum)
+        start += len(data)
+    return checksum
+
+
+def find_log_end(
+    segments: SegmentSequence, start: int, delays: memoryview, checksummed_until: int
+) -> LogEnd:
+    """Walk from `start` with every check on; an append group counts only when it is complete.
+
+    Records below `checksummed_until` must have a whole-record checksum; it is the end of one.
+    """
     position, timestamp, group_end = start, 0, 0
     before_group = LogEnd(start, "", 0)
     top = segments.next_base
@@ -163,11 +183,15 @@ def find_log_end(segments: SegmentSequence, start: int, delays: memoryview) -> L
             before_group = LogEnd(position, "an append group is incomplete", timestamp)
             group_end = header.end
         limit = group_end if position < group_end else top
-        step = walk_step(segments, position, limit, check_crc=True, delays=delays)
+        level = CHECK_CHECKSUMS
+        if position < checksummed_until:
+            level, limit = REQUIRE_CHECKSUM, min(limit, checksummed_until)
+        step = walk_step(segments, position, limit, check_crc=level, delays=delays)
         if step.scan is not None and step.scan.count:
             timestamp = step.scan.store_timestamp
         position = step.end
-        if step.ended and not (position == group_end and step.start < position):
+        goes_on = position in (group_end, checksummed_until) and step.start < position
+        if step.ended and not goes_on:
             return _ended(position, step.reason, timestamp, group_end, before_group)
 
 

@@ -51,6 +51,11 @@ class Segment:
             self._view = self.file.buffer()
         return self._view
 
+    def map(self) -> None:
+        """Map the file now, so that no append or read finds out later that it cannot be."""
+        if self._view is None:
+            self._view = self.file.buffer()
+
     @property
     def target(self) -> memoryview:
         """Where appends store their bytes."""
@@ -134,11 +139,13 @@ def create_segment(
             _write_zeros(file, size)
         file.sync()
         file_system.sync_dir(directory)
+        segment = Segment(file, base, size)
+        segment.map()
     except OSError:
         file.close()
         _remove_attempt(file_system, path)
         raise
-    return Segment(file, base, size)
+    return segment
 
 
 def _write_zeros(file: StoreFile, size: int) -> None:

@@ -113,6 +113,13 @@ class SegmentSequence:
         base = self.next_base
         self._worker.submit(lambda: self._made.append(self._create(base)), self._prepared)
 
+    def start_after_drop(self, position: int) -> int:
+        """What `start` will be when `drop_before(position)` is done."""
+        start = self.start
+        while start < self.next_base - self.size and start + self.size <= position:
+            start += self.size
+        return start
+
     def drop_before(self, position: int) -> list[Segment]:
         """Forget whole segments below `position`; the caller retires and unlinks them."""
         dropped = []
@@ -148,7 +155,13 @@ class SegmentSequence:
         the log before it asks for the lock.
         """
         for number, spare in enumerate(self._spares):
-            if not self._file_system.exists(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"):
+            path = f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"
+            try:
+                there = self._file_system.exists(path)
+            except OSError:
+                # Who cannot look assumes nothing; the spare was real when it was made.
+                return
+            if not there:
                 while len(self._spares) > number:
                     self._spares.pop().retire()
                 return

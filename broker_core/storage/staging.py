@@ -26,7 +26,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, measure_batch
-from broker_core.errors import DiskFull, InvalidArgument, StagingRefused, StoreClosed
+from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
@@ -157,7 +157,10 @@ class StagingArea:
         runs: list[TemplateRun] = []
         try:
             for batch in batches:
-                self._open(batch, files, views, runs)
+                try:
+                    self._open(batch, files, views, runs)
+                except OSError as error:
+                    raise DiskFailed(f"cannot read {batch.staging_id}: {error}") from error
             yield tuple(runs)
         finally:
             for run in runs:
@@ -182,7 +185,12 @@ class StagingArea:
             draft.file.close()
         elif (self._sealed.pop(staging_id, None) or self._claimed.pop(staging_id, None)) is None:
             return False
-        self._file_system.unlink(f"{STAGING_DIR}/{staging_id}")
+        try:
+            self._file_system.unlink(f"{STAGING_DIR}/{staging_id}")
+        except OSError:
+            # Nobody can publish it any more; the file goes when it expires.
+            size = draft.size if draft is not None else 0
+            self._claimed[staging_id] = size, self._clock.monotonic()
         return True
 
     def expire(self) -> list[str]:

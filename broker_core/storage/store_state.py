@@ -14,8 +14,9 @@
     60   36  boot id, ASCII
     96   4   CRC-32 of bytes 0..95
 
-One slot is one sector, so a torn write leaves the other slot. Writing is cheap and unsynced after
-each flush (a killed process loses nothing) and synced now and then (see docs/decisions/003).
+One slot is one sector, so a torn write leaves the other slot. Writing is cheap and follows
+each flush unsynced (a kill hardly loses any of it); it is synced now and then, see
+docs/decisions/003.
 """
 
 from __future__ import annotations

@@ -222,8 +222,14 @@ class StoreParts:
         """The flush service moved or failed."""
         if self.flush.failure is not None:
             self.flags.set(Running.FENCED, True)
-        elif self.dispatcher.position < self.upkeep.visible_limit():
+            return
+        if self.dispatcher.position < self.upkeep.visible_limit():
             self._dispatch()
+        if self._loop is None:
+            self.flush.note_when_idle()
+        else:
+            # After the producers that were just answered: most of them send again at once.
+            self._loop.call_soon(self.flush.note_when_idle)
 
     def _dispatch(self) -> None:
         try:
