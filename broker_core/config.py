@@ -1,4 +1,5 @@
-"""Frozen configuration of the store, built once from keyword arguments or Apache property names.
+"""Frozen configuration records: the store's, built once from keyword arguments or Apache property
+names, and the limits of remoting.
 
 Field names are ours, with units; `PROPERTY_NAMES` maps RocketMQ's `broker.conf` keys to them. A bad
 value fails here, naming the key, so that no other code checks again.
@@ -177,6 +178,50 @@ class StoreConfig:
             # Name what the operator wrote, not our field.
             key, text = given.get(error.key, (error.key, str(error.value)))
             raise InvalidConfig(key, text, error.accepted) from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """What one peer, one host and all of them together may take from a server or a client."""
+
+    frame_size_max: int = 16 << 20
+    header_size_max: int = 64 << 10
+    # Connections; those from this machine do not count towards their host.
+    connections_max: int = 10_000
+    connections_per_ip_max: int = 256
+    partial_frame_timeout_ms: int = 30_000
+    idle_timeout_ms: int = 120_000
+    write_stall_timeout_ms: int = 60_000
+    sweep_interval_ms: int = 1_000
+    # Answers that the peer has not taken: above the first, its requests wait; above the second, it
+    # is cut off.
+    write_buffer_high: int = 1 << 20
+    write_buffer_max: int = 64 << 20
+    # Requests received and not yet answered. Bytes over a limit make the peer wait, a count over a
+    # limit is answered SYSTEM_BUSY.
+    connection_in_flight_size_max: int = 32 << 20
+    ip_in_flight_size_max: int = 128 << 20
+    in_flight_size_max: int = 512 << 20
+    connection_requests_max: int = 16_384
+    requests_max: int = 100_000
+    # Connections that a client opens
+    connect_timeout_ms: int = 3_000
+    reconnect_delay_min_ms: int = 100
+    reconnect_delay_max_ms: int = 2_000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 1:
+                raise InvalidConfig(field.name, value, "give a whole number of at least 1")
+        if not self.header_size_max + 8 <= self.frame_size_max <= 1 << 30:
+            accepted = f"from header_size_max + 8 ({self.header_size_max + 8}) to {1 << 30}"
+            raise InvalidConfig("frame_size_max", self.frame_size_max, accepted)
+        for name in ("write_buffer_max", "ip_in_flight_size_max", "in_flight_size_max"):
+            # A limit below one frame would let a single legal request wait for ever.
+            if getattr(self, name) < 2 * self.frame_size_max:
+                accepted = f"at least two frames ({2 * self.frame_size_max})"
+                raise InvalidConfig(name, getattr(self, name), accepted)
 
 
 def _parse(key: str, text: str, kind: type) -> object:

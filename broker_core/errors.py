@@ -1,21 +1,29 @@
 """Every exception of broker_core.
 
-Each class says what happened, names the thing it happened to, and says whether a retry can help.
+Each class says what happened, names the thing it happened to, says whether a retry can help, and
+which response code tells it to a client.
 Expected outcomes (a message that is too long, an offset past the end) are values, not exceptions:
 see `broker_core.protocol_codes`.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from broker_core.protocol_codes import ResponseCode
+
 
 class RmqError(Exception):
     """Base of every error raised on purpose by broker_core."""
 
-    retriable = False
+    retriable: bool = False
+    response_code: int = ResponseCode.SYSTEM_ERROR
 
 
 class InvalidArgument(RmqError, ValueError):
     """A caller passed a value that no store can accept (wrong type, size or name)."""
+
+    response_code = ResponseCode.INVALID_PARAMETER
 
 
 class InvalidConfig(RmqError, ValueError):
@@ -31,9 +39,13 @@ class InvalidConfig(RmqError, ValueError):
 class StoreClosed(RmqError):
     """The store was closed; open it again to use it."""
 
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+
 
 class StoreFenced(RmqError):
     """A sync failed, so the store refuses to acknowledge anything until it is reopened."""
+
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 class StoreLocked(RmqError):
@@ -85,7 +97,109 @@ class StagingRefused(RmqError):
     """A staged batch is unknown, expired, incomplete, over its limit, or fails its checks."""
 
 
+class DiskFailed(RmqError):
+    """The disk refused an operation, which is named; nothing was acknowledged by the failed call."""
+
+    retriable = True
+
+
 class DiskFull(RmqError):
     """The disk has no room for the files that an operation needs; nothing was written."""
 
     retriable = True
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class MalformedJson(RmqError, ValueError):
+    """A JSON text is not valid in the dialect of the wire, or breaks one of its limits."""
+
+    response_code = ResponseCode.INVALID_PARAMETER
+
+
+class ProtocolViolation(RmqError):
+    """A peer broke the framing or a header; its connection is closed, nobody else's."""
+
+
+class RequestTimeout(RmqError):
+    """No answer came in time. The peer may still have done what was asked."""
+
+    retriable = True
+
+
+class ConnectionLost(RmqError):
+    """The connection could not be made, or went before the answer came."""
+
+    retriable = True
+
+
+class RemoteError(RmqError):
+    """A response code other than success, raised by the side that refuses or the side that asked.
+
+    `for_code` picks the class, on both sides; a code without one is a plain `RemoteError`.
+    """
+
+    _classes: ClassVar[dict[int, type[RemoteError]]] = {}
+
+    def __init__(self, code: int, remark: str | None = None) -> None:
+        super().__init__(remark or f"response code {int(code)}")
+        self.code = int(code)
+        self.response_code = self.code
+        self.remark = remark or ""
+
+    def __init_subclass__(cls) -> None:
+        RemoteError._classes[cls.response_code] = cls
+
+    @staticmethod
+    def for_code(code: int, remark: str | None = None) -> RemoteError:
+        """The error that `code` stands for."""
+        return RemoteError._classes.get(code, RemoteError)(code, remark)
+
+
+class SystemBusy(RemoteError):
+    """The peer has too much to do; the same request may succeed later."""
+
+    retriable = True
+    response_code = ResponseCode.SYSTEM_BUSY
+
+
+class RequestNotSupported(RemoteError):
+    """The peer does not know the request code."""
+
+    response_code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+class ServiceNotAvailable(RemoteError):
+    """The peer is closing, or cannot write; another broker may serve the request."""
+
+    retriable = True
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class NoPermission(RemoteError):
+    """The caller, the topic or the group may not do this."""
+
+    response_code = ResponseCode.NO_PERMISSION
+
+
+class TopicNotExist(RemoteError):
+    """No such topic."""
+
+    response_code = ResponseCode.TOPIC_NOT_EXIST
+
+
+class QueryNotFound(RemoteError):
+    """What was asked for is not stored."""
+
+    response_code = ResponseCode.QUERY_NOT_FOUND
+
+
+class GroupNotExist(RemoteError):
+    """No such consumer group."""
+
+    response_code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+class ConsumerNotOnline(RemoteError):
+    """No member of the group is connected."""
+
+    response_code = ResponseCode.CONSUMER_NOT_ONLINE

@@ -32,6 +32,7 @@ from broker_core.codec.record_layout import (
     BLANK,
     BLANK_RESERVE,
     BORN_HOST_IPV6,
+    CHECK_CHECKSUMS,
     CRC_MASK,
     CRC_TAIL_SIZE,
     HEADERS,
@@ -133,7 +134,7 @@ def decode_record(
     *,
     limit: int | None = None,
     position: int | None = None,
-    check_crc: bool = True,
+    check_crc: int = CHECK_CHECKSUMS,
 ) -> MessageRecord:
     """The record at `buf[start:limit]`, or `CorruptRecord`.
 
@@ -149,7 +150,7 @@ def decode_record(
         if position is not None and parsed.physical_offset != position:
             raise RecordFault(reasons.BAD_POSITION)  # noqa: TRY301
         if check_crc:
-            verify_checksums(view, start, parsed)
+            verify_checksums(view, start, parsed, check_crc)
     except RecordFault as fault:
         raise CorruptRecord("", start if position is None else position, fault.reason) from None
     return MessageRecord(

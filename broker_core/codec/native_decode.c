@@ -390,7 +390,7 @@ PyObject *codec_decode_columns(PyObject *module, PyObject *args, PyObject *keywo
     int64_t queue_offset;
     int verify;
     Columns columns = {.state = PyModule_GetState(module)};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Oy*O&O&OO&p:decode_columns", names, &sequence,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Oy*O&O&OO&i:decode_columns", names, &sequence,
                                      &units, to_bounded, &queue_offset, to_bounded,
                                      &columns.queue_id, &topic, to_bounded, &columns.wanted,
                                      &verify))

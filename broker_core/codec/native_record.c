@@ -38,7 +38,9 @@ TailKind classify_tail(const uint8_t *tail, uint64_t *value) {
     int matches = tail[CRC_TAIL_SIZE - 1] == 2;
     for (size_t index = 0; index < sizeof tail_head; index++)
         matches += tail[index] == tail_head[index];
-    return matches >= CRC_TAIL_MATCH_MIN ? TAIL_DAMAGED : TAIL_NONE;
+    /* A sector that a crash lost reads as zeros, which property text has no use for. */
+    return matches >= CRC_TAIL_MATCH_MIN || memchr(tail, 0, CRC_TAIL_SIZE) != NULL ? TAIL_DAMAGED
+                                                                                   : TAIL_NONE;
 }
 
 void write_tail(uint8_t *tail, uint32_t checksum) {
@@ -65,10 +67,10 @@ uint32_t record_crc(const Record *record, uint32_t body_crc) {
     return crc_update(crc, record->start + body_end, covered - body_end);
 }
 
-Reason record_verify(const Record *record) {
+Reason record_verify(const Record *record, int level) {
     uint64_t stored = 0;
     TailKind tail = record_tail(record, &stored);
-    if (tail == TAIL_DAMAGED)
+    if (tail == TAIL_DAMAGED || (tail == TAIL_NONE && level > 1))
         return REASON_CRC_TAIL_DAMAGED;
     uint32_t body_crc = crc_update(0, record->start + record->body_at, record->body_size);
     if (tail == TAIL_WELL_FORMED && stored != (record_crc(record, body_crc) & CRC_FIELD_MASK))

@@ -16,6 +16,7 @@ typedef struct {
     uint8_t *ordinals; /* native int64 per queue: records seen so far */
     const Place *places; /* one per queue; NULL: topics and queue ids are not compared */
     size_t store_host_size; /* 0: not compared */
+    int check_crc; /* level of record_verify */
     uint64_t queue_count;
     uint64_t count;
     uint64_t position; /* log position where the next record would start, before rolling */
@@ -48,7 +49,7 @@ static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_
         return REASON_BAD_QUEUE_REFERENCE;
     reason = check_place(inspection, record, queue);
     if (reason == REASON_NONE)
-        reason = record_verify(record);
+        reason = record_verify(record, inspection->check_crc);
     if (reason != REASON_NONE)
         return reason;
     if ((uint64_t)record->size + SEGMENT_SPARE_SIZE > inspection->segment_size)
@@ -105,13 +106,15 @@ refused:
 
 PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"run",    "queue_count",     "position", "segment_size",
-                            "places", "store_host_size", NULL};
+                            "places", "store_host_size", "check_crc", NULL};
     CodecState *state = PyModule_GetState(module);
     Py_buffer run, table = {0};
     int64_t queue_count, position, segment_size, store_host_size = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&|y*O&:inspect_run", names, &run,
+    int check_crc = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&|y*O&i:inspect_run", names, &run,
                                      to_bounded, &queue_count, to_bounded, &position, to_bounded,
-                                     &segment_size, &table, to_bounded, &store_host_size))
+                                     &segment_size, &table, to_bounded, &store_host_size,
+                                     &check_crc))
         return NULL;
     PyObject *result = NULL, *counts = NULL;
     Place *places = NULL;
@@ -133,6 +136,7 @@ PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords
     Inspection inspection = {.ordinals = (uint8_t *)PyBytes_AsString(counts),
                              .places = places,
                              .store_host_size = (size_t)store_host_size,
+                             .check_crc = check_crc,
                              .queue_count = (uint64_t)queue_count,
                              .position = (uint64_t)position,
                              .segment_size = (uint64_t)segment_size};

@@ -23,7 +23,7 @@ static Reason check_at(const uint8_t *start, size_t room, uint64_t position, int
         return reason;
     if (record_position(record) != position)
         return REASON_BAD_POSITION;
-    return check_crc ? record_verify(record) : REASON_NONE;
+    return check_crc ? record_verify(record, check_crc) : REASON_NONE;
 }
 
 PyObject *codec_check_record(PyObject *module, PyObject *args, PyObject *keywords) {
@@ -32,7 +32,7 @@ PyObject *codec_check_record(PyObject *module, PyObject *args, PyObject *keyword
     Py_buffer buf;
     int64_t start, limit, position;
     int check_crc;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&p:check_record", names, &buf,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&i:check_record", names, &buf,
                                      to_bounded, &start, to_bounded, &limit, to_bounded, &position,
                                      &check_crc))
         return NULL;
@@ -362,7 +362,7 @@ PyObject *codec_scan_records(PyObject *module, PyObject *args, PyObject *keyword
     Py_buffer buf, delays, group_topic;
     int64_t start, limit, position;
     int check_crc, index_tags = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&py*y*|p:scan_records", names, &buf,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&iy*y*|p:scan_records", names, &buf,
                                      to_bounded, &start, to_bounded, &limit, to_bounded, &position,
                                      &check_crc, &delays, &group_topic, &index_tags))
         return NULL;

@@ -78,7 +78,7 @@ Reason read_unit(const uint8_t *start, const uint8_t *unit, uint64_t queue_offse
         return reason;
     if (record_position(record) != (uint64_t)unit_position(unit))
         return REASON_BAD_POSITION;
-    if (verify && (reason = record_verify(record)) != REASON_NONE)
+    if (verify && (reason = record_verify(record, verify)) != REASON_NONE)
         return reason;
     if (record->size != (uint32_t)size)
         return REASON_UNIT_SIZE_DISAGREES;
@@ -156,7 +156,7 @@ PyObject *codec_gather_records(PyObject *module, PyObject *args, PyObject *keywo
     Py_buffer units;
     int64_t queue_offset;
     int verify;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Oy*O&p:gather_records", names, &sequence,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Oy*O&i:gather_records", names, &sequence,
                                      &units, to_bounded, &queue_offset, &verify))
         return NULL;
     Spans spans;

@@ -23,6 +23,7 @@ from broker_core.codec.record_layout import (
     IPV6_EXTRA,
     MAGIC_V1,
     MAGIC_V2,
+    REQUIRE_CHECKSUM,
     SIZE_AND_MAGIC,
     TOPIC_MAX,
     crc_tail_value,
@@ -173,9 +174,13 @@ def _topic_at(view: memoryview, at: int, record_end: int, magic: int) -> tuple[b
     return view[start : start + length].tobytes(), start + length + 2
 
 
-def verify_checksums(view: memoryview, start: int, record: ParsedRecord) -> None:
-    """Raise `RecordFault` unless the record's checksums are right."""
+def verify_checksums(view: memoryview, start: int, record: ParsedRecord, level: int = 1) -> None:
+    """Raise `RecordFault` unless the record's checksums are right.
+
+    `REQUIRE_CHECKSUM` refuses a record without a whole-record checksum, too.
+    """
     end = record.end
+    stored = None
     if end - record.properties_start >= CRC_TAIL_SIZE:
         tail = view[end - CRC_TAIL_SIZE : end].tobytes()
         stored = crc_tail_value(tail)
@@ -184,6 +189,8 @@ def verify_checksums(view: memoryview, start: int, record: ParsedRecord) -> None
                 raise RecordFault(reasons.RECORD_CRC)
         elif looks_like_crc_tail(tail):
             raise RecordFault(reasons.CRC_TAIL_DAMAGED)
+    if stored is None and level >= REQUIRE_CHECKSUM:
+        raise RecordFault(reasons.CRC_TAIL_DAMAGED)
     if record.body_crc != crc32(view[record.body_start : record.body_end]) & CRC_MASK:
         raise RecordFault(reasons.BODY_CRC)
 
@@ -198,7 +205,7 @@ def properties_end(view: memoryview, record: ParsedRecord) -> int:
     return end
 
 
-def check_record(buf: Buffer, start: int, limit: int, position: int, check_crc: bool) -> int:
+def check_record(buf: Buffer, start: int, limit: int, position: int, check_crc: int) -> int:
     """Size of the valid record at `buf[start:limit]`, or `CorruptRecord` with `position`."""
     view = as_view(buf)
     if not 0 <= start <= limit <= len(view):
@@ -208,7 +215,7 @@ def check_record(buf: Buffer, start: int, limit: int, position: int, check_crc: 
         if record.physical_offset != position:
             raise RecordFault(reasons.BAD_POSITION)  # noqa: TRY301
         if check_crc:
-            verify_checksums(view, start, record)
+            verify_checksums(view, start, record, check_crc)
     except RecordFault as fault:
         raise CorruptRecord("", position, fault.reason) from None
     return record.size

@@ -29,7 +29,7 @@ _Span = tuple[int, Buffer]
 _Found = tuple[memoryview, int, ParsedRecord]
 
 
-def gather_records(spans: Sequence[_Span], units: Buffer, queue_offset: int, verify: bool) -> bytes:
+def gather_records(spans: Sequence[_Span], units: Buffer, queue_offset: int, verify: int) -> bytes:
     """The records that `units` point to, one after the other, found in the log pieces `spans`."""
     pieces = _Pieces(spans)
     parts: list[memoryview] = []
@@ -51,7 +51,7 @@ def decode_columns(
     queue_id: int,
     topic: bytes | None,
     wanted: int,
-    verify: bool,
+    verify: int,
 ) -> dict[str, object]:
     """The columns `wanted` (bits of `column_names`) of the records that `units` point to."""
     pieces = _Pieces(spans)
@@ -102,13 +102,13 @@ def _unit_places(units: Buffer) -> Iterator[tuple[int, int]]:
 
 
 def _read(
-    view: memoryview, start: int, position: int, size: int, queue_offset: int, verify: bool
+    view: memoryview, start: int, position: int, size: int, queue_offset: int, verify: int
 ) -> ParsedRecord:
     record = parse_record(view, start, start + size)
     if record.physical_offset != position:
         raise RecordFault(reasons.BAD_POSITION)
     if verify:
-        verify_checksums(view, start, record)
+        verify_checksums(view, start, record, verify)
     if record.size != size:
         raise RecordFault(reasons.UNIT_SIZE_DISAGREES)
     if record.queue_offset != queue_offset:

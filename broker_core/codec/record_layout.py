@@ -36,6 +36,11 @@ PROPERTY_TEXT_MAX: Final = 32767
 TOPIC_V1_MAX: Final = 127
 TOPIC_MAX: Final = 255
 
+CHECK_CHECKSUMS: Final = 1
+"""Level of a check: body checksum, and the whole-record checksum where a record has one."""
+REQUIRE_CHECKSUM: Final = 2
+"""The same, and a record without a whole-record checksum is damaged: its log has none such."""
+
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 HOST_BITS: Final = 0x30
@@ -83,8 +88,13 @@ def crc_tail_value(tail: bytes) -> int | None:
 
 
 def looks_like_crc_tail(tail: bytes) -> bool:
-    """True for a well-formed tail and for one with a few damaged bytes."""
+    """True for a well-formed tail, for one with a few damaged bytes, and for a torn one.
+
+    A sector that a crash lost reads as zeros, which property text has no use for.
+    """
     if len(tail) != CRC_TAIL_SIZE:
         return False
+    if 0 in tail:
+        return True
     matches = sum(a == b for a, b in zip(tail, CRC_TAIL_HEAD, strict=False)) + (tail[19] == 2)
     return matches >= CRC_TAIL_MATCH_MIN

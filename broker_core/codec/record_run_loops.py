@@ -58,11 +58,13 @@ def inspect_run(
     segment_size: int,
     places: bytes = b"",
     store_host_size: int = 0,
+    check_crc: int = 1,
 ) -> tuple[int, int, bytes]:
     """Prove every template of `run` and lay it out from log `position`.
 
     With `places` (see `encode_places`) each record must be of the queue that it refers to; with
-    `store_host_size` it must have room for a store host of that size.
+    `store_host_size` it must have room for a store host of that size; `check_crc` is the level
+    of `verify_checksums`.
     Returns (records, log position after the last one, queue offsets taken per queue as int64s);
     raises `MalformedRecord` with the byte position of the first bad template.
     """
@@ -80,7 +82,8 @@ def inspect_run(
         try:
             record = parse_record(view, cursor, len(view))
             _check_place(record, destinations, queue_count, store_host_size)
-            _prove_template(view, cursor, record, counts, segment_size)
+            verify_checksums(view, cursor, record, check_crc)
+            _prove_template(record, counts, segment_size)
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None
         rest = segment_size - position % segment_size
@@ -124,11 +127,8 @@ def _check_place(
         raise RecordFault(reasons.TOPIC_DISAGREES)
 
 
-def _prove_template(
-    view: memoryview, start: int, record: ParsedRecord, counts: array[int], segment_size: int
-) -> None:
+def _prove_template(record: ParsedRecord, counts: array[int], segment_size: int) -> None:
     queue = record.physical_offset
-    verify_checksums(view, start, record)
     if record.size > segment_size - BLANK_RESERVE:
         raise RecordFault(reasons.RECORD_EXCEEDS_SEGMENT)
     taken = takes_queue_offset(record.sys_flag)

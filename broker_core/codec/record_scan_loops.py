@@ -48,7 +48,7 @@ def scan_records(
     start: int,
     limit: int,
     position: int,
-    check_crc: bool,
+    check_crc: int,
     delays: Buffer,
     group_topic: bytes,
     index_tags: bool = False,
@@ -73,7 +73,7 @@ def scan_records(
             if record.physical_offset != position + cursor - start:
                 raise RecordFault(reasons.BAD_POSITION)  # noqa: TRY301
             if check_crc:
-                verify_checksums(view, cursor, record)
+                verify_checksums(view, cursor, record, check_crc)
             if record.topic == group_topic and walk.count:
                 stop = STOP_GROUP
                 break

@@ -7,7 +7,7 @@ group before all of it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker_core.errors import CorruptRecord, MalformedRecord
 from broker_core.runtime.clock import Clock
@@ -91,13 +91,19 @@ class LogDispatcher:
             self.position = step.end
             if step.scan.count:
                 self.store_timestamp = step.scan.store_timestamp
+            # Last: a listener that fails must not make these records be taken twice.
+            self._announce(step.scan.queues)
         return taken
 
     def _take(self, units: dict[tuple[bytes, int], tuple[int, bytes]], keys: bytes) -> None:
         self._queues.append(units)
         if self._index is not None and keys and not self._index_paused:
             self._index.append(keys, self._clock.wall_ms())
-        for topic, queue_id in units:
+
+    def _announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
+        if not self._listeners:
+            return
+        for topic, queue_id in queues:
             max_offset = self._queues.queue((topic, queue_id)).max_offset
             for listener in self._listeners:
                 listener(topic, queue_id, max_offset)

@@ -41,7 +41,7 @@ class LogSlices:
                 self._log.segments,
                 self._position,
                 self._end,
-                check_crc=True,
+                check_crc=self._log.check_level,
                 delays=self._delays,
                 index_tags=self._index_tags,
             )
@@ -65,7 +65,7 @@ def rebuild_queue(
 
     Nothing is removed when the log cannot be read.
     """
-    expected = queue.max_offset
+    floor, expected = queue.min_offset, queue.max_offset
     units = [
         found
         for scan in LogSlices(log, log.start, until, delays)
@@ -80,6 +80,8 @@ def rebuild_queue(
                 queue.directory, queue.max_offset, f"the log lacks entries up to {expected}"
             )
         queue.continue_at(expected, log.start)
+    # Entries of a topic that was deleted are still in the log; they stay deleted.
+    queue.min_offset = max(queue.min_offset, min(floor, queue.max_offset))
     queues.mark_dirty(queue)
 
 

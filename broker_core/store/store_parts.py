@@ -225,7 +225,7 @@ class StoreParts:
             return
         if self.dispatcher.position < self.upkeep.visible_limit():
             self._dispatch()
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:
             # After the producers that were just answered: most of them send again at once.
