@@ -81,6 +81,7 @@ setup(
             "pytest",
             "ruff",
             "setuptools",
+            "uvloop; sys_platform != 'win32'",
             "wheel",
         ],
     },

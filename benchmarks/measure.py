@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +38,19 @@ def seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run on uvloop where it is installed, as a broker does, else on asyncio's own loop."""
+    try:
+        new_loop = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        new_loop = asyncio.new_event_loop
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
 
 
 def column_batch(
