@@ -215,6 +215,19 @@ class CommitLog:
             position = segment.base + segment.size
         return pieces
 
+    def clear_behind(self) -> None:
+        """Zero the bytes right behind the end, if they are not: the next open looks at them.
+
+        Damage to unused space is harmless, but there it would pass for a damaged record.
+        """
+        last = self._segments.last
+        if last is None:
+            return
+        size = min(BLANK_SIZE, last.size - last.wrote)
+        if any(last.file.read(last.wrote, size)):
+            last.file.write(last.wrote, bytes(size))
+            last.file.sync()
+
     def _room_for(self, size: int) -> Segment:
         segment = self._segments.last
         if segment is None or segment.wrote == segment.size:

@@ -96,11 +96,13 @@ def decode_slot(slot: bytes) -> tuple[int, StoreState] | None:
 class StoreStateFile:
     """Reads and writes the slots. Used by one thread at a time (the flush worker's)."""
 
-    def __init__(self, file: StoreFile, generation: int, state: StoreState) -> None:
+    def __init__(
+        self, file: StoreFile, generation: int, state: StoreState, *, synced: bool
+    ) -> None:
         self._file = file
         self._generation = generation
         self._state = state
-        self._synced = state
+        self._synced = state if synced else None
 
     @classmethod
     def load(cls, file_system: FileSystem) -> StoreStateFile | None:
@@ -115,7 +117,8 @@ class StoreStateFile:
             file.close()
             return None
         generation, state = max(found, key=lambda slot: slot[0])
-        return cls(file, generation, state)
+        # A killed process may have left it in the page cache only.
+        return cls(file, generation, state, synced=False)
 
     @classmethod
     def create(cls, file_system: FileSystem, state: StoreState) -> StoreStateFile:
@@ -126,7 +129,7 @@ class StoreStateFile:
         file.write(0, encode_slot(state, 1) + encode_slot(state, 2))
         file.sync()
         file_system.sync_dir("")
-        return cls(file, 2, state)
+        return cls(file, 2, state, synced=True)
 
     @property
     def state(self) -> StoreState:

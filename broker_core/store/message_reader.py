@@ -192,28 +192,33 @@ class MessageReader:
         if self._index is None:
             return []
         count_max = min(count_max, self._config.index_query_max)
-        index = self._index
-        positions = self._positions(index, topic, key, count_max, (begin_ms, end_ms))
+        times = (begin_ms, end_ms)
         found: list[MessageRecord] = []
-        for position in positions:
-            if position < self._log.start or len(found) == count_max:
-                continue
-            record = self.at(position)
-            if record is None or not begin_ms <= record.store_timestamp <= end_ms:
-                continue
-            if _has_key(record, topic, key):
-                found.append(record)
+        # Hashes collide: look at the records themselves, and at more of them until it is enough.
+        seen, asked = 0, 4 * count_max
+        while True:
+            positions = self._positions(self._index, topic, key, asked, times)
+            for position in positions[seen:]:
+                if position < self._log.start or len(found) == count_max:
+                    continue
+                record = self.at(position)
+                if record is None or not begin_ms <= record.store_timestamp <= end_ms:
+                    continue
+                if _has_key(record, topic, key):
+                    found.append(record)
+            if len(found) == count_max or len(positions) < asked:
+                break
+            seen, asked = len(positions), 8 * asked
         found.sort(key=lambda record: record.physical_offset)
         return found
 
     def _positions(
-        self, index: MessageIndex, topic: bytes, key: bytes, count_max: int, times: tuple[int, int]
+        self, index: MessageIndex, topic: bytes, key: bytes, count: int, times: tuple[int, int]
     ) -> list[int]:
         """Candidates by hash. Several files may be damaged: each healing starts at an older one."""
         while True:
             try:
-                # Hashes collide: ask for some more and look at the records themselves.
-                return index.query(topic, key, 4 * count_max, *times)
+                return index.query(topic, key, count, *times)
             except IndexDamaged as damage:
                 self._heal_index(damage.position)
 

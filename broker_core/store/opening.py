@@ -157,6 +157,9 @@ class Opening:
     def _open_log(self, state: StoreState | None, durable: int, *, clean: bool) -> None:
         size = self._config.commit_log_file_size
         log_start = state.log_start if state is not None else None
+        if self._state_file is not None and not clean:
+            # Files go because the state says so; a power cut must not take that back.
+            self._state_file.sync()
         bases = list_log(self._fs, size, log_start).bases
         if clean and log_start is not None and goes_on_behind(self._fs, bases, size, durable):
             # Another broker used the directory after our clean stop; its retention may have

@@ -267,6 +267,7 @@ class StoreParts:
         self.upkeep.retry_index()
         self.log.segments.remove_spares()
         if self.upkeep.complete:
+            self.log.clear_behind()
             self.derived.save_closing()
             mark_stopped(self._file_system)
 

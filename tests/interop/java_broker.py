@@ -104,7 +104,6 @@ class JavaBroker:
             "mappedFileSizeConsumeQueue": str(20_000),
             "maxHashSlotNum": "1000",
             "maxIndexNum": "4000",
-            "timerWheelEnable": "false",
             "autoCreateTopicEnable": "true",
             "flushDiskType": "ASYNC_FLUSH",
             **(properties or {}),

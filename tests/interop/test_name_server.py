@@ -113,7 +113,7 @@ async def check_permissions(found: Cluster) -> None:
 
 
 async def check_deletion(found: Cluster) -> None:
-    await found.broker.mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", "Created")
+    await found.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="Created")
     assert await found.route("Created") is None
 
 

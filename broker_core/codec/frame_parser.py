@@ -1,0 +1,166 @@
+"""Bytes of a connection in, commands out; knows no socket and no clock.
+
+Lengths are checked as soon as their bytes are there and before anything is kept for them. What is
+kept grows with the bytes received, never with the bytes announced. A body is copied once.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker_core.codec.remoting_command import RemotingCommand, decode_header
+from broker_core.errors import ProtocolViolation
+
+_HEAD = struct.Struct(">II")
+_LENGTH = struct.Struct(">I")
+_HEAD_SIZE = _HEAD.size
+
+# Pieces of a body below this size are gathered, or a peer that sends single bytes would cost an
+# object for each.
+_SMALL_PIECE = 4096
+_GATHERED_MAX = 64 << 10
+
+
+class FrameParser:
+    """Cuts one direction of one connection into commands."""
+
+    __slots__ = (
+        "_body_missing",
+        "_body_size",
+        "_data",
+        "_open",
+        "_pieces",
+        "_position",
+        "frame_size",
+        "frame_size_max",
+        "header_size_max",
+    )
+
+    def __init__(self, frame_size_max: int = 16 << 20, header_size_max: int = 64 << 10) -> None:
+        self.frame_size_max = frame_size_max
+        self.header_size_max = header_size_max
+        # Size of the frame that `next_command` returned last, or has begun.
+        self.frame_size = 0
+        self._data = b""
+        self._position = 0
+        # A command whose header is complete and whose body is not.
+        self._open: RemotingCommand | None = None
+        self._pieces: list[bytes | bytearray] = []
+        self._body_size = 0
+        self._body_missing = 0
+
+    @property
+    def buffered_size(self) -> int:
+        """Bytes received that have not become commands."""
+        return len(self._data) - self._position + self._body_size - self._body_missing
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no frame has begun."""
+        return self._open is None and self._position == len(self._data)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take what came from the peer; then call `next_command` until it returns None."""
+        missing = self._body_missing
+        if missing:
+            if len(data) <= missing:
+                self._keep_piece(data)
+                self._body_missing = missing - len(data)
+                return
+            self._pieces.append(data[:missing])
+            self._body_missing = 0
+            self._data, self._position = data, missing
+        elif self._position == len(self._data):
+            self._data, self._position = data, 0
+        else:
+            self._data = self._data[self._position :] + data
+            self._position = 0
+
+    def next_command(self) -> RemotingCommand | None:
+        """The next complete command; None when more bytes are needed.
+
+        Raises `ProtocolViolation`, after which the connection is of no more use.
+        """
+        if self._open is not None:
+            return self._finish_open()
+        data, start = self._data, self._position
+        available = len(data) - start
+        if available < _HEAD_SIZE:
+            if available >= _LENGTH.size:
+                self._check_length(_LENGTH.unpack_from(data, start)[0])
+            self._compact()
+            return None
+        length, word = _HEAD.unpack_from(data, start)
+        self._check_length(length)
+        header_size = word & 0xFFFFFF
+        self._check_header(length, word >> 24, header_size)
+        self.frame_size = 4 + length
+        header_end = start + _HEAD_SIZE + header_size
+        if header_end > len(data):
+            self._compact()
+            return None
+        command = decode_header(word >> 24, data[start + _HEAD_SIZE : header_end])
+        frame_end = start + 4 + length
+        if frame_end <= len(data):
+            if frame_end > header_end:
+                command.body = data[header_end:frame_end]
+            self._advance(frame_end)
+            return command
+        self._open = command
+        if header_end < len(data):
+            self._keep_piece(data[header_end:])
+        self._body_size = frame_end - header_end
+        self._body_missing = frame_end - len(data)
+        self._data, self._position = b"", 0
+        return None
+
+    def _check_length(self, length: int) -> None:
+        if not 4 <= length <= self.frame_size_max - 4:
+            raise ProtocolViolation(
+                f"a frame of {length} bytes; from 4 to {self.frame_size_max - 4} are accepted"
+            )
+
+    def _check_header(self, length: int, serialize_type: int, header_size: int) -> None:
+        if header_size > length - 4:
+            raise ProtocolViolation(f"a header of {header_size} bytes in a frame of {length}")
+        if header_size > self.header_size_max:
+            raise ProtocolViolation(
+                f"a header of {header_size} bytes; up to {self.header_size_max} are accepted"
+            )
+        if serialize_type > 1:
+            raise ProtocolViolation(f"serialize type {serialize_type} is neither 0 nor 1")
+
+    def _advance(self, position: int) -> None:
+        if position == len(self._data):
+            # Lets go of the chunk.
+            self._data, self._position = b"", 0
+        else:
+            self._position = position
+
+    def _compact(self) -> None:
+        """A few bytes of the next frame must not hold on to a whole chunk."""
+        if self._position:
+            self._data = self._data[self._position :]
+            self._position = 0
+
+    def _keep_piece(self, data: bytes) -> None:
+        pieces = self._pieces
+        if len(data) >= _SMALL_PIECE:
+            pieces.append(data)
+        elif pieces and type(pieces[-1]) is bytearray and len(pieces[-1]) < _GATHERED_MAX:
+            pieces[-1] += data
+        else:
+            pieces.append(bytearray(data))
+
+    def _finish_open(self) -> RemotingCommand | None:
+        if self._body_missing:
+            return None
+        command = self._open
+        assert command is not None
+        command.body = b"".join(self._pieces)
+        self._pieces.clear()
+        self._body_size = 0
+        self._open = None
+        if self._position == len(self._data):
+            self._data, self._position = b"", 0
+        return command

@@ -1,0 +1,89 @@
+"""Composition root of the name server: tables, handlers, a listening socket and the expiry scan.
+
+Everything runs on the event loop that `start` was called on. Owns the timer of the scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+from broker_core.config import RemotingLimits
+from broker_core.nameserver.kv_config import KvConfig
+from broker_core.nameserver.request_handlers import RequestHandlers
+from broker_core.nameserver.route_table import RouteTable
+from broker_core.nameserver.settings import NameServerSettings
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.server import RemotingServer
+from broker_core.runtime.clock import Clock, SystemClock
+
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Answers where topics live. `table` may be read on the event loop."""
+
+    def __init__(
+        self,
+        settings: NameServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        kv: KvConfig | None = None,
+        remoting_limits: RemotingLimits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings or NameServerSettings()
+        self._clock: Clock = clock or SystemClock()
+        self.table = RouteTable(self._settings.limits)
+        handlers = RequestHandlers(
+            self.table, kv or KvConfig(self._settings.limits), self._settings, self._clock
+        )
+        self._server = RemotingServer(handlers, remoting_limits, ssl_context, self._clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._scanned_ms = 0.0
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens."""
+        return self._server.addresses
+
+    async def start(self, host: str = "127.0.0.1", port: int = 9876) -> int:
+        """Listen; the port that was bound, which matters when 0 was asked for."""
+        bound = await self._server.start(host, port)
+        self._scanned_ms = self._now_ms()
+        self._schedule_scan()
+        return bound
+
+    async def stop(self, grace_ms: int = 1_000) -> None:
+        """Stop accepting, answer what is in flight, close every connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._server.stop(grace_ms)
+
+    def scan(self) -> None:
+        """Drop the brokers that have been silent for too long."""
+        now_ms = self._now_ms()
+        late_ms = now_ms - self._scanned_ms - 2 * self._settings.scan_interval_ms
+        self._scanned_ms = now_ms
+        if late_ms > 0:
+            # This process stood still, so heartbeats may wait unread in the sockets.
+            _log.warning("the scan for silent brokers is %d ms late; skipping one", late_ms)
+            return
+        for identity, connection in self.table.expire(now_ms):
+            _log.warning("broker %s at %s is gone: no heartbeat", identity.name, identity.address)
+            # A broker that is alive after all connects again and registers everything.
+            if isinstance(connection, Connection):
+                connection.close()
+
+    def _schedule_scan(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._settings.scan_interval_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._schedule_scan()
+        self.scan()
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1_000

@@ -1,0 +1,1 @@
+"""Connections that carry commands: a server, a client, and what both limit."""

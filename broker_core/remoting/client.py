@@ -1,0 +1,204 @@
+"""Connections to servers by address: opened when first needed, kept, opened again when lost.
+
+After a failed attempt an address is left alone for a while, doubling with each failure; requests
+to it fail at once meanwhile, so that the caller can try another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.config import RemotingLimits
+from broker_core.errors import ConnectionLost, InvalidArgument, RequestNotSupported, RequestTimeout
+from broker_core.protocol_codes import ResponseCode
+from broker_core.remoting.closing import close_connections
+from broker_core.remoting.connection import Connection, RequestReceived
+from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
+from broker_core.runtime.clock import Clock, SystemClock
+
+# What a server gets to take the last bytes.
+_CLOSE_WAIT_MS = 200
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[ipv6]:port`."""
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InvalidArgument(f"{address!r:.100} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+class _Link:
+    """One address: its connection, or the attempt to get one."""
+
+    __slots__ = ("connection", "delay_ms", "opening", "retry_at")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[Connection] | None = None
+        self.delay_ms = 0
+        self.retry_at = 0.0
+
+
+def _refuse_requests(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    raise RequestNotSupported(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {command.code} not supported"
+    )
+
+
+class RemotingClient:
+    """Requests to any number of servers; their own requests go to `request_handler`."""
+
+    serves = False
+
+    def __init__(
+        self,
+        limits: RemotingLimits | None = None,
+        request_handler: Handler | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits or RemotingLimits()
+        self.clock: Clock = clock or SystemClock()
+        self.budget = RequestBudget(self.limits)
+        self._dispatcher = RequestDispatcher(
+            request_handler or _refuse_requests, self.limits, self.budget
+        )
+        self.request_received: RequestReceived = self._dispatcher.dispatch
+        self._ssl_context = ssl_context
+        self._links: dict[str, _Link] = {}
+        self._connections: set[Connection] = set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        """Send to `address` (`host:port`) and wait for the answer, whatever its code.
+
+        Raises `ConnectionLost` when nothing can be sent or the connection goes, `RequestTimeout`.
+        """
+        link = self._links.get(address)
+        connection = link.connection if link is not None else None
+        if connection is None or connection.is_closed:
+            started = self.clock.monotonic()
+            connection = await self.connect(address, timeout_ms)
+            timeout_ms -= (self.clock.monotonic() - started) * 1000
+        return await connection.request(command, max(timeout_ms, 1))
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send without an answer; waits for a connection and for room to write only."""
+        connection = await self.connect(address, self.limits.connect_timeout_ms)
+        if not connection.is_writable:
+            await connection.writable(self.limits.connect_timeout_ms)
+        connection.oneway(command)
+
+    async def connect(self, address: str, timeout_ms: float) -> Connection:
+        """The connection to `address`, opened if need be."""
+        if self._is_closed:
+            raise ConnectionLost("the client is closed")
+        link = self._links.get(address)
+        if link is None:
+            parse_address(address)
+            link = self._links[address] = _Link()
+        if link.connection is not None and not link.connection.is_closed:
+            return link.connection
+        if link.opening is None:
+            wait_s = link.retry_at - self.clock.monotonic()
+            if wait_s > 0:
+                raise ConnectionLost(
+                    f"{address} could not be reached; next try in {wait_s * 1000:.0f} ms"
+                )
+            link.opening = asyncio.ensure_future(self._open(address, link))
+        # Others may wait for the same attempt, so it outlives this caller.
+        done, _ = await asyncio.wait((link.opening,), timeout=timeout_ms / 1000)
+        if not done:
+            raise RequestTimeout(f"{address} was not reached within {timeout_ms:g} ms")
+        return done.pop().result()
+
+    def connection_to(self, address: str) -> Connection | None:
+        """The open connection to `address`, if there is one."""
+        link = self._links.get(address)
+        if link is None or link.connection is None or link.connection.is_closed:
+            return None
+        return link.connection
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection and forget the address."""
+        link = self._links.pop(address, None)
+        if link is not None and link.connection is not None:
+            link.connection.close("closed by this client")
+
+    async def close(self) -> None:
+        """Close all connections; requests that wait fail with `ConnectionLost`."""
+        self._is_closed = True
+        self._dispatcher.is_stopping = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        await self._dispatcher.cancel_all()
+        openings = [link.opening for link in self._links.values() if link.opening is not None]
+        self._links.clear()
+        for opening in openings:
+            opening.cancel()
+        if openings:
+            await asyncio.wait(openings)
+        await close_connections(self._connections, "the client was closed", _CLOSE_WAIT_MS)
+
+    def sweep(self) -> None:
+        """Close connections that are idle, stuck or not read; called every second."""
+        now = self.clock.monotonic()
+        for connection in list(self._connections):
+            connection.expire(now)
+
+    # What connections call
+
+    def connection_opened(self, connection: Connection) -> bool:
+        """Refuse when closed."""
+        if self._is_closed:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The next request opens a new one."""
+        self._connections.discard(connection)
+
+    # Inside
+
+    async def _open(self, address: str, link: _Link) -> Connection:
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await asyncio.wait_for(
+                loop.create_connection(
+                    lambda: Connection(self, loop), host, port, ssl=self._ssl_context
+                ),
+                self.limits.connect_timeout_ms / 1000,
+            )
+        except (OSError, asyncio.TimeoutError) as error:
+            link.retry_at = self.clock.monotonic() + link.delay_ms / 1000
+            link.delay_ms = min(
+                max(link.delay_ms * 2, self.limits.reconnect_delay_min_ms),
+                self.limits.reconnect_delay_max_ms,
+            )
+            reason = str(error) or "no answer in time"
+            raise ConnectionLost(f"{address} could not be reached: {reason}") from None
+        finally:
+            link.opening = None
+        link.connection = connection
+        link.delay_ms = 0
+        if self._sweep_timer is None:
+            self._schedule_sweep(loop)
+        return connection
+
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep_timer = loop.call_later(
+            self.limits.sweep_interval_ms / 1000, self._sweep_and_schedule, loop
+        )
+
+    def _sweep_and_schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._schedule_sweep(loop)
+        self.sweep()

@@ -1,0 +1,29 @@
+"""Ends many connections: politely first, then at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from broker_core.remoting.connection import Connection
+
+
+async def close_connections(
+    connections: Iterable[Connection], reason: str, timeout_ms: float
+) -> None:
+    """Send what is queued and close; abort those that have not taken it after `timeout_ms`."""
+    loop = asyncio.get_running_loop()
+    ends: list[asyncio.Future[None]] = []
+    closing = list(connections)
+    for connection in closing:
+        end: asyncio.Future[None] = loop.create_future()
+        connection.on_close(lambda _, end=end: end.set_result(None))  # type: ignore[misc]
+        ends.append(end)
+        connection.close(reason)
+    if not ends:
+        return
+    _, late = await asyncio.wait(ends, timeout=timeout_ms / 1000)
+    if late:
+        for connection in closing:
+            connection.abort(reason)
+        await asyncio.wait(late)

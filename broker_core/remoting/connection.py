@@ -1,0 +1,413 @@
+"""One socket: bytes to commands, commands to bytes, and when to stop reading.
+
+Everything runs on the event loop. All answers produced in one wake-up leave in one write. A side
+that serves stops reading while its peer does not take the answers or has too much unanswered; a
+side that asks never stops, or both could wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker_core.codec.frame_parser import FrameParser
+from broker_core.codec.remoting_command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_command,
+)
+from broker_core.config import RemotingLimits
+from broker_core.errors import ConnectionLost, InvalidArgument, ProtocolViolation, RequestTimeout
+from broker_core.remoting.connection_load import ConnectionLoad
+from broker_core.remoting.in_flight import Answer, InFlightRequests
+from broker_core.remoting.liveness import Liveness
+from broker_core.remoting.request_budget import RequestBudget
+from broker_core.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# Why a connection is not read from.
+_PEER_DOES_NOT_READ = 1
+_OVER_BUDGET = 2
+
+
+# Takes a request and the size of its frame; must not raise.
+RequestReceived = Callable[["Connection", RemotingCommand, int], None]
+
+
+class ConnectionOwner(Protocol):
+    """The server or client that a connection belongs to."""
+
+    limits: RemotingLimits
+    budget: RequestBudget
+    clock: Clock
+    # Whether this side serves, so that it may stop reading.
+    serves: bool
+    request_received: RequestReceived
+
+    def connection_opened(self, connection: Connection) -> bool:
+        """False refuses the connection."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection that was opened has ended."""
+
+
+class Connection(asyncio.Protocol):
+    """Commands in both directions over one transport."""
+
+    __slots__ = (
+        "_close_callbacks",
+        "_flush_scheduled",
+        "_in_flight",
+        "_in_wake_up",
+        "_is_write_blocked",
+        "_liveness",
+        "_load",
+        "_loop",
+        "_out",
+        "_out_size",
+        "_owner",
+        "_parser",
+        "_paused",
+        "_transport",
+        "_write_waiters",
+        "_written_total",
+        "attributes",
+        "close_reason",
+        "is_closed",
+        "peer",
+    )
+
+    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+        limits = owner.limits
+        self._owner = owner
+        self._loop = loop
+        self._parser = FrameParser(limits.frame_size_max, limits.header_size_max)
+        self._in_flight = InFlightRequests(loop)
+        self._liveness = Liveness(limits, owner.clock.monotonic())
+        # Both are set as long as the connection is open.
+        self._transport: asyncio.Transport | None = None
+        self._load: ConnectionLoad | None = None
+        self._close_callbacks: list[Callable[[Connection], object]] = []
+        self._paused = 0
+        self._in_wake_up = False
+        # Output of the current wake-up
+        self._out: list[bytes | memoryview] = []
+        self._out_size = 0
+        self._flush_scheduled = False
+        self._written_total = 0
+        self._is_write_blocked = False
+        self._write_waiters: list[asyncio.Future[None]] = []
+        self.peer: tuple[str, int] = ("", 0)
+        self.is_closed = False
+        self.close_reason = ""
+        # For the room above: what it knows about this peer.
+        self.attributes: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<connection {self.peer_text}{' closed' if self.is_closed else ''}>"
+
+    @property
+    def peer_text(self) -> str:
+        """`host:port` as RocketMQ writes it."""
+        host, port = self.peer
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the peer leaves too many bytes unread, or is gone."""
+        return not self.is_closed and not self._is_write_blocked
+
+    @property
+    def load(self) -> ConnectionLoad:
+        """What the peer's requests take."""
+        assert self._load is not None
+        return self._load
+
+    # What the room above calls
+
+    def send(self, command: RemotingCommand) -> None:
+        """Queue a command; nothing happens on a closed connection or for the reply to a oneway.
+
+        A body that is a memoryview must stay valid until the loop's next turn. Raises
+        `InvalidArgument` for a command that cannot be written.
+        """
+        if command.flag & RESPONSE_FLAG:
+            if command.flag & ONEWAY_FLAG:
+                return
+            head = b"" if self.is_closed else self._encode(command)
+            self.load.answered(command.opaque)
+        else:
+            head = b"" if self.is_closed else self._encode(command)
+        if self.is_closed:
+            return
+        self._out.append(head)
+        self._out_size += len(head)
+        body = command.body
+        if len(body):
+            self._out.append(body)
+            self._out_size += len(body)
+        if self._out_size >= self._owner.limits.write_buffer_high:
+            self._flush()
+        elif not self._in_wake_up and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def begin_request(self, command: RemotingCommand, timeout_ms: float) -> Answer:
+        """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`."""
+        self._check_open()
+        answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
+        try:
+            self.send(command)
+        except InvalidArgument:
+            answer.cancel()
+            raise
+        return answer
+
+    async def request(self, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Send a request and wait for its answer; waits for room to write first."""
+        if self._is_write_blocked:
+            started = self._owner.clock.monotonic()
+            await self.writable(timeout_ms)
+            timeout_ms -= (self._owner.clock.monotonic() - started) * 1000
+        return await self.begin_request(command, max(timeout_ms, 1))
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that nobody answers. Raises `ConnectionLost` when closed."""
+        self._check_open()
+        command.flag |= ONEWAY_FLAG
+        command.opaque = self._in_flight.next_opaque()
+        self.send(command)
+
+    async def writable(self, timeout_ms: float) -> None:
+        """Wait until the peer has taken most of what was sent.
+
+        Raises `ConnectionLost` or `RequestTimeout`.
+        """
+        self._check_open()
+        if not self._is_write_blocked:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._write_waiters.append(waiter)
+        done, _ = await asyncio.wait((waiter,), timeout=timeout_ms / 1000)
+        self._check_open()
+        if not done:
+            waiter.cancel()
+            raise RequestTimeout(f"{self.peer_text} did not read for {timeout_ms:g} ms")
+
+    def on_close(self, callback: Callable[[Connection], object]) -> None:
+        """Call `callback(connection)` once when the connection has ended."""
+        if self.is_closed:
+            self._loop.call_soon(callback, self)
+        else:
+            self._close_callbacks.append(callback)
+
+    def close(self, reason: str = "closed here") -> None:
+        """Send what is queued, then close."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.close_reason = self.close_reason or reason
+            self._flush()
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is queued is lost."""
+        if self._transport is not None and not self.is_closed:
+            self.close_reason = self.close_reason or reason
+            self._out.clear()
+            self._out_size = 0
+            self._transport.abort()
+
+    # What the owner calls
+
+    def budget_freed(self) -> None:
+        """Look at the limits again after they made this connection wait."""
+        if self.load.is_over:
+            self._owner.budget.wait(self)
+        else:
+            self._resume(_OVER_BUDGET)
+
+    def expire(self, now: float) -> None:
+        """Close if the peer is idle, stuck in the middle of a frame, or does not read."""
+        if self._transport is None or self.is_closed:
+            return
+        reason = self._liveness.reason_to_close(
+            now,
+            written_total=self._written_total,
+            unsent_size=self._transport.get_write_buffer_size(),
+            is_reading=not self._paused,
+            is_busy=self.load.requests > 0 or len(self._in_flight) > 0,
+        )
+        if reason:
+            _log.info("closing %s: %s", self.peer_text, reason)
+            self.abort(reason)
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask the owner whether this peer is welcome."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = _peer_of(transport)
+        transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
+        host_load = self._owner.budget.admit(self.peer[0])
+        if host_load is None:
+            self.abort("too many connections")
+            return
+        self._load = ConnectionLoad(self._owner.budget, host_load)
+        if not self._owner.connection_opened(self):
+            self.abort("closing")
+
+    def data_received(self, data: bytes) -> None:
+        """Cut, hand over, answer."""
+        if self._load is None:
+            return
+        self._liveness.last_activity = self._owner.clock.monotonic()
+        self._parser.receive_data(data)
+        self._take_commands()
+
+    def eof_received(self) -> bool:
+        """The peer will send nothing more, so nothing more can be asked of it: close."""
+        self.close_reason = self.close_reason or "closed by the peer"
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not take what was written."""
+        self._is_write_blocked = True
+        self._pause(_PEER_DOES_NOT_READ)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_write_blocked = False
+        self._resume(_PEER_DOES_NOT_READ)
+        self._wake_writers()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Give back everything and tell everyone."""
+        self.is_closed = True
+        if not self.close_reason:
+            self.close_reason = f"lost: {error}" if error is not None else "closed by the peer"
+        self._out.clear()
+        self._out_size = 0
+        self._in_flight.fail_all(f"{self.peer_text}: {self.close_reason}")
+        self._wake_writers()
+        if self._load is not None:
+            self._owner.budget.forget(self)
+            self._load.close()
+            self._owner.connection_closed(self)
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            # Each in a turn of its own, so that one that fails does not stop the others.
+            self._loop.call_soon(callback, self)
+
+    # Inside
+
+    def _check_open(self) -> None:
+        if self.is_closed or self._transport is None or self._transport.is_closing():
+            raise ConnectionLost(f"{self.peer_text}: {self.close_reason or 'closed'}")
+
+    def _encode(self, command: RemotingCommand) -> bytes:
+        head = encode_command(command)
+        size = len(head) + len(command.body)
+        if size > self._parser.frame_size_max:
+            raise InvalidArgument(f"a frame of {size} bytes, at most {self._parser.frame_size_max}")
+        return head
+
+    def _take_commands(self) -> None:
+        parser, load = self._parser, self.load
+        request_received = self._owner.request_received
+        self._in_wake_up = True
+        try:
+            while not self._paused:
+                command = parser.next_command()
+                if command is None:
+                    break
+                self._liveness.partial_since = None
+                if command.flag & RESPONSE_FLAG:
+                    self._in_flight.complete(command)
+                else:
+                    request_received(self, command, parser.frame_size)
+                    # Nothing is left of a request that was answered at once.
+                    if load.size:
+                        self._wait_if_over_budget()
+        except ProtocolViolation as violation:
+            _log.info("closing %s: %s", self.peer_text, violation)
+            self.close(f"protocol violation: {violation}")
+        else:
+            self._note_partial()
+        finally:
+            self._in_wake_up = False
+            self._flush()
+
+    def _note_partial(self) -> None:
+        """What is left in the parser takes memory and time."""
+        if self._parser.is_between_frames:
+            self._liveness.partial_since = None
+            self.load.note_partial(0)
+            return
+        if self._liveness.partial_since is None:
+            self._liveness.partial_since = self._liveness.last_activity
+        self.load.note_partial(self._parser.buffered_size)
+        self._wait_if_over_budget()
+
+    def _wait_if_over_budget(self) -> None:
+        if self._owner.serves and self.load.is_over:
+            self._pause(_OVER_BUDGET)
+            self._owner.budget.wait(self)
+
+    def _pause(self, reason: int) -> None:
+        if not self._owner.serves or self._transport is None:
+            return
+        if not self._paused:
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: int) -> None:
+        if not self._paused & reason:
+            return
+        self._paused &= ~reason
+        if not self._paused:
+            # In a turn of its own: this may be called from inside a write.
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        if self._paused or self.is_closed:
+            return
+        self._liveness.restart_partial(self._owner.clock.monotonic())
+        self._take_commands()
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if not self._out or self.is_closed or self._transport is None:
+            return
+        data = b"".join(self._out)
+        self._out.clear()
+        self._out_size = 0
+        self._written_total += len(data)
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > self._owner.limits.write_buffer_max:
+            self.abort("the peer does not read")
+
+    def _wake_writers(self) -> None:
+        waiters, self._write_waiters = self._write_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _peer_of(transport: asyncio.Transport) -> tuple[str, int]:
+    """IPv4 addresses in their own form also when the socket is an IPv6 one."""
+    name = transport.get_extra_info("peername")
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ("local", 0)
+    host = str(name[0]).partition("%")[0]
+    if host.startswith("::ffff:") and "." in host:
+        host = host[len("::ffff:") :]
+    return (host, int(name[1]))

@@ -1,0 +1,86 @@
+"""Requests of ours that wait for an answer: request id → future.
+
+One table per connection and direction; the ids of the peer's requests are another space. The first
+id is 1, because some clients answer 0 with a number of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import ConnectionLost, RequestTimeout
+
+_OPAQUE_MAX = (1 << 31) - 1
+
+Answer = asyncio.Future[RemotingCommand]
+
+
+class InFlightRequests:
+    """Each entry ends once: by its answer, its timeout or the end of the connection.
+
+    A caller that stops waiting cancels the future; the entry stays, so that a late answer cannot
+    meet another request with the same id.
+    """
+
+    __slots__ = ("_loop", "_next_opaque", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[int, tuple[Answer, asyncio.TimerHandle]] = {}
+        self._next_opaque = 1
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, command: RemotingCommand, timeout_ms: float, peer: str) -> Answer:
+        """Give the request its id and return the future of its answer."""
+        opaque = self.next_opaque()
+        command.opaque = opaque
+        answer: Answer = self._loop.create_future()
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, opaque, int(command.code), timeout_ms, peer
+        )
+        self._waiting[opaque] = (answer, timer)
+        return answer
+
+    def next_opaque(self) -> int:
+        """An id that nothing waits for, in the range of a positive i32."""
+        opaque = self._next_opaque
+        while opaque in self._waiting:
+            opaque = opaque + 1 if opaque < _OPAQUE_MAX else 1
+        self._next_opaque = opaque + 1 if opaque < _OPAQUE_MAX else 1
+        return opaque
+
+    def complete(self, response: RemotingCommand) -> bool:
+        """Hand a response to whoever waits for it; False when nobody does (any more)."""
+        entry = self._waiting.pop(response.opaque, None)
+        if entry is None:
+            return False
+        answer, timer = entry
+        timer.cancel()
+        if answer.done():
+            return False
+        answer.set_result(response)
+        return True
+
+    def fail_all(self, reason: str) -> None:
+        """The connection is gone."""
+        for answer, timer in self._drain():
+            timer.cancel()
+            if not answer.done():
+                answer.set_exception(ConnectionLost(reason))
+                # A caller that went away without cancelling must not leave a warning behind.
+                answer.exception()
+
+    def _drain(self) -> Iterator[tuple[Answer, asyncio.TimerHandle]]:
+        waiting, self._waiting = self._waiting, {}
+        return iter(waiting.values())
+
+    def _expire(self, opaque: int, code: int, timeout_ms: float, peer: str) -> None:
+        entry = self._waiting.pop(opaque, None)
+        if entry is not None and not entry[0].done():
+            text = f"request {code} to {peer} was not answered within {timeout_ms:g} ms"
+            entry[0].set_exception(RequestTimeout(text))
+            entry[0].exception()

@@ -1,0 +1,56 @@
+"""Whether a peer is still there: pure decisions over times and byte counts.
+
+A peer may be silent for a while, but not in the middle of a frame and not with our bytes unread.
+While it is us who do not read, its silence proves nothing.
+"""
+
+from __future__ import annotations
+
+from broker_core.config import RemotingLimits
+
+
+class Liveness:
+    """The times of one connection, in seconds of a monotonic clock."""
+
+    __slots__ = ("_left_at", "_left_total", "_limits", "last_activity", "partial_since")
+
+    def __init__(self, limits: RemotingLimits, now: float) -> None:
+        self._limits = limits
+        self.last_activity = now
+        # When the frame that is arriving began.
+        self.partial_since: float | None = None
+        # Bytes that have left towards the peer, and when that number last grew.
+        self._left_total = 0
+        self._left_at = now
+
+    def reason_to_close(
+        self, now: float, *, written_total: int, unsent_size: int, is_reading: bool, is_busy: bool
+    ) -> str:
+        """Why to give the peer up; "" while all is well.
+
+        `is_busy` says that an answer is owed in one of the directions.
+        """
+        limits = self._limits
+        left_total = written_total - unsent_size
+        if left_total != self._left_total:
+            self.last_activity = now
+        if left_total != self._left_total or not unsent_size:
+            self._left_total, self._left_at = left_total, now
+        elif now - self._left_at > limits.write_stall_timeout_ms / 1000:
+            return "the peer does not read"
+        if not is_reading:
+            self.last_activity = now
+            self.restart_partial(now)
+        elif (
+            self.partial_since is not None
+            and now - self.partial_since > limits.partial_frame_timeout_ms / 1000
+        ):
+            return "a frame did not arrive completely in time"
+        elif not is_busy and now - self.last_activity > limits.idle_timeout_ms / 1000:
+            return "idle"
+        return ""
+
+    def restart_partial(self, now: float) -> None:
+        """The frame that is arriving gets its full time again."""
+        if self.partial_since is not None:
+            self.partial_since = now

@@ -1,0 +1,124 @@
+"""Accepts connections and hands their requests to a handler.
+
+Owns its connections and the limits they share. What a request means is the handler's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+from broker_core.config import RemotingLimits
+from broker_core.remoting.closing import close_connections
+from broker_core.remoting.connection import Connection, RequestReceived
+from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
+from broker_core.runtime.clock import Clock, SystemClock
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+# What a peer gets to take the last answers, also when nothing of the grace is left.
+_CLOSE_WAIT_MS = 200
+
+
+class RemotingServer:
+    """Serves one handler on any number of addresses."""
+
+    serves = True
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: RemotingLimits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits or RemotingLimits()
+        self.clock: Clock = clock or SystemClock()
+        self.budget = RequestBudget(self.limits)
+        self.connections: set[Connection] = set()
+        self._dispatcher = RequestDispatcher(handler, self.limits, self.budget)
+        self.request_received: RequestReceived = self._dispatcher.dispatch
+        self._ssl_context = ssl_context
+        self._listeners: list[asyncio.Server] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens."""
+        return [socket.getsockname()[:2] for server in self._listeners for socket in server.sockets]
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on one more address; returns the port, which is the system's choice for 0."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(
+            lambda: Connection(self, loop),
+            host,
+            port,
+            ssl=self._ssl_context,
+            backlog=_BACKLOG,
+            reuse_address=True,
+        )
+        self._listeners.append(listener)
+        if self._sweep_timer is None:
+            self._schedule_sweep(loop)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_ms: float = 2_000) -> None:
+        """Stop accepting, let running requests finish, answer them, close.
+
+        Requests that come meanwhile are answered SERVICE_NOT_AVAILABLE; what is not done after
+        `grace_ms` is cancelled.
+        """
+        deadline = self.clock.monotonic() + grace_ms / 1000
+        self._is_stopping = True
+        self._dispatcher.is_stopping = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for listener in self._listeners:
+            listener.close()
+        try:
+            await asyncio.wait_for(self.budget.until_idle(), grace_ms / 1000)
+        except asyncio.TimeoutError:
+            _log.warning("%d requests were not done in time", self.budget.requests)
+        await self._dispatcher.cancel_all()
+        left_ms = (deadline - self.clock.monotonic()) * 1000
+        await close_connections(
+            self.connections, "the server is shutting down", max(left_ms, _CLOSE_WAIT_MS)
+        )
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
+
+    def sweep(self) -> None:
+        """Close connections that are idle, stuck or not read; called every second."""
+        now = self.clock.monotonic()
+        for connection in list(self.connections):
+            connection.expire(now)
+
+    # What connections call
+
+    def connection_opened(self, connection: Connection) -> bool:
+        """Refuse when stopping."""
+        if self._is_stopping:
+            return False
+        self.connections.add(connection)
+        return True
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget it."""
+        self.connections.discard(connection)
+
+    # Inside
+
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep_timer = loop.call_later(
+            self.limits.sweep_interval_ms / 1000, self._sweep_and_schedule, loop
+        )
+
+    def _sweep_and_schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._schedule_sweep(loop)
+        self.sweep()

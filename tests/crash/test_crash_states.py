@@ -1,0 +1,54 @@
+"""F01: the power is cut before every file operation of every workload, in every flush mode.
+
+Each possible disk is opened and judged (I1 to I7, I13, I14, I17, groups, staging, tables).
+`make test-crash LONG=1` tries up to 512 states per moment until five million were seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.harness import Limits, Tally, violation_report
+from tests.crash.jobs import CrashJob, run_jobs, table_line
+from tests.crash.workloads import MODES, WORKLOADS
+
+pytestmark = pytest.mark.crash
+
+# Recoveries are cut by test_recovery_crashes.py.
+CI = Limits(states_per_point=16, recovery_hits_per_site=0)
+NIGHT = Limits(states_per_point=512, recovery_hits_per_site=0)
+CI_STATES_MIN = 50_000
+NIGHT_STATES_MIN = 5_000_000
+
+
+def _jobs(seed: int, steps: int, limits: Limits) -> list[CrashJob]:
+    return [CrashJob(w, m, seed, steps, limits) for w in WORKLOADS for m in MODES]
+
+
+def _rounds(long_run: bool) -> Iterator[list[CrashJob]]:
+    if not long_run:
+        yield _jobs(0, 14, CI)
+        return
+    for seed in itertools.count():
+        yield _jobs(seed, 30, NIGHT)
+
+
+def test_every_crash_state_recovers(long_run: bool, summary_lines: list[str]) -> None:
+    total = Tally()
+    started = time.perf_counter()
+    least = NIGHT_STATES_MIN if long_run else CI_STATES_MIN
+    for jobs in _rounds(long_run):
+        total.add(run_jobs(jobs))
+        if total.states >= least or total.violation_count:
+            break
+    seconds = time.perf_counter() - started
+    summary_lines.append(table_line("power cuts", total.states, "states", total, seconds))
+    summary_lines.append(table_line("kills", total.kills, "states", total, seconds))
+    summary_lines.append(table_line("opened again", total.again, "states", total, seconds))
+    assert not total.violation_count, violation_report(total)
+    assert not total.sites - total.sites_hit
+    assert total.states >= least

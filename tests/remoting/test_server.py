@@ -1,0 +1,471 @@
+"""A server over real sockets: pipelining, answers in any order, oneway, errors, noise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand
+from broker_core.errors import DiskFull, InvalidArgument, RemoteError, RmqError
+from broker_core.protocol_codes import ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.server import RemotingServer
+from tests.remoting.peers import echo, raw_peer, serving, small_limits, until
+
+
+def numbered(count: int, **options: Any) -> list[RemotingCommand]:
+    return [
+        RemotingCommand(10, {"n": str(number)}, b"body", opaque=number, **options)
+        for number in range(count)
+    ]
+
+
+def test_many_requests_in_one_write(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), raw_peer(address) as peer:
+            peer.send(*numbered(500))
+            answers = [await peer.next() for _ in range(500)]
+            assert [answer.opaque for answer in answers] == list(range(500))
+            assert all(answer.is_response and answer.body == b"body" for answer in answers)
+
+    run_async(scenario())
+
+
+def test_answers_of_one_wake_up_leave_in_one_write(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        sizes = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            transport = connection._transport
+            if transport is not None and not sizes:
+                write = transport.write
+                sizes.append(0)
+
+                def counted(data: Any) -> None:
+                    sizes.append(len(data))
+                    write(data)
+
+                transport.write = counted  # type: ignore[method-assign]
+            return command.reply()
+
+        async with serving(handler) as (_, address), raw_peer(address) as peer:
+            peer.send(*numbered(50))
+            for _ in range(50):
+                await peer.next()
+        assert len(sizes) == 2
+
+    run_async(scenario())
+
+
+def test_answers_in_any_order(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        held: list[tuple[Connection, RemotingCommand]] = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            held.append((connection, command))
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*numbered(10))
+            await until(lambda: len(held) == 10)
+            assert server.budget.requests == 10
+            for connection, command in reversed(held):
+                connection.send(command.reply(ext={"n": command.ext["n"]}))
+            answers = [await peer.next() for _ in range(10)]
+            assert [answer.opaque for answer in answers] == list(range(9, -1, -1))
+            assert all(answer.ext["n"] == str(answer.opaque) for answer in answers)
+            assert (server.budget.requests, server.budget.size) == (0, 0)
+
+    run_async(scenario())
+
+
+def test_handlers_that_wait(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        gate = asyncio.get_running_loop().create_future()
+
+        async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            if command.ext["n"] == "0":
+                await gate
+            return command.reply()
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*numbered(3))
+            assert [(await peer.next()).opaque for _ in range(2)] == [1, 2]
+            gate.set_result(None)
+            assert (await peer.next()).opaque == 0
+            assert server.budget.requests == 0
+
+    run_async(scenario())
+
+
+def test_a_coroutine_may_leave_the_answer_for_later(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        held = []
+
+        async def handler(connection: Connection, command: RemotingCommand) -> None:
+            held.append((connection, command))
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*numbered(1))
+            await until(lambda: held)
+            connection, command = held[0]
+            await asyncio.sleep(0)
+            assert server.budget.requests == 1
+            connection.send(command.reply())
+            assert (await peer.next()).opaque == 0
+            assert server.budget.requests == 0
+
+    run_async(scenario())
+
+
+def test_a_handler_may_send_the_answer_itself_at_once(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            connection.send(command.reply())
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*numbered(5))
+            assert [(await peer.next()).opaque for _ in range(5)] == list(range(5))
+            assert server.budget.requests == 0
+
+    run_async(scenario())
+
+
+def test_oneway_requests_are_never_answered(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        seen = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> Any:
+            seen.append(command.ext["kind"])
+            if command.ext["kind"] == "fails":
+                raise RmqError("no")
+            if command.ext["kind"] == "breaks":
+                raise KeyError("no")
+            if command.ext["kind"] == "waits":
+                return wait(command)
+            if command.ext["kind"] == "sends":
+                connection.send(command.reply())
+                return None
+            return command.reply()
+
+        async def wait(command: RemotingCommand) -> RemotingCommand:
+            await asyncio.sleep(0)
+            return command.reply()
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            kinds = ["answers", "fails", "breaks", "waits", "sends"]
+            peer.send(*(RemotingCommand(15, {"kind": kind}, flag=2) for kind in kinds))
+            peer.send(RemotingCommand(10, {"kind": "last"}, opaque=99))
+            assert (await peer.next()).opaque == 99
+            assert seen == [*kinds, "last"]
+            await until(lambda: server.budget.requests == 0)
+            peer.writer.write_eof()
+            assert await peer.until_closed() == []
+
+    run_async(scenario())
+
+
+def test_answers_have_the_form_of_the_request(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), raw_peer(address) as peer:
+            peer.send(*numbered(1, serialize_type=BINARY_HEADER), *numbered(1))
+            assert [(await peer.next()).serialize_type for _ in range(2)] == [BINARY_HEADER, 0]
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "remark"),
+    [
+        (RemoteError.for_code(ResponseCode.TOPIC_NOT_EXIST, "no topic T"), 17, "no topic T"),
+        (RemoteError(12345, "new"), 12345, "new"),
+        (InvalidArgument("bad queue"), 29, "bad queue"),
+        (DiskFull("full"), 14, "full"),
+        (RmqError(), 1, "RmqError"),
+        (RmqError("x" * 5_000), 1, "x" * 1024),
+        (KeyError("the secret"), 1, "internal error (KeyError), see the server's log"),
+        (RecursionError(), 1, "internal error (RecursionError), see the server's log"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+@pytest.mark.parametrize("waits", [False, True])
+def test_errors_become_answers(
+    run_async: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    code: int,
+    remark: str,
+    waits: bool,
+) -> None:
+    async def scenario() -> None:
+        def handler(connection: Connection, command: RemotingCommand) -> Any:
+            if waits:
+                return fail()
+            raise error
+
+        async def fail() -> None:
+            raise error
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*numbered(1))
+            answer = await peer.next()
+            assert (answer.code, answer.remark) == (code, remark)
+            assert server.budget.requests == 0
+
+    run_async(scenario())
+    logged = [r for r in caplog.records if r.levelno == logging.ERROR and r.name != "asyncio"]
+    assert len(logged) == (0 if isinstance(error, RmqError) else 1)
+
+
+def test_handlers_that_return_nonsense(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with (
+            serving(lambda connection, command: {"a": 1}) as (_, address),  # type: ignore[arg-type, return-value]
+            raw_peer(address) as peer,
+        ):
+            peer.send(*numbered(1))
+            answer = await peer.next()
+            assert (answer.code, answer.opaque) == (1, 0)
+
+    run_async(scenario())
+
+
+def test_answers_that_cannot_be_written(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            if command.code == 1:
+                return command.reply(body=bytes(65 << 10))
+            return command.reply(ext={"queueId": 0})  # type: ignore[dict-item]
+
+        async with (
+            serving(handler, small_limits()) as (server, address),
+            raw_peer(address) as peer,
+        ):
+            peer.send(RemotingCommand(1, opaque=1), RemotingCommand(2, opaque=2))
+            for opaque in (1, 2):
+                answer = await peer.next()
+                assert (answer.opaque, answer.code) == (opaque, 1)
+            assert server.budget.requests == 0
+
+    run_async(scenario())
+
+
+def test_too_many_requests_are_told_so(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        held: list[RemotingCommand] = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            held.append(command)
+
+        limits = small_limits(requests_max=5, connection_requests_max=3)
+        async with (
+            serving(handler, limits) as (_, address),
+            raw_peer(address) as one,
+            raw_peer(address) as other,
+        ):
+            one.send(*numbered(5))
+            assert [(await one.next()).code for _ in range(2)] == [ResponseCode.SYSTEM_BUSY] * 2
+            assert len(held) == 3
+            other.send(*numbered(3))
+            answer = await other.next()
+            assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, 2)
+            # Nobody waits for this one, so nobody is told.
+            one.send(RemotingCommand(15, flag=2), RemotingCommand(16, opaque=77))
+            assert (await one.next()).opaque == 77
+
+    run_async(scenario())
+
+
+def test_requests_with_the_same_id(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        held = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            held.append((connection, command))
+
+        async with serving(handler) as (server, address), raw_peer(address) as peer:
+            peer.send(*(RemotingCommand(10, opaque=5) for _ in range(3)))
+            await until(lambda: len(held) == 3)
+            for connection, command in held:
+                connection.send(command.reply())
+            assert [(await peer.next()).opaque for _ in range(3)] == [5, 5, 5]
+            assert (server.budget.requests, server.budget.size) == (0, 0)
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x00\x00\x00\x06\x00\x00\x00\x02{]",
+        b"\x00\x00\x00\x06\x02\x00\x00\x02{}",
+        b"\x00\x00\x00\x06\x00\x00\x00\x03{}",
+    ],
+    ids=lambda noise: noise[:8].hex(),
+)
+def test_a_malformed_frame_closes_only_its_connection(
+    run_async: Callable[..., Any], noise: bytes
+) -> None:
+    async def scenario() -> None:
+        async with (
+            serving() as (server, address),
+            raw_peer(address) as good,
+            raw_peer(address) as bad,
+        ):
+            good.send(*numbered(1))
+            bad.send(*numbered(2))
+            bad.send_bytes(noise)
+            # What came before the noise is answered.
+            assert [answer.opaque for answer in await bad.until_closed()] == [0, 1]
+            await until(lambda: len(server.connections) == 1)
+            good.send(*numbered(1))
+            for _ in range(2):
+                assert (await good.next()).code == 0
+
+    run_async(scenario())
+
+
+def test_responses_that_nobody_asked_for(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), raw_peer(address) as peer:
+            peer.send(RemotingCommand(0, opaque=1, flag=1), RemotingCommand(0, opaque=1, flag=3))
+            peer.send(*numbered(1))
+            assert (await peer.next()).is_response
+
+    run_async(scenario())
+
+
+def test_requests_of_the_server(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        connections: list[Connection] = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            connections.append(connection)
+            return command.reply()
+
+        async with serving(handler) as (_, address), raw_peer(address) as peer:
+            peer.send(*numbered(1))
+            await peer.next()
+            (connection,) = connections
+            answers = [connection.begin_request(RemotingCommand(307), 5_000) for _ in range(3)]
+            connection.oneway(RemotingCommand(40))
+            asked = [await peer.next() for _ in range(4)]
+            # Their ids are a space of their own, which begins at 1.
+            assert [command.opaque for command in asked[:3]] == [1, 2, 3]
+            assert asked[3].is_oneway and asked[3].opaque == 4
+            # A request with the same id is not an answer.
+            peer.send(RemotingCommand(10, opaque=2), asked[1].reply(body=b"b"))
+            peer.send(asked[2].reply(body=b"c"), asked[0].reply(body=b"a"))
+            assert [(await answer).body for answer in answers] == [b"a", b"b", b"c"]
+            assert (await peer.next()).opaque == 2
+
+    run_async(scenario())
+
+
+def test_what_the_upper_room_sees_of_a_connection(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        seen: list[Connection] = []
+        closed: list[str] = []
+
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            connection.attributes["client"] = "id"
+            connection.on_close(lambda c: closed.append(c.close_reason))
+            connection.on_close(lambda c: 1 // 0)
+            connection.on_close(lambda c: closed.append("second"))
+            seen.append(connection)
+            return command.reply()
+
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        async with serving(handler) as (server, address):
+            async with raw_peer(address) as peer:
+                peer.send(*numbered(1))
+                await peer.next()
+                assert seen[0].peer == peer.writer.get_extra_info("sockname")
+                assert seen[0].peer_text == f"127.0.0.1:{seen[0].peer[1]}"
+            await until(lambda: len(closed) == 2)
+            assert closed == ["closed by the peer", "second"]
+            assert not server.connections
+            seen[0].send(RemotingCommand(1))
+            seen[0].on_close(lambda c: closed.append("late"))
+            await until(lambda: len(closed) == 3)
+
+    run_async(scenario())
+
+
+def test_answers_after_the_peer_has_gone(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        held = []
+        gate = asyncio.get_running_loop().create_future()
+
+        async def wait(command: RemotingCommand) -> RemotingCommand:
+            await gate
+            return command.reply()
+
+        def handler(connection: Connection, command: RemotingCommand) -> Any:
+            held.append((connection, command))
+            return wait(command) if command.opaque == 0 else None
+
+        async with serving(handler) as (server, address):
+            async with raw_peer(address) as peer:
+                peer.send(*numbered(2))
+                await until(lambda: len(held) == 2)
+            await until(lambda: not server.connections)
+            # What is still worked on stays counted; what only waited for an answer is over.
+            assert server.budget.requests == 1
+            held[1][0].send(held[1][1].reply())
+            gate.set_result(None)
+            await until(lambda: server.budget.requests == 0)
+            assert server.budget.size == 0
+
+    run_async(scenario())
+
+
+def test_one_server_on_several_addresses(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        server = RemotingServer(echo)
+        ports = [await server.start("127.0.0.1", 0) for _ in range(2)]
+        assert server.addresses == [("127.0.0.1", port) for port in ports]
+        for port in ports:
+            async with raw_peer(f"127.0.0.1:{port}") as peer:
+                peer.send(*numbered(1))
+                assert (await peer.next()).code == 0
+        await server.stop()
+        assert server.addresses == []
+
+    run_async(scenario())
+
+
+def test_a_port_that_is_taken(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address):
+            other = RemotingServer(echo)
+            with pytest.raises(OSError):
+                await other.start("127.0.0.1", int(address.rpartition(":")[2]))
+            await other.stop()
+
+    run_async(scenario())
+
+
+def test_ipv4_peers_of_an_ipv6_socket_keep_their_form(run_async: Callable[..., Any]) -> None:
+    from broker_core.remoting.connection import _peer_of
+
+    class Transport:
+        def __init__(self, name: object) -> None:
+            self.name = name
+
+        def get_extra_info(self, key: str) -> object:
+            return self.name
+
+    def peer(name: object) -> tuple[str, int]:
+        return _peer_of(Transport(name))  # type: ignore[arg-type]
+
+    assert peer(("::ffff:10.0.0.9", 5, 0, 0)) == ("10.0.0.9", 5)
+    assert peer(("fe80::1%eth0", 5, 0, 2)) == ("fe80::1", 5)
+    assert peer("") == ("local", 0)

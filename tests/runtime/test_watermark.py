@@ -1,0 +1,106 @@
+"""A position that only grows and wakes those who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.runtime.watermark import Watermark
+
+
+def test_it_only_grows() -> None:
+    mark = Watermark(10)
+    mark.advance(5)
+    assert mark.position == 10
+    mark.advance(12)
+    assert mark.position == 12
+
+
+def test_waiters_at_or_below_are_woken_once() -> None:
+    mark = Watermark(0)
+    heard: list[tuple[int, BaseException | None]] = []
+    for position in (3, 1, 2, 2):
+        mark.when(position, lambda failure, position=position: heard.append((position, failure)))
+    assert (heard, mark.waiting) == ([], 4)
+    mark.advance(2)
+    assert heard == [(1, None), (2, None), (2, None)]
+    mark.advance(3)
+    assert heard[3:] == [(3, None)]
+    assert mark.waiting == 0
+    mark.when(3, lambda failure: heard.append((0, failure)))
+    assert heard[-1] == (0, None), "a reached position is answered at once"
+
+
+@given(st.lists(st.one_of(st.integers(0, 50), st.tuples(st.integers(0, 50))), max_size=40))
+def test_nobody_is_woken_early_late_or_out_of_order(steps: list[int | tuple[int]]) -> None:
+    mark = Watermark(0)
+    waiting: list[int] = []
+    woken: list[int] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            woken.clear()
+            mark.advance(step[0])
+            due = sorted(position for position in waiting if position <= mark.position)
+            assert woken == due
+            waiting = [position for position in waiting if position > mark.position]
+        else:
+            if step > mark.position:
+                waiting.append(step)
+            mark.when(step, lambda _, step=step: woken.append(step))
+        assert mark.waiting == len(waiting)
+
+
+def test_a_failure_reaches_everyone_above_and_every_later_one() -> None:
+    mark = Watermark(0)
+    heard: list[BaseException | None] = []
+    mark.when(5, heard.append)
+    failure = RuntimeError("gone")
+    mark.fail(failure)
+    assert heard == [failure]
+    mark.when(1, heard.append)
+    assert heard == [failure, failure]
+    mark.when(0, heard.append)
+    assert heard[-1] is None, "what was reached stays reached"
+
+
+def test_a_waiter_may_wait_again() -> None:
+    mark = Watermark(0)
+    heard: list[int] = []
+
+    def first(_: BaseException | None) -> None:
+        heard.append(1)
+        mark.when(2, lambda _: heard.append(2))
+        mark.when(9, lambda _: heard.append(9))
+
+    mark.when(1, first)
+    mark.advance(5)
+    assert heard == [1, 2]
+    mark.advance(9)
+    assert heard == [1, 2, 9]
+
+
+def test_tasks_wait(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        mark = Watermark(0)
+        await mark.reached(0)
+        task = asyncio.create_task(mark.reached(7))
+        cancelled = asyncio.create_task(mark.reached(7))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        mark.advance(7)
+        await task
+        late = asyncio.create_task(mark.reached(8))
+        await asyncio.sleep(0)
+        mark.fail(ValueError("never"))
+        with pytest.raises(ValueError, match="never"):
+            await late
+        with pytest.raises(ValueError, match="never"):
+            await mark.reached(9)
+
+    run_async(scenario())

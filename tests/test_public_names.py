@@ -1,0 +1,25 @@
+"""The door of the package: adding or removing a public name is a decision, not an accident."""
+
+from __future__ import annotations
+
+import broker_core
+
+
+def test_public_names() -> None:
+    assert sorted(broker_core.__all__) == [
+        "BrokerRole",
+        "FlushDiskType",
+        "GetStatus",
+        "Message",
+        "MessageStore",
+        "PutStatus",
+        "StoreConfig",
+        "codec_backend",
+    ]
+    assert broker_core.__all__ == sorted(broker_core.__all__)
+    for name in broker_core.__all__:
+        assert getattr(broker_core, name) is not None
+
+
+def test_the_codec_in_use_has_a_name() -> None:
+    assert broker_core.codec_backend() in ("native", "python")
