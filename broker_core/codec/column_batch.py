@@ -54,3 +54,22 @@ class ColumnBatch(NamedTuple):
     prepared_offset: int = 0
     append_crc: bool = True
     """End the properties with the whole-record checksum property."""
+
+
+def check_batch(batch: Any) -> None:
+    """Raise `InvalidArgument` for the first field of a wrong type; sizes are up to the encoder."""
+    if not isinstance(batch, ColumnBatch):
+        raise InvalidArgument(f"a batch must be a ColumnBatch, not {type(batch).__name__}")
+    check_queues(batch.queues)
+    for name in ("count", "flag", "sys_flag", "reconsume_times", "prepared_offset"):
+        if type(getattr(batch, name)) is not int:
+            raise InvalidArgument(f"ColumnBatch.{name} must be int")
+    for name in ("born_host", "store_host"):
+        if not isinstance(getattr(batch, name), bytes):
+            raise InvalidArgument(f"ColumnBatch.{name} must be bytes")
+    for name in ("body", "tags", "keys", "properties"):
+        column = getattr(batch, name)
+        if column is None and name != "body":
+            continue
+        if not isinstance(column, tuple) or len(column) != 3 or type(column[2]) is not int:
+            raise InvalidArgument(f"ColumnBatch.{name} must be (data, offsets, width)")

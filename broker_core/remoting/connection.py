@@ -20,7 +20,14 @@ from broker_core.codec.remoting_command import (
     encode_command,
 )
 from broker_core.config import RemotingLimits
-from broker_core.errors import ConnectionLost, InvalidArgument, ProtocolViolation, RequestTimeout
+from broker_core.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    ProtocolViolation,
+    RequestTimeout,
+    SystemBusy,
+)
+from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.liveness import Liveness
@@ -31,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 # Why a connection is not read from.
 _PEER_DOES_NOT_READ = 1
-_OVER_BUDGET = 2
+_TOO_MUCH_WORK = 2
+_NO_ROOM = 4
+# Half frames may not wait for room for ever: they are what takes it.
+_STOPS_THE_CLOCK = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
 
 
 # Takes a request and the size of its frame; must not raise.
@@ -157,8 +167,12 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def begin_request(self, command: RemotingCommand, timeout_ms: float) -> Answer:
-        """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`."""
+        """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`.
+
+        Does not wait for room to write: raises `SystemBusy` when there is far too little.
+        """
         self._check_open()
+        self._check_room()
         answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
         try:
             self.send(command)
@@ -178,6 +192,7 @@ class Connection(asyncio.Protocol):
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request that nobody answers. Raises `ConnectionLost` when closed."""
         self._check_open()
+        self._check_room()
         command.flag |= ONEWAY_FLAG
         command.opaque = self._in_flight.next_opaque()
         self.send(command)
@@ -187,16 +202,17 @@ class Connection(asyncio.Protocol):
 
         Raises `ConnectionLost` or `RequestTimeout`.
         """
+        deadline = self._loop.time() + timeout_ms / 1000
         self._check_open()
-        if not self._is_write_blocked:
-            return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._write_waiters.append(waiter)
-        done, _ = await asyncio.wait((waiter,), timeout=timeout_ms / 1000)
-        self._check_open()
-        if not done:
-            waiter.cancel()
-            raise RequestTimeout(f"{self.peer_text} did not read for {timeout_ms:g} ms")
+        # Whoever is woken first may fill the buffer again.
+        while self._is_write_blocked:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._write_waiters.append(waiter)
+            done, _ = await asyncio.wait((waiter,), timeout=deadline - self._loop.time())
+            self._check_open()
+            if not done:
+                waiter.cancel()
+                raise RequestTimeout(f"{self.peer_text} did not read for {timeout_ms:g} ms")
 
     def on_close(self, callback: Callable[[Connection], object]) -> None:
         """Call `callback(connection)` once when the connection has ended."""
@@ -224,10 +240,11 @@ class Connection(asyncio.Protocol):
 
     def budget_freed(self) -> None:
         """Look at the limits again after they made this connection wait."""
-        if self.load.is_over:
-            self._owner.budget.wait(self)
+        if self.load.may_work:
+            # Whether there is room to read shows when nothing is left to take up.
+            self._resume(_TOO_MUCH_WORK | _NO_ROOM)
         else:
-            self._resume(_OVER_BUDGET)
+            self._owner.budget.wait(self)
 
     def expire(self, now: float) -> None:
         """Close if the peer is idle, stuck in the middle of a frame, or does not read."""
@@ -237,7 +254,7 @@ class Connection(asyncio.Protocol):
             now,
             written_total=self._written_total,
             unsent_size=self._transport.get_write_buffer_size(),
-            is_reading=not self._paused,
+            is_reading=not self._paused & _STOPS_THE_CLOCK,
             is_busy=self.load.requests > 0 or len(self._in_flight) > 0,
         )
         if reason:
@@ -294,8 +311,7 @@ class Connection(asyncio.Protocol):
         self._in_flight.fail_all(f"{self.peer_text}: {self.close_reason}")
         self._wake_writers()
         if self._load is not None:
-            self._owner.budget.forget(self)
-            self._load.close()
+            self._load.close(self)
             self._owner.connection_closed(self)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -307,6 +323,14 @@ class Connection(asyncio.Protocol):
     def _check_open(self) -> None:
         if self.is_closed or self._transport is None or self._transport.is_closing():
             raise ConnectionLost(f"{self.peer_text}: {self.close_reason or 'closed'}")
+
+    def _check_room(self) -> None:
+        """Callers of a client are told that they are too fast; a slow client is cut off."""
+        if self._owner.serves or self._transport is None:
+            return
+        unsent = self._transport.get_write_buffer_size() + self._out_size
+        if unsent + self._owner.limits.frame_size_max > self._owner.limits.write_buffer_max:
+            raise SystemBusy(ResponseCode.SYSTEM_BUSY, f"{self.peer_text} does not read")
 
     def _encode(self, command: RemotingCommand) -> bytes:
         head = encode_command(command)
@@ -330,31 +354,32 @@ class Connection(asyncio.Protocol):
                 else:
                     request_received(self, command, parser.frame_size)
                     # Nothing is left of a request that was answered at once.
-                    if load.size:
-                        self._wait_if_over_budget()
+                    if load.size and not load.may_work:
+                        self._wait_for_budget(_TOO_MUCH_WORK)
         except ProtocolViolation as violation:
             _log.info("closing %s: %s", self.peer_text, violation)
             self.close(f"protocol violation: {violation}")
         else:
-            self._note_partial()
+            self._note_arrived()
         finally:
             self._in_wake_up = False
             self._flush()
 
-    def _note_partial(self) -> None:
+    def _note_arrived(self) -> None:
         """What is left in the parser takes memory and time."""
         if self._parser.is_between_frames:
             self._liveness.partial_since = None
-            self.load.note_partial(0)
+            self.load.note_arrived(0, self)
             return
         if self._liveness.partial_since is None:
             self._liveness.partial_since = self._liveness.last_activity
-        self.load.note_partial(self._parser.buffered_size)
-        self._wait_if_over_budget()
+        self.load.note_arrived(self._parser.buffered_size, self)
+        if not self.load.may_read(self):
+            self._wait_for_budget(_NO_ROOM)
 
-    def _wait_if_over_budget(self) -> None:
-        if self._owner.serves and self.load.is_over:
-            self._pause(_OVER_BUDGET)
+    def _wait_for_budget(self, reason: int) -> None:
+        if self._owner.serves:
+            self._pause(reason)
             self._owner.budget.wait(self)
 
     def _pause(self, reason: int) -> None:
@@ -367,6 +392,8 @@ class Connection(asyncio.Protocol):
     def _resume(self, reason: int) -> None:
         if not self._paused & reason:
             return
+        if self._paused & _STOPS_THE_CLOCK:
+            self._liveness.restart_partial(self._owner.clock.monotonic())
         self._paused &= ~reason
         if not self._paused:
             # In a turn of its own: this may be called from inside a write.
@@ -375,7 +402,6 @@ class Connection(asyncio.Protocol):
     def _read_again(self) -> None:
         if self._paused or self.is_closed:
             return
-        self._liveness.restart_partial(self._owner.clock.monotonic())
         self._take_commands()
         self._resume_reading()
 

@@ -7,7 +7,7 @@ connection closes is ended then; work that someone still does stays counted unti
 
 from __future__ import annotations
 
-from broker_core.remoting.request_budget import HostLoad, RequestBudget
+from broker_core.remoting.request_budget import HostLoad, RequestBudget, WaitsForBudget
 
 # A small request costs more memory than its bytes say.
 REQUEST_OVERHEAD = 1024
@@ -16,22 +16,28 @@ REQUEST_OVERHEAD = 1024
 class ConnectionLoad:
     """Counts for one connection, and passes on to its host and to all."""
 
-    __slots__ = ("_budget", "_host", "_partial_size", "_unanswered", "requests", "size")
+    __slots__ = ("_arrived_size", "_budget", "_host", "_unanswered", "requests", "size")
 
     def __init__(self, budget: RequestBudget, host: HostLoad) -> None:
         self._budget = budget
         self._host = host
         # Request id → costs; a peer may use an id twice.
         self._unanswered: dict[int, list[int]] = {}
-        self._partial_size = 0
+        self._arrived_size = 0
         self.requests = 0
         self.size = 0
 
     @property
-    def is_over(self) -> bool:
-        """Whether the peer should wait before it may ask for more."""
+    def may_work(self) -> bool:
+        """Whether another request of the peer may be taken up."""
         limits = self._budget.limits
-        return self.size > limits.connection_in_flight_size_max or self._budget.is_over(self._host)
+        return self.size <= limits.connection_in_flight_size_max and self._budget.may_work(
+            self._host
+        )
+
+    def may_read(self, who: WaitsForBudget) -> bool:
+        """Whether more of what the peer sends may be read."""
+        return self._budget.may_read(self._host, who)
 
     def begin(self, frame_size: int) -> int:
         """One more request; returns its cost, which `end` gives back."""
@@ -67,15 +73,18 @@ class ConnectionLoad:
         if cost is not None:
             self.end(cost)
 
-    def note_partial(self, size: int) -> None:
+    def note_arrived(self, size: int, who: WaitsForBudget) -> None:
         """Bytes that have arrived and are no request yet."""
-        if size != self._partial_size:
-            self._budget.change(self._host, size - self._partial_size)
-            self._partial_size = size
+        if size != self._arrived_size:
+            self._budget.change_arrived(self._host, size - self._arrived_size)
+            self._arrived_size = size
+        if not size:
+            self._budget.has_read(self._host, who)
 
-    def close(self) -> None:
+    def close(self, who: WaitsForBudget) -> None:
         """The connection is gone."""
-        self.note_partial(0)
+        self._budget.forget(who)
+        self.note_arrived(0, who)
         unanswered, self._unanswered = self._unanswered, {}
         for costs in unanswered.values():
             for cost in costs:

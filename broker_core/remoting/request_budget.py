@@ -1,7 +1,9 @@
-"""What all peers together may take: connections, requests being worked on, and their bytes.
+"""What all peers together may take: connections, requests being worked on, and bytes.
 
-Counts are refused, bytes wait: a peer over a byte limit is not read from until something ends. The
-bytes of frames that are still arriving count too, or half frames would be free.
+Counts are refused, bytes wait. Requests are taken up while the bytes being worked on are within
+the limit, which work always brings about. More is read while those and the bytes that have only
+arrived are within it; beyond it one connection at a time (of all, and of each host) may read on,
+so that half frames cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -20,16 +22,35 @@ class WaitsForBudget(Protocol):
         """Look at the limits again."""
 
 
-class HostLoad:
+class Share:
+    """Bytes held for a host, or for all of them, and who may read although they are too many."""
+
+    __slots__ = ("arrived_size", "reader", "work_size")
+
+    def __init__(self) -> None:
+        self.work_size = 0
+        self.arrived_size = 0
+        self.reader: WaitsForBudget | None = None
+
+    def may_read(self, who: WaitsForBudget, size_max: int) -> bool:
+        """Whether `who` may read on; beyond the limit only the first to ask."""
+        if self.work_size + self.arrived_size <= size_max or self.reader is who:
+            return True
+        if self.reader is None:
+            self.reader = who
+        return self.reader is who
+
+
+class HostLoad(Share):
     """What all connections of one address take."""
 
-    __slots__ = ("connections", "host", "is_local", "size")
+    __slots__ = ("connections", "host", "is_local")
 
     def __init__(self, host: str) -> None:
+        super().__init__()
         self.host = host
         self.is_local = _is_local(host)
         self.connections = 0
-        self.size = 0
 
 
 class RequestBudget:
@@ -39,7 +60,7 @@ class RequestBudget:
         self.limits = limits
         self.connections = 0
         self.requests = 0
-        self.size = 0
+        self._all = Share()
         self._hosts: dict[str, HostLoad] = {}
         self._waiting: dict[WaitsForBudget, None] = {}
         self._wake_scheduled = False
@@ -63,36 +84,53 @@ class RequestBudget:
         self.connections -= 1
         self._forget_unused(load)
 
-    def is_over(self, load: HostLoad) -> bool:
-        """Whether connections of this host should wait."""
+    @property
+    def size(self) -> int:
+        """Bytes held for requests and for what may become one."""
+        return self._all.work_size + self._all.arrived_size
+
+    def may_work(self, load: HostLoad) -> bool:
+        """Whether another request of this host may be taken up."""
         limits = self.limits
-        return self.size > limits.in_flight_size_max or (
-            load.size > limits.ip_in_flight_size_max and not load.is_local
+        return self._all.work_size <= limits.in_flight_size_max and (
+            load.is_local or load.work_size <= limits.ip_in_flight_size_max
         )
+
+    def may_read(self, load: HostLoad, who: WaitsForBudget) -> bool:
+        """Whether a connection of this host may read on."""
+        limits = self.limits
+        return (
+            load.is_local or load.may_read(who, limits.ip_in_flight_size_max)
+        ) and self._all.may_read(who, limits.in_flight_size_max)
+
+    def has_read(self, load: HostLoad, who: WaitsForBudget) -> None:
+        """It holds no half frame any more; if it was the one that may read, another may."""
+        for share in (load, self._all):
+            if share.reader is who:
+                share.reader = None
+                self._wake_soon()
 
     def begin_request(self, load: HostLoad, cost: int) -> None:
         """One more request is worked on."""
         self.requests += 1
-        self.size += cost
-        load.size += cost
+        self._all.work_size += cost
+        load.work_size += cost
 
     def end_request(self, load: HostLoad, cost: int) -> None:
         """One is done."""
         self.requests -= 1
-        self.change(load, -cost)
+        self._all.work_size -= cost
+        load.work_size -= cost
+        self._freed(load)
         if not self.requests and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    def change(self, load: HostLoad, size: int) -> None:
-        """More bytes are held, or fewer; in that case those who wait look again."""
-        self.size += size
-        load.size += size
+    def change_arrived(self, load: HostLoad, size: int) -> None:
+        """More bytes have arrived, or fewer are left."""
+        self._all.arrived_size += size
+        load.arrived_size += size
         if size < 0:
-            if not load.connections:
-                self._forget_unused(load)
-            if self._waiting and not self._wake_scheduled:
-                self._wake_scheduled = True
-                asyncio.get_running_loop().call_soon(self._wake)
+            self._freed(load)
 
     async def until_idle(self) -> None:
         """Return when no request is worked on."""
@@ -108,6 +146,17 @@ class RequestBudget:
         """It does not wait any more."""
         self._waiting.pop(waiting, None)
 
+    def _freed(self, load: HostLoad) -> None:
+        if not load.connections:
+            self._forget_unused(load)
+        if self._waiting:
+            self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if self._waiting and not self._wake_scheduled:
+            self._wake_scheduled = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
     def _wake(self) -> None:
         self._wake_scheduled = False
         waiting, self._waiting = self._waiting, {}
@@ -116,7 +165,8 @@ class RequestBudget:
 
     def _forget_unused(self, load: HostLoad) -> None:
         # The host may have come back meanwhile, with a load of its own.
-        if not load.connections and not load.size and self._hosts.get(load.host) is load:
+        is_unused = not (load.connections or load.work_size or load.arrived_size)
+        if is_unused and self._hosts.get(load.host) is load:
             del self._hosts[load.host]
 
 

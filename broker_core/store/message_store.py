@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from broker_core.codec.column_batch import ColumnBatch, check_queues
+from broker_core.codec.column_batch import ColumnBatch, check_batch
 from broker_core.codec.message_record import MessageRecord
 from broker_core.config import StoreConfig
 from broker_core.errors import InvalidArgument, StoreClosed, StoreUnusable
@@ -105,9 +105,7 @@ class MessageStore:
 
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
-        if not isinstance(batch, ColumnBatch):
-            raise InvalidArgument(f"append_batch takes a ColumnBatch, not {type(batch).__name__}")
-        check_queues(batch.queues)
+        check_batch(batch)
         if self._closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         return self._parts.appender.append(batch, together=together)
@@ -229,13 +227,17 @@ class MessageStore:
         topic: str,
         queue_id: int,
         offset: int,
-        count_max: int = 32,
+        count_max: int | None = None,
         *,
         size_max: int | None = None,
         tag_codes: Collection[int] | None = None,
     ) -> GetResult:
-        """Records from a queue offset on; the status says what to do when there are none."""
+        """Records from a queue offset on; the status says what to do when there are none.
+
+        Without limits of their own, `read_count_max` and `read_size_max` of the store apply.
+        """
         parts = self._open_parts()
+        count_max = parts.config.read_count_max if count_max is None else count_max
         _check_numbers(queue_id=queue_id, count_max=count_max)
         # Any number is an offset: the status corrects those outside the queue.
         _check_integer("offset", offset)

@@ -42,8 +42,8 @@ from broker_core.storage.recovery import (
     check_files_present,
     cut_log,
     find_log_end,
-    goes_on_behind,
     forget_unwritten_pages,
+    goes_on_behind,
     list_log,
     open_segments,
 )

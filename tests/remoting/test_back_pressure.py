@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import RequestTimeout
+from broker_core.errors import RequestTimeout, SystemBusy
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import frame_bytes
@@ -153,9 +154,11 @@ def test_all_bytes_together_are_limited(run_async: Callable[..., Any]) -> None:
             most = max(most, server.budget.size)
             held.append((connection, command))
 
-        async with serving(handler, small_limits()) as (server, address):
-            peers = [raw_peer(address) for _ in range(12)]
-            opened = [await peer.__aenter__() for peer in peers]
+        async with (
+            serving(handler, small_limits()) as (server, address),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            opened = [await stack.enter_async_context(raw_peer(address)) for _ in range(12)]
             for peer in opened:
                 peer.send(*(RemotingCommand(10, body=bytes(50 << 10)) for _ in range(4)))
             answered = 0
@@ -169,10 +172,7 @@ def test_all_bytes_together_are_limited(run_async: Callable[..., Any]) -> None:
                     await peer.next()
             # The limit, and what the last wake-up of each connection may have brought.
             assert most <= (256 << 10) + 12 * (256 << 10)
-            assert server.budget.requests == 0
-            for peer in peers:
-                await peer.__aexit__(None, None, None)
-            await until(lambda: server.budget.size == 0)
+            assert (server.budget.requests, server.budget.size) == (0, 0)
 
     run_async(scenario())
 
@@ -180,27 +180,64 @@ def test_all_bytes_together_are_limited(run_async: Callable[..., Any]) -> None:
 def test_half_frames_do_not_fill_the_memory(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         clock = ManualClock()
-        async with serving(limits=small_limits(), clock=clock) as (server, address):
-            peers = [raw_peer(address) for _ in range(30)]
-            opened = [await peer.__aenter__() for peer in peers]
-            frame = frame_bytes(RemotingCommand(10, body=bytes(60 << 10)))
-            for peer in opened:
-                peer.send_bytes(frame[:-1])
-            await until(lambda: server.budget.size > 256 << 10)
-            async with client() as other:
-                for _ in range(20):
-                    with pytest.raises(RequestTimeout):
-                        await other.request(address, RemotingCommand(1, body=bytes(60_000)), 1)
-            clock.advance(31_000)
-            for _ in range(3):
-                server.sweep()
-                await asyncio.sleep(0)
-                clock.advance(31_000)
-            await until(lambda: server.budget.size < 256 << 10)
-            async with client() as other:
-                assert (await other.request(address, RemotingCommand(1), 5_000)).code == 0
+        limits = small_limits(
+            frame_size_max=1 << 20,
+            in_flight_size_max=2 << 20,
+            ip_in_flight_size_max=2 << 20,
+            write_buffer_max=2 << 20,
+        )
+        frame = frame_bytes(RemotingCommand(10, body=bytes(1_000_000)))
+        async with (
+            serving(limits=limits, clock=clock) as (server, address),
+            client() as other,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            peers = [await stack.enter_async_context(raw_peer(address)) for _ in range(20)]
             for peer in peers:
-                await peer.__aexit__(None, None, None)
+                peer.send_bytes(frame[:-1])
+            await until(lambda: server.budget.size > 2 << 20)
+            for _ in range(50):
+                # What fits into a read is still served.
+                assert (await other.request(address, RemotingCommand(1), 5_000)).code == 0
+                assert server.budget.size < (2 << 20) + len(frame) + 20 * (256 << 10)
+            assert server.budget.size < 20 * len(frame)
+            clock.advance(31_000)
+            await other.request(address, RemotingCommand(1), 5_000)
+            server.sweep()
+            await until(lambda: len(server.connections) == 1)
+            assert server.budget.size == 0
+            assert (await other.request(address, RemotingCommand(1), 5_000)).code == 0
+
+    run_async(scenario())
+
+
+def test_large_frames_take_turns(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        limits = small_limits(
+            frame_size_max=1 << 20,
+            in_flight_size_max=2 << 20,
+            ip_in_flight_size_max=2 << 20,
+            write_buffer_max=2 << 20,
+        )
+        frame = frame_bytes(RemotingCommand(10, body=bytes(1_000_000)))
+        most = 0
+
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            nonlocal most
+            most = max(most, server.budget.size)
+            return command.reply(body=b"%d" % len(command.body))
+
+        async with (
+            serving(handler, limits) as (server, address),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            peers = [await stack.enter_async_context(raw_peer(address)) for _ in range(20)]
+            for peer in peers:
+                peer.send_bytes(frame * 2)
+            for peer in peers:
+                assert [(await peer.next()).body for _ in range(2)] == [b"1000000"] * 2
+            assert most < (2 << 20) + 2 * len(frame) + 20 * (256 << 10)
+            assert server.budget.size == 0
 
     run_async(scenario())
 
@@ -221,6 +258,14 @@ def test_a_client_waits_for_a_server_that_does_not_read(run_async: Callable[...,
                 command = RemotingCommand(10, body=bytes(60 << 10))
                 sent.append(connection.begin_request(command, 60_000))
                 await asyncio.sleep(0)
+            # Those who do not wait for room are told at last.
+            with pytest.raises(SystemBusy):
+                for _ in range(100):
+                    command = RemotingCommand(10, body=bytes(60 << 10))
+                    sent.append(connection.begin_request(command, 60_000))
+            with pytest.raises(SystemBusy):
+                connection.oneway(RemotingCommand(10))
+            assert not connection.is_closed
             with pytest.raises(RequestTimeout):
                 await caller.request(address, RemotingCommand(10), 5)
             waiting = asyncio.ensure_future(caller.request(address, RemotingCommand(10), 30_000))

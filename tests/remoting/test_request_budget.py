@@ -44,7 +44,7 @@ def test_hosts_are_forgotten() -> None:
     for number in range(1_000):
         load = load_of(budget, f"10.0.{number // 256}.{number % 256}")
         cost = load.begin(100)
-        load.close()
+        load.close(Waiting())
         # Work that outlives its connection.
         load.end(cost)
     assert (budget.connections, budget.requests, budget.size, len(budget._hosts)) == (0, 0, 0, 0)
@@ -61,49 +61,77 @@ def test_a_request_ends_once() -> None:
     assert (load.requests, load.size) == (1, 30 + REQUEST_OVERHEAD)
     cost = load.unhold(2)
     assert cost == 30 + REQUEST_OVERHEAD and load.unhold(2) is None
-    load.close()
+    load.close(Waiting())
     assert budget.requests == 1
     load.end(cost)
     assert (budget.requests, budget.size) == (0, 0)
 
 
+class Waiting:
+    """Counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def budget_freed(self) -> None:
+        self.woken += 1
+
+
 def test_half_frames_count() -> None:
     budget = RequestBudget(small_limits())
+    who = [Waiting() for _ in range(4)]
     loads = [load_of(budget, "10.0.0.1") for _ in range(3)]
-    for load in loads:
-        load.note_partial(50 << 10)
+    for number, load in enumerate(loads):
+        load.note_arrived(50 << 10, who[number])
     assert budget.size == 150 << 10
-    assert loads[0].is_over
-    assert not load_of(budget, "10.0.0.2").is_over
-    loads[0].note_partial(0)
-    assert not loads[0].is_over
-    for load in loads:
-        load.close()
+    # Beyond the limit of a host one of its connections may read on; others are not concerned.
+    assert [load.may_read(who[number]) for number, load in enumerate(loads)] == [True, False, False]
+    assert all(load.may_work for load in loads)
+    assert load_of(budget, "10.0.0.2").may_read(who[3])
+    loads[1].note_arrived(0, who[1])
+    assert loads[2].may_read(who[2])
+    loads[1].note_arrived(60 << 10, who[1])
+    assert [load.may_read(who[number]) for number, load in enumerate(loads)] == [True, False, False]
+    loads[0].close(who[0])
+    loads[2].note_arrived(100 << 10, who[2])
+    assert [loads[2].may_read(who[2]), loads[1].may_read(who[1])] == [True, False]
+    for number in (1, 2):
+        loads[number].close(who[number])
     assert budget.size == 0
+
+
+def test_beyond_the_limit_of_all_one_may_read_on() -> None:
+    budget = RequestBudget(small_limits())
+    who = [Waiting() for _ in range(8)]
+    loads = [load_of(budget, f"10.0.0.{number}") for number in range(8)]
+    for number, load in enumerate(loads):
+        load.note_arrived(40 << 10, who[number])
+    assert sum(load.may_read(who[number]) for number, load in enumerate(loads)) == 1
+    assert loads[0].may_read(who[0])
+    loads[0].note_arrived(0, who[0])
+    assert sum(load.may_read(who[number]) for number, load in enumerate(loads)) == 1
 
 
 def test_limits_of_bytes() -> None:
     budget = RequestBudget(small_limits())
     one = load_of(budget, "127.0.0.1")
     one.hold(1, one.begin(64 << 10))
-    assert one.is_over
+    assert not one.may_work
     one.answered(1)
-    assert not one.is_over
+    assert one.may_work
     others = [load_of(budget, f"10.0.0.{number}") for number in range(5)]
     for load in others:
         load.hold(1, load.begin(60 << 10))
-    assert one.is_over
+    assert not one.may_work
     others[0].answered(1)
-    assert not one.is_over
+    assert one.may_work
+    loads = [load_of(budget, "10.0.0.1") for _ in range(2)]
+    for load in loads:
+        load.hold(1, load.begin(60 << 10))
+    assert not others[1].may_work
 
 
 def test_those_who_wait_are_woken_once_per_turn(run_async: Callable[..., Any]) -> None:
-    class Waiting:
-        woken = 0
-
-        def budget_freed(self) -> None:
-            self.woken += 1
-
     async def scenario() -> None:
         budget = RequestBudget(small_limits())
         load = load_of(budget, "10.0.0.1")
