@@ -98,7 +98,7 @@ class StagingRefused(RmqError):
 
 
 class DiskFailed(RmqError):
-    """The disk refused an operation, which is named; nothing was acknowledged by the failed call."""
+    """The disk refused the operation that is named; the failed call acknowledged nothing."""
 
     retriable = True
 

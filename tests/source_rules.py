@@ -39,7 +39,7 @@ MAY_SLEEP: Mapping[str, str] = {
 
 # Path -> why this file may catch everything.
 MAY_CATCH_ALL: Mapping[str, str] = {
-    "broker_core/broker/request_router.py": "the one place that turns exceptions into responses",
+    "broker_core/remoting/request_dispatch.py": "the one place that turns exceptions into answers",
     "broker_core/runtime/supervisor.py": "a failed background task stops its broker",
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
 }

@@ -222,7 +222,7 @@ def test_keys_that_nobody_stored(untouched: Untouched) -> None:
 
 NUMBERS: dict[str, Callable[..., Callable[[MessageStore], Any]]] = {
     "get.queue_id": lambda n: lambda s: s.get("T", n, 0),
-    "get.count_max": lambda n: lambda s: s.get("T", 0, 0, n),
+    "get.count_max": lambda n: lambda s: s.get("T", 0, 0, n if n is not None else "none"),
     "get.size_max": lambda n: lambda s: s.get("T", 0, 0, size_max=n if n is not None else ""),
     "columns.queue_id": lambda n: lambda s: s.read_columns("T", n, 0, 1, 1),
     "columns.start": lambda n: lambda s: s.read_columns("T", 0, n, 1, 1),
