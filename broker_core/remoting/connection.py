@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from broker_core.codec.frame_parser import FrameParser
 from broker_core.codec.remoting_command import (
@@ -174,6 +174,9 @@ class Connection(asyncio.Protocol):
         self._check_open()
         self._check_room()
         answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
+        # The work that is too much may be waiting for this answer: requests that come before it
+        # are refused instead.
+        self._resume(_TOO_MUCH_WORK)
         try:
             self.send(command)
         except InvalidArgument:
@@ -265,10 +268,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask the owner whether this peer is welcome."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked: uvloop's transports have the methods and no common base.
+        self._transport = cast(asyncio.Transport, transport)
         self.peer = _peer_of(transport)
-        transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
+        self._transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
         host_load = self._owner.budget.admit(self.peer[0])
         if host_load is None:
             self.abort("too many connections")
@@ -354,7 +357,7 @@ class Connection(asyncio.Protocol):
                 else:
                     request_received(self, command, parser.frame_size)
                     # Nothing is left of a request that was answered at once.
-                    if load.size and not load.may_work:
+                    if load.size and not load.may_work and not len(self._in_flight):
                         self._wait_for_budget(_TOO_MUCH_WORK)
         except ProtocolViolation as violation:
             _log.info("closing %s: %s", self.peer_text, violation)
@@ -428,7 +431,7 @@ class Connection(asyncio.Protocol):
                 waiter.set_result(None)
 
 
-def _peer_of(transport: asyncio.Transport) -> tuple[str, int]:
+def _peer_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
     """IPv4 addresses in their own form also when the socket is an IPv6 one."""
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple) or len(name) < 2:

@@ -47,6 +47,8 @@ class RequestDispatcher:
             self.is_stopping
             or self._budget.requests >= self._limits.requests_max
             or load.requests >= self._limits.connection_requests_max
+            # Usually such a connection is not read from.
+            or (load.size and not load.may_work)
         ):
             self._refuse(connection, command)
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker_core.codec.record_layout import CHECK_CHECKSUMS, REQUIRE_CHECKSUM
@@ -163,11 +164,16 @@ def _checksum(file: StoreFile) -> int:
 
 
 def find_log_end(
-    segments: SegmentSequence, start: int, delays: memoryview, checksummed_until: int
+    segments: SegmentSequence,
+    start: int,
+    delays: memoryview,
+    checksummed_until: int,
+    progress: Callable[[int], None] | None = None,
 ) -> LogEnd:
     """Walk from `start` with every check on; an append group counts only when it is complete.
 
     Records below `checksummed_until` must have a whole-record checksum; it is the end of one.
+    `progress` is told the position after every few megabytes.
     """
     position, timestamp, group_end = start, 0, 0
     before_group = LogEnd(start, "", 0)
@@ -190,6 +196,8 @@ def find_log_end(
         if step.scan is not None and step.scan.count:
             timestamp = step.scan.store_timestamp
         position = step.end
+        if progress is not None:
+            progress(position)
         goes_on = position in (group_end, checksummed_until) and step.start < position
         if step.ended and not goes_on:
             return _ended(position, step.reason, timestamp, group_end, before_group)

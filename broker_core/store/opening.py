@@ -15,25 +15,14 @@ from array import array
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.dispatch.log_dispatcher import LogDispatcher
-from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
 from broker_core.errors import CorruptStore
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue import QUEUE_DIR, QueueDamaged
-from broker_core.storage.consume_queue_set import (
-    ConsumeQueueSet,
-    cut_unknown_bytes,
-    end_by_scan,
-    queue_directories,
-    queues_with_missing_files,
-)
-from broker_core.storage.dispatch_checkpoint import (
-    DispatchCheckpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from broker_core.storage.consume_queue import QUEUE_DIR
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.dispatch_checkpoint import DispatchCheckpoint, load_checkpoint
 from broker_core.storage.file_system import FileSystem
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.recovery import (
@@ -61,8 +50,11 @@ from broker_core.storage.store_state import (
 )
 from broker_core.storage.write_buffer_pool import WriteBufferPool
 from broker_core.store.derived_files import DerivedFiles
+from broker_core.store.derived_opening import DerivedOpening
 
 _logger = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,8 +106,7 @@ class Opening:
         self._delays = memoryview(array("q", delay_levels_ms(config.message_delay_level)))
         self._segments: list[Segment] = []
         self._state_file: StoreStateFile | None = None
-        self._queues = ConsumeQueueSet(file_system, config.consume_queue_file_size)
-        self._index: MessageIndex | None = None
+        self._derived = DerivedOpening(file_system, config, clock, self._delays)
         self._pages_lost = False
         self._checksummed = True
 
@@ -193,7 +184,8 @@ class Opening:
         if not clean or state is None:
             self._forget_pages(start, state)
         ours = state is not None and state.flags & FLAG_RECORDS_CHECKSUMMED
-        end = find_log_end(sequence, start, self._delays, durable if ours else 0)
+        progress = _Progress(self._clock, start, sequence.next_base)
+        end = find_log_end(sequence, start, self._delays, durable if ours else 0, progress)
         base = end.position - end.position % sequence.size
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
         reason = end.reason or "no record where one must be"
@@ -317,140 +309,63 @@ class Opening:
         *,
         trusted: bool,
     ) -> OpenedStore:
-        adopted = checkpoint is None and bool(self._segments)
-        if checkpoint is None or checkpoint.position < log.start:
-            checkpoint = self._checkpoint_for_rebuild(state, log)
-            trusted = False
-        if trusted:
-            damaged = queues_with_missing_files(self._fs, checkpoint.queues)
-        else:
-            size = self._config.consume_queue_file_size
-            damaged = cut_unknown_bytes(self._fs, checkpoint.queues, size)
-        self._queues.restore(checkpoint.queues)
-        index_from = self._open_index(checkpoint, clean=trusted)
-        self._rebuild(log, checkpoint, damaged, index_from)
-        dispatcher = self._dispatch_to_end(log, checkpoint)
-        derived = DerivedFiles(self._fs, state.store_id, log, self._queues, self._index, dispatcher)
-        derived.saved_position = checkpoint.position
-        is_new = before is None and log.position == 0 and not checkpoint.numbering
-        if not is_new and (not trusted or damaged or index_from is not None):
-            derived.save_now()
-        else:
-            derived.save_growing_index()
+        derived = self._derived
+        dispatcher, files = derived.catch_up(
+            log,
+            state.store_id,
+            checkpoint,
+            trusted=trusted,
+            is_new=before is None and log.position == 0,
+        )
         mark_running(self._fs, self._process_id)
         report = RecoveryReport(
-            clean=trusted,
-            adopted=adopted,
+            clean=derived.is_trusted,
+            adopted=checkpoint is None and bool(self._segments),
             log_start=log.start,
             log_end=end.position,
             cut_reason=end.reason,
-            dispatched_from=checkpoint.position,
+            dispatched_from=derived.dispatched_from,
             epoch=state.epoch,
             epoch_changed=before is not None and before.epoch != state.epoch,
-            rebuilt_queues=len(damaged),
-            index_rebuilt_from=index_from,
+            rebuilt_queues=derived.rebuilt_queues,
+            index_rebuilt_from=derived.index_rebuilt_from,
         )
         _log_report(report)
         assert self._state_file is not None
         return OpenedStore(
             self._state_file,
             log,
-            self._queues,
-            self._index,
+            derived.queues,
+            derived.index,
             dispatcher,
-            derived,
+            files,
             report,
             self._delays,
         )
 
-    def _dispatch_to_end(self, log: CommitLog, checkpoint: DispatchCheckpoint) -> LogDispatcher:
-        """Go on where the checkpoint ends; nothing of the log is newer than durable here."""
-        dispatcher = LogDispatcher(
-            log,
-            self._queues,
-            self._index,
-            checkpoint.position,
-            clock=self._clock,
-            delays=self._delays,
-            slice_size=self._config.dispatch_slice_size,
-        )
-        dispatcher.store_timestamp = checkpoint.store_timestamp
-        dispatcher.dispatch(log.position, log.position)
-        self._keep_numbering(checkpoint, log.start)
-        if log.start > checkpoint.log_start:
-            for queue in self._queues:
-                try:
-                    queue.raise_min(log.start)
-                except QueueDamaged:
-                    rebuild_queue(log, self._queues, queue, dispatcher.position, self._delays)
-        return dispatcher
-
-    def _checkpoint_for_rebuild(self, state: StoreState, log: CommitLog) -> DispatchCheckpoint:
-        """No usable checkpoint: build all from the log, but never number a queue from 0 again.
-
-        Saved before the first queue file goes, so that an interrupted rebuild keeps the numbers.
-        """
-        size = self._config.consume_queue_file_size
-        numbering = tuple(
-            (topic, queue_id, end)
-            for topic, queue_id in queue_directories(self._fs)
-            if (end := end_by_scan(self._fs, (topic, queue_id), size)) > 0
-        )
-        checkpoint = DispatchCheckpoint(state.store_id, log.start, log.start, 0, (), (), numbering)
-        if numbering:
-            _logger.info("building %d queues from the log", len(numbering))
-        if self._segments or numbering:
-            save_checkpoint(self._fs, checkpoint)
-        return checkpoint
-
-    def _open_index(self, checkpoint: DispatchCheckpoint, *, clean: bool) -> int | None:
-        config = self._config
-        if not config.message_index_enable:
-            return None
-        self._index = MessageIndex(
-            self._fs,
-            config.index_hash_slots,
-            config.index_entries_max,
-            with_tags=config.index_tags,
-        )
-        return self._index.restore(list(checkpoint.index_files), clean=clean)
-
-    def _rebuild(
-        self,
-        log: CommitLog,
-        checkpoint: DispatchCheckpoint,
-        damaged: set[tuple[bytes, int]],
-        index_from: int | None,
-    ) -> None:
-        for key in sorted(damaged):
-            queue = self._queues.queue(key)
-            _logger.warning("rebuilding %s: its files do not match", queue.directory)
-            rebuild_queue(log, self._queues, queue, checkpoint.position, self._delays)
-        if index_from is not None and self._index is not None:
-            rebuild_index(
-                log,
-                self._index,
-                index_from,
-                checkpoint.position,
-                self._delays,
-                self._clock.wall_ms(),
-            )
-
-    def _keep_numbering(self, checkpoint: DispatchCheckpoint, log_start: int) -> None:
-        for topic, queue_id, offset in checkpoint.numbering:
-            queue = self._queues.queue((topic, queue_id))
-            if queue.max_offset == 0:
-                queue.continue_at(offset, log_start)
-                self._queues.mark_dirty(queue)
-
     def _abandon(self) -> None:
         for segment in self._segments:
             segment.retire()
-        self._queues.close()
-        if self._index is not None:
-            self._index.close()
+        self._derived.abandon()
         if self._state_file is not None:
             self._state_file.close()
+
+
+class _Progress:
+    """Says now and then how far the check of a long log is."""
+
+    def __init__(self, clock: Clock, start: int, top: int) -> None:
+        self._clock = clock
+        self._start = start
+        self._top = top
+        self._said = clock.monotonic()
+
+    def __call__(self, position: int) -> None:
+        now = self._clock.monotonic()
+        if now - self._said >= PROGRESS_INTERVAL_S:
+            self._said = now
+            checked, size = position - self._start, self._top - self._start
+            _logger.info("checking the log: %d of at most %d MB", checked >> 20, size >> 20)
 
 
 def _log_report(report: RecoveryReport) -> None:

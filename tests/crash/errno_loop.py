@@ -175,4 +175,3 @@ def _reopened(disk: SimulatedDisk, run: StoreRun, frozen: Frozen) -> list[str]:
 def _pair(rng: random.Random, count: int) -> tuple[int, int]:
     first = rng.randint(1, count)
     return first, rng.randint(first, count)
-

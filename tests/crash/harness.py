@@ -335,7 +335,7 @@ def damage_is_reported(
 def life_goes_on(
     store: MessageStore, disk: SimulatedDisk, config: StoreConfig, dump: Dump, frozen: Frozen
 ) -> list[str]:
-    """Put a message as long as the first lost one, cut the power, and find it alone behind the rest.
+    """Put a message as long as the first lost one, cut the power, find it alone behind the rest.
 
     Bytes of the lost tail that recovery left behind would now follow a valid record.
     """
@@ -379,9 +379,7 @@ def _first_lost(frozen: Frozen, log_end: int) -> Placed | None:
 
 def _after(frozen: Frozen, dump: Dump, added: Placed) -> Frozen:
     """The history of a store that recovered to `dump` and then took one message."""
-    records = {
-        r.position: Placed(r.position, r.size, r.offset, r.sent) for r in dump.records
-    }
+    records = {r.position: Placed(r.position, r.size, r.offset, r.sent) for r in dump.records}
     records[added.position] = added
     ends = {key: queue.max_offset for key, queue in dump.queues.items()}
     ends[added.sent.key] = added.offset + 1

@@ -62,14 +62,16 @@ def new_disk(kind: type[SimulatedDisk]) -> SimulatedDisk:
 
 
 @contextlib.contextmanager
-def retry_after_error() -> Iterator[None]:
-    """A failed sync is tried again, and the second answer believed."""
+def retry_after_error(between: Callable[[], None] | None = None) -> Iterator[None]:
+    """A failed sync is tried again, and the second answer believed; `between` heals the disk."""
     original = FlushService._perform
 
     def retrying(self: FlushService, job: FlushJob) -> None:
         try:
             original(self, job)
         except OSError:
+            if between is not None:
+                between()
             self._broken = False
             original(self, job)
 

@@ -1,4 +1,4 @@
-"""Everything that an open store holds: the log by an own parser, the queues and the index as served.
+"""Everything that an open store holds: the log by an own parser, queues and index as served.
 
 The parser here shares no code with the store. Results are remembered by their bytes: thousands of
 crash states differ in a few sectors, so most of their files were parsed before.
@@ -219,7 +219,8 @@ def parse_record(data: bytes, start: int) -> LogRecord | None:
     named = dict(properties)
     hashes = tuple(_index_hash(f"{topic}#{key}") for key in named.get("KEYS", "").split() if key)
     code = _java_hash(named["TAGS"]) if named.get("TAGS") else 0
-    return LogRecord(position, size, offset, Sent((topic, queue_id), body, properties), code, hashes)
+    sent = Sent((topic, queue_id), body, properties)
+    return LogRecord(position, size, offset, sent, code, hashes)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -31,7 +31,7 @@ def _jobs(seed: int, steps: int, limits: Limits) -> list[CrashJob]:
 
 def _rounds(long_run: bool) -> Iterator[list[CrashJob]]:
     if not long_run:
-        yield _jobs(0, 14, CI)
+        yield _jobs(0, 12, CI)
         return
     for seed in itertools.count():
         yield _jobs(seed, 30, NIGHT)

@@ -13,9 +13,9 @@ from tests.crash.workloads import MODES, WORKLOADS
 pytestmark = pytest.mark.crash
 
 CI = Limits(
-    states_per_point=3,
+    states_per_point=2,
     recovery_states_per_point=4,
-    recovery_hits_per_site=2,
+    recovery_hits_per_site=1,
     again_every=1_000_000,
 )
 NIGHT = Limits(
@@ -26,9 +26,7 @@ NIGHT = Limits(
 )
 
 
-def test_a_crash_inside_recovery_changes_nothing(
-    long_run: bool, summary_lines: list[str]
-) -> None:
+def test_a_crash_inside_recovery_changes_nothing(long_run: bool, summary_lines: list[str]) -> None:
     limits, seeds, least = (NIGHT, range(100, 108), 500_000) if long_run else (CI, [100], 5_000)
     jobs = [CrashJob(w, m, seed, 12, limits) for seed in seeds for w in WORKLOADS for m in MODES]
     started = time.perf_counter()

@@ -11,6 +11,7 @@ import pytest
 
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import RequestTimeout, SystemBusy
+from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import frame_bytes
@@ -292,5 +293,33 @@ def test_both_sides_flood_each_other(run_async: Callable[..., Any]) -> None:
                 )
             )
             assert all(len(answer.body) == 50 << 10 for answer in answers)
+
+    run_async(scenario())
+
+
+def test_work_that_waits_for_its_own_connection(run_async: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            # Its answer is behind the requests that are too many.
+            back = await connection.request(RemotingCommand(307, body=b"ask"), 30_000)
+            return command.reply(body=back.body)
+
+        def answer_back(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            return command.reply(body=command.body)
+
+        async with (
+            serving(handler, small_limits()) as (server, address),
+            client(limits=small_limits(), request_handler=answer_back) as caller,
+        ):
+            answers = await asyncio.gather(
+                *(
+                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), 30_000)
+                    for _ in range(100)
+                )
+            )
+            done = [answer for answer in answers if answer.code == ResponseCode.SUCCESS]
+            assert done and all(answer.body == b"ask" for answer in done)
+            assert {answer.code for answer in answers} <= {0, ResponseCode.SYSTEM_BUSY}
+            assert (server.budget.requests, server.budget.size) == (0, 0)
 
     run_async(scenario())

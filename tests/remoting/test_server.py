@@ -14,6 +14,7 @@ from broker_core.errors import DiskFull, InvalidArgument, RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
+from tests.codec.wire_frames import frame_bytes
 from tests.remoting.peers import echo, raw_peer, serving, small_limits, until
 
 
@@ -35,28 +36,51 @@ def test_many_requests_in_one_write(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
+class RecordedTransport(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+
 def test_answers_of_one_wake_up_leave_in_one_write(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        sizes = []
+        held: list[RemotingCommand] = []
 
-        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
-            transport = connection._transport
-            if transport is not None and not sizes:
-                write = transport.write
-                sizes.append(0)
+        def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+            if command.code == 10:
+                return command.reply()
+            held.append(command)
+            return None
 
-                def counted(data: Any) -> None:
-                    sizes.append(len(data))
-                    write(data)
-
-                transport.write = counted  # type: ignore[method-assign]
-            return command.reply()
-
-        async with serving(handler) as (_, address), raw_peer(address) as peer:
-            peer.send(*numbered(50))
-            for _ in range(50):
-                await peer.next()
-        assert len(sizes) == 2
+        transport = RecordedTransport()
+        connection = Connection(RemotingServer(handler), asyncio.get_running_loop())
+        connection.connection_made(transport)
+        connection.data_received(b"".join(map(frame_bytes, numbered(50))))
+        assert [data.count(b'"flag":1') for data in transport.writes] == [50]
+        connection.data_received(frame_bytes(RemotingCommand(11)) * 7)
+        assert len(transport.writes) == 1
+        # Answers that are given later leave together, too.
+        for command in held:
+            connection.send(command.reply())
+        connection.oneway(RemotingCommand(40))
+        await asyncio.sleep(0)
+        assert [data.count(b'"flag":1') for data in transport.writes] == [50, 7]
+        assert transport.writes[1].count(b'"flag":2') == 1
+        connection.connection_lost(None)
 
     run_async(scenario())
 
