@@ -139,8 +139,7 @@ class CrashEnumerator:
         self.before(run, run.disk.operation_count + 1)
         if self._point is not None:
             self._judge(self._point)
-        nested = self._recovery_sites if self._limits.recovery_hits_per_site else set()
-        for sites in (self._main_sites, nested):
+        for sites in (self._main_sites, self._recovery_sites):
             self.tally.sites |= {_site(site) for site in sites}
         self.tally.sites_hit |= {_site(site) for site in self._main_sites}
         self.tally.sites_hit |= {_site(site) for site in self._hits}
@@ -153,16 +152,11 @@ class CrashEnumerator:
         where = f"{self._title}, power cut before operation {point.number} ({_next(point)})"
         for state in point.cut.states(self._limits.states_per_point, self._rng):
             tally.states += 1
-            disk = point.disk.reboot(state)
-            found = self._open_and_check(
-                lambda disk=disk, state=state: point.disk.reboot(state), disk, point.frozen
-            )
+            found = self._open_and_check(lambda state=state: point.disk.reboot(state), point.frozen)
             tally.found(f"{where}: {state.describe()}" if found else "", found)
         tally.kills += 1
         killed = point.killed
-        found = self._open_and_check(
-            lambda: killed_copy(killed), killed_copy(killed), point.frozen, killed=True
-        )
+        found = self._open_and_check(lambda: killed_copy(killed), point.frozen, killed=True)
         tally.found(f"{self._title}, kill before operation {point.number} ({_next(point)})", found)
         if tally.violation_count >= self._limits.violations_max:
             raise EnoughViolations
@@ -170,11 +164,11 @@ class CrashEnumerator:
     def _open_and_check(
         self,
         fresh: Callable[[], SimulatedDisk],
-        disk: SimulatedDisk,
         frozen: Frozen,
         *,
         killed: bool = False,
     ) -> list[str]:
+        disk = fresh()
         try:
             store = MessageStore.open(disk, self._config, clock=disk.clock)
             opened = disk.operation_count
@@ -182,11 +176,12 @@ class CrashEnumerator:
             broken = check(dump, frozen, killed=killed)
             if broken:
                 return broken
-            sites = _trace_sites(disk, opened + 1)
-            self._recovery_sites |= sites
             few = self._limits.recovery_hits_per_site
-            if any(self._hits[site] < few for site in sites):
-                broken = self._cut_recovery(fresh(), dump, frozen, killed=killed)
+            if few:
+                sites = _trace_sites(disk, opened + 1)
+                self._recovery_sites |= sites
+                if any(self._hits[site] < few for site in sites):
+                    broken = self._cut_recovery(fresh(), dump, frozen, killed=killed)
             self._turn += 1
             if not broken and self._turn % self._limits.again_every == 0:
                 broken = self._open_again(store, disk, dump, frozen, killed=killed)

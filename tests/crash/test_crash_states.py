@@ -19,7 +19,7 @@ from tests.crash.workloads import MODES, WORKLOADS
 pytestmark = pytest.mark.crash
 
 # Recoveries are cut by test_recovery_crashes.py.
-CI = Limits(states_per_point=16, recovery_hits_per_site=0)
+CI = Limits(states_per_point=16, recovery_hits_per_site=0, again_every=8)
 NIGHT = Limits(states_per_point=512, recovery_hits_per_site=0)
 CI_STATES_MIN = 50_000
 NIGHT_STATES_MIN = 5_000_000
@@ -31,7 +31,7 @@ def _jobs(seed: int, steps: int, limits: Limits) -> list[CrashJob]:
 
 def _rounds(long_run: bool) -> Iterator[list[CrashJob]]:
     if not long_run:
-        yield _jobs(0, 12, CI)
+        yield _jobs(0, 11, CI)
         return
     for seed in itertools.count():
         yield _jobs(seed, 30, NIGHT)

@@ -33,7 +33,7 @@ class Workload(NamedTuple):
 
     weights: Mapping[Step, int]
     log_file_size: int = 2048
-    queue_file_size: int = 100
+    queue_file_size: int = 200
     zero_length_renames: bool = False
     queues: tuple[QueueKey, ...] = QUEUES
 
@@ -41,13 +41,15 @@ class Workload(NamedTuple):
 WORKLOADS: Mapping[str, Workload] = {
     "puts": Workload({**PUTS, **TIME}),
     "batches": Workload(
-        {StoreRun.put_batch: 4, StoreRun.put_together: 3, StoreRun.put: 2, **TIME}, 4096, 200
+        {StoreRun.put_batch: 4, StoreRun.put_together: 3, StoreRun.put: 2, **TIME}, 4096, 400
     ),
     "groups": Workload({StoreRun.put_group: 5, StoreRun.put: 4, **TIME}, 2048, 160),
     "staging": Workload(
         {StoreRun.stage: 4, StoreRun.publish: 4, StoreRun.put: 3, StoreRun.kill: 1, **TIME}
     ),
-    "checkpoints": Workload({**PUTS, **TIME, StoreRun.checkpoint: 6, StoreRun.put_group: 1}),
+    "checkpoints": Workload(
+        {**PUTS, **TIME, StoreRun.checkpoint: 6, StoreRun.put_group: 1}, 2048, 100
+    ),
     "retention": Workload(
         {**PUTS, **TIME, StoreRun.clean: 4, StoreRun.put_group: 1, StoreRun.checkpoint: 1}
     ),
