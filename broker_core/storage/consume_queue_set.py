@@ -23,6 +23,8 @@ from broker_core.storage.segment_file import NAME_DIGITS, segment_name
 
 QueueKey = tuple[bytes, int]
 SCAN_SIZE = 1 << 20
+# Units above this are written out at once instead of with the next periodic write.
+TAIL_SIZE_MAX = 256 << 10
 
 
 class ConsumeQueueSet:
@@ -34,6 +36,7 @@ class ConsumeQueueSet:
         self._files = QueueFiles(file_system)
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: set[QueueKey] = set()
+        self._long_tails: set[QueueKey] = set()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -56,12 +59,23 @@ class ConsumeQueueSet:
     def append(self, units: dict[QueueKey, tuple[int, bytes]]) -> None:
         """Take the units of one scan."""
         for key, (first_offset, data) in units.items():
-            self.queue(key).append(first_offset, data)
+            queue = self.queue(key)
+            queue.append(first_offset, data)
+            if queue.tail_size > TAIL_SIZE_MAX:
+                self._long_tails.add(key)
         self._dirty.update(units)
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
         """Have the next checkpoint sync this queue."""
         self._dirty.add(queue.key)
+
+    def write_out_long_tails(self) -> None:
+        """Store the waiting units of queues that have many; the others are not looked at."""
+        for key in tuple(self._long_tails):
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.write_out()
+            self._long_tails.discard(key)
 
     def write_out(self, least_size: int = 0) -> None:
         """Store waiting units of queues that have at least `least_size` bytes of them."""

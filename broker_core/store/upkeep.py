@@ -27,9 +27,6 @@ from broker_core.store.store_stats import StoreStats
 
 _logger = logging.getLogger(__name__)
 
-# Units above this are written out at once instead of with the next periodic write.
-TAIL_SIZE_MAX = 256 << 10
-
 
 class Upkeep:
     """Owner thread only, but for the checkpoint jobs of the background worker."""
@@ -92,7 +89,10 @@ class Upkeep:
             return
         self._stats.dispatched_messages += taken
         if taken:
-            self._write_out(TAIL_SIZE_MAX)
+            try:
+                self._queues.write_out_long_tails()
+            except OSError as error:
+                self._queue_error(error)
 
     def tick(self) -> bool:
         """Do what is due; True when it is time for retention and expiry, too."""

@@ -204,8 +204,9 @@ class History:
         self.visible[key, offset] = record, self.epoch
 
     def forget_below(self, log_start: int) -> None:
-        """Retention answered."""
-        self.start_min = self.start_max = log_start
+        """The log starts there now; `start_max` comes down only when retention has answered."""
+        self.start_min = log_start
+        self.start_max = max(self.start_max, log_start)
 
     def restarted(
         self, log_start: int, log_end: int, offsets: dict[QueueKey, tuple[int, int]], epoch: int
@@ -226,7 +227,7 @@ class History:
         self.next_offsets = {key: high for key, (_, high) in offsets.items()}
         self.epoch = epoch
         self.everything_safe()
-        self.forget_below(log_start)
+        self.start_min = self.start_max = log_start
         self.visible = {
             place: (record, epoch)
             for place, (record, _) in self.visible.items()

@@ -228,7 +228,7 @@ class StoreRun:
         self._advance(self.rng.choice((50, 250, 600, 1_200, 5_000, 11_000)))
         self._may_remove()
         self._open_store._parts.tick()
-        self.settle()
+        self._removed()
 
     def checkpoint(self) -> None:
         """Enough time for a dispatch checkpoint to be due, twice."""
@@ -236,7 +236,7 @@ class StoreRun:
             self._advance(11_000)
             self._may_remove()
             self._open_store._parts.tick()
-        self.settle()
+            self._removed()
 
     def flush(self) -> None:
         """Everything durable and visible, whatever the mode."""
@@ -254,7 +254,7 @@ class StoreRun:
             self.disk.reported_usage = DiskUsage(88, 12)
             self._open_store.clean()
             self.disk.reported_usage = None
-        self.settle()
+        self._removed()
 
     def delete_topic(self) -> None:
         """An operator removes a topic."""
@@ -319,6 +319,12 @@ class StoreRun:
         """Retention never touches the last file."""
         last = self.history.log_end - self.history.log_end % self.history.file_size
         self.history.start_max = max(self.history.start_max, last)
+
+    def _removed(self) -> None:
+        """Retention has answered: the start that readers see is the one that stays."""
+        self.settle()
+        if not self._open_store.fenced:
+            self.history.start_max = self._open_store.log_range[0]
 
     def _arrived(self, topic: bytes, queue_id: int, _: int) -> None:
         # A reader that is refused gets nothing, and nobody else is bothered.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_core.codec import column_names
-from broker_core.errors import DiskFailed, StoreFenced, StoreUnusable
+from broker_core.errors import CorruptStore, DiskFailed, StoreFenced, StoreUnusable
 from broker_core.protocol_codes import PutStatus
 from broker_core.storage.staging import encode_template
 from broker_core.store.message import Message
@@ -193,3 +193,17 @@ def test_a_disk_that_fails_has_a_name_of_its_own() -> None:
     ):
         with pytest.raises((DiskFailed, StoreFenced), match="Input/output error"):
             call()
+
+
+def test_a_prepared_file_that_could_not_be_removed_is_no_gap() -> None:
+    disk = new_disk()
+    store = _filled(disk, 5)
+    store.close()
+    last = int(disk.list("commitlog")[-1])
+    disk.put(f"commitlog/{last + 2 * 2048:020d}", bytes(2048))
+    store = open_store(disk, small_config())
+    assert numbers_in(store) == list(range(5))
+    store.close()
+    disk.put(f"commitlog/{last + 2 * 2048:020d}", b"\1" * 2048)
+    with pytest.raises(CorruptStore, match="missing"):
+        open_store(disk, small_config())
