@@ -67,10 +67,15 @@ class FlushService:
         self._broken = False
         self._unnoted: StoreState | None = None
         self._state_is_old = self._note_owed = False
+        # Set by the owner, cleared by the worker.
+        self._writing_back = False
         self._failure: StoreFenced | None = None
         self._moved_ms = dict.fromkeys(("commit", "sync"), self._now_ms())
         self._thorough_ms = dict(self._moved_ms)
         self._listeners: list[Callable[[], None]] = []
+        # On an event loop: have `pump` called once all that is ready now has been appended, so
+        # that one sync serves everybody who was answered together and sends again.
+        self.pump_later: Callable[[], None] | None = None
         self.flushed = Watermark(log.position)
         self.committed = Watermark(log.position)
 
@@ -93,8 +98,14 @@ class FlushService:
         if self._commit is None:
             self.committed.advance(self._log.position)
         self._asked = True
-        if not self._busy:
+        if self.pump_later is not None:
+            self.pump_later()
+        elif not self._busy:
             self._pump()
+
+    def pump(self) -> None:
+        """Start a job if one is due and none is under way."""
+        self._pump()
 
     def flush_soon(self) -> None:
         """Sync what is appended now, whatever the policy says; does not wait."""
@@ -110,14 +121,24 @@ class FlushService:
         """Write down the watermark of the last flush unless the next one is about to do that."""
         if self._note_owed and not self._busy and self._failure is None:
             self._note_owed = False
-            self._worker.submit(self._perform_note, self._state_synced)
+            self._worker.submit(self._perform_note, self._worked)
 
     def start_writeback(self) -> None:
         """Begin to sync what a long append has stored so far, without claiming anything."""
         last = self._log.segments.last
-        if self._busy or self._failure is not None or last is None or last.buffered:
+        if self._writing_back or self._failure is not None or last is None or last.buffered:
             return
-        self._submit(FlushJob((), (last,), 0, 0, None))
+        self._writing_back = True
+        job = FlushJob((), (last,), 0, 0, None)
+
+        def write_back() -> None:
+            # The owner is busy with the append: it cannot hear of the end of this, only see it.
+            try:
+                self._perform(job)
+            finally:
+                self._writing_back = False
+
+        self._worker.submit(write_back, self._worked)
 
     def flush_all(self) -> None:
         """Commit and sync everything appended and wait for it. Raises `StoreFenced`."""
@@ -131,6 +152,7 @@ class FlushService:
         except OSError as error:
             raise self._fenced(error) from error
         self._reached(job)
+        self._tell()
 
     def fence(self, error: BaseException) -> None:
         """The log could not be written: acknowledge nothing more."""
@@ -203,13 +225,19 @@ class FlushService:
                 self._moved_ms[action] = self._thorough_ms[action] = now_ms
 
         def done(_: object, error: BaseException | None) -> None:
-            self._busy = False
             if error is not None:
+                self._busy = False
                 self._failed(error)
                 return
+            # Whoever is woken may append at once: that goes into one job, not into one each.
             self._reached(job)
+            self._busy = False
             self._asked = self._asked or self._log.position > self.flushed.position
-            self._pump()
+            if self.pump_later is None:
+                self._pump()
+            elif self._asked:
+                self.pump_later()
+            self._tell()
 
         self._worker.submit(lambda: self._perform(job), done)
 
@@ -270,6 +298,8 @@ class FlushService:
             )
         self.committed.advance(job.commit_target)
         self.flushed.advance(job.sync_target)
+
+    def _tell(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -291,8 +321,7 @@ class FlushService:
         self._worker.submit(
             lambda: self._state_file.write(state, sync=True), lambda _result, _error: None
         )
-        for listener in self._listeners:
-            listener()
+        self._tell()
 
     def _sync_state_when_due(self) -> None:
         """A power cut then misjudges damage in at most this interval's data as a torn tail."""
@@ -302,9 +331,9 @@ class FlushService:
         self._state_synced_ms = now_ms
         if self._failure is None and self._state_is_old:
             self._state_is_old = False
-            self._worker.submit(lambda: self._perform_state(None), self._state_synced)
+            self._worker.submit(lambda: self._perform_state(None), self._worked)
 
-    def _state_synced(self, _: object, error: BaseException | None) -> None:
+    def _worked(self, _: object, error: BaseException | None) -> None:
         if error is not None:
             self._failed(error)
 

@@ -54,6 +54,7 @@ class StoreParts:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._dispatch_due = False
+        self._pump_due = False
         self.owns_file_system = False
         self.config = config
         self.clock = clock
@@ -143,6 +144,7 @@ class StoreParts:
         if self._loop is not None:
             return
         self._loop = loop
+        self.flush.pump_later = self._pump_soon
         post = loop.call_soon_threadsafe
         self._flush_worker.exchange(ThreadWorker("rmq-flush", post))
         self._background.exchange(ThreadWorker("rmq-background", post))
@@ -192,6 +194,7 @@ class StoreParts:
         """Clean stop when everything is well; otherwise release and leave `abort` in place."""
         if self._timer is not None:
             self._timer.cancel()
+        self.flush.pump_later = None
         if self._loop is not None:
             self._flush_worker.exchange(InlineWorker())
             self._background.exchange(InlineWorker())
@@ -212,6 +215,16 @@ class StoreParts:
             # Several appends of one wake-up share one walk over the log.
             self._dispatch_due = True
             self._loop.call_soon(self._dispatch_once)
+
+    def _pump_soon(self) -> None:
+        if not self._pump_due and self._loop is not None:
+            self._pump_due = True
+            self._loop.call_soon(self._pump_once)
+
+    def _pump_once(self) -> None:
+        self._pump_due = False
+        if self._loop is not None:
+            self.flush.pump()
 
     def _dispatch_once(self) -> None:
         self._dispatch_due = False
