@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from broker_core.errors import CorruptRecord, MalformedRecord
 from broker_core.runtime.clock import Clock
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.consume_queue_set import ConsumeQueueSet, QueueKey
 from broker_core.storage.log_walk import group_header_at, walk_step
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.segment_file import segment_name
@@ -64,6 +64,15 @@ class LogDispatcher:
         A group that ends above `durable` is not begun. A begun group is finished in this call, so
         that no reader can see a part of it.
         """
+        arrived: dict[QueueKey, None] = {}
+        try:
+            return self._dispatch(limit, durable, arrived)
+        finally:
+            # Last and all at once: a listener must not find a part of a group, and one that fails
+            # must not make records be taken twice.
+            self._announce(arrived)
+
+    def _dispatch(self, limit: int, durable: int, arrived: dict[QueueKey, None]) -> int:
         taken = 0
         segments = self._log.segments
         while self.position < limit:
@@ -91,8 +100,7 @@ class LogDispatcher:
             self.position = step.end
             if step.scan.count:
                 self.store_timestamp = step.scan.store_timestamp
-            # Last: a listener that fails must not make these records be taken twice.
-            self._announce(step.scan.queues)
+            arrived.update(dict.fromkeys(step.scan.queues))
         return taken
 
     def _take(self, units: dict[tuple[bytes, int], tuple[int, bytes]], keys: bytes) -> None:

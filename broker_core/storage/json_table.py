@@ -111,6 +111,10 @@ class JsonTable:
         Raises `CorruptStore` when files are there but none of them can be read.
         """
         problems = []
+        directory = self._path.rpartition("/")[0]
+        if self._file_system.exists(directory or self._path):
+            # After a kill the newest name may not be durable yet; what is read now must stay.
+            self._file_system.sync_dir(directory)
         for path in (self._path, f"{self._path}.bak"):
             data = read_file(self._file_system, path)
             if data is None:

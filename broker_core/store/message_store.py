@@ -89,7 +89,8 @@ class MessageStore:
     def close(self) -> None:
         """Flush, dispatch, checkpoint, remove `abort`, release everything. Safe to call twice.
 
-        A fenced store is only released: `abort` stays and the next open recovers it.
+        A fenced store is only released: `abort` stays and the next open recovers it. Raises
+        `StoreFenced` when the last flush fails; everything is released then, too.
         """
         if not self._closed:
             self._closed = True

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from broker_core.config import StoreConfig
-from broker_core.errors import CorruptStore, RmqError, StoreFenced
+from broker_core.errors import CorruptStore, RmqError
 from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
@@ -272,10 +272,7 @@ class StoreParts:
     def _stop_cleanly(self) -> None:
         if self.flush.failure is not None:
             return
-        try:
-            self.flush.flush_all()
-        except StoreFenced:
-            return
+        self.flush.flush_all()
         self.upkeep.dispatch()
         self.upkeep.retry_index()
         self.log.segments.remove_spares()
