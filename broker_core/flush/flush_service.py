@@ -98,9 +98,11 @@ class FlushService:
         if self._commit is None:
             self.committed.advance(self._log.position)
         self._asked = True
+        if self._busy:
+            return
         if self.pump_later is not None:
             self.pump_later()
-        elif not self._busy:
+        else:
             self._pump()
 
     def pump(self) -> None:
@@ -233,10 +235,8 @@ class FlushService:
             self._reached(job)
             self._busy = False
             self._asked = self._asked or self._log.position > self.flushed.position
-            if self.pump_later is None:
-                self._pump()
-            elif self._asked:
-                self.pump_later()
+            self._pump()
+            # The next sync is on its way; now there is time to dispatch.
             self._tell()
 
         self._worker.submit(lambda: self._perform(job), done)
