@@ -64,21 +64,25 @@ def list_log(file_system: FileSystem, file_size: int, log_start: int | None) -> 
     return LogFiles(bases, removed)
 
 
-def without_leftovers(
+def split_leftovers(
     file_system: FileSystem, bases: list[int], file_size: int, durable: int
-) -> list[int]:
-    """Remove files behind a gap that were prepared, could not be removed, and were never used."""
+) -> tuple[list[int], list[int]]:
+    """The log's files, and those behind a gap that were prepared, not removed and never used."""
     for number in range(1, len(bases)):
         if bases[number] == bases[number - 1] + file_size:
             continue
         behind = bases[number:]
         if behind[0] < durable or any(_is_used(file_system, base) for base in behind):
             break
-        for base in reversed(behind):
-            file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
-            file_system.sync_dir(COMMIT_LOG_DIR)
-        return bases[:number]
-    return bases
+        return bases[:number], behind
+    return bases, []
+
+
+def remove_leftovers(file_system: FileSystem, bases: list[int]) -> None:
+    """Newest first, one by one: a crash in between must not leave another gap."""
+    for base in reversed(bases):
+        file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
+        file_system.sync_dir(COMMIT_LOG_DIR)
 
 
 def _is_used(file_system: FileSystem, base: int) -> bool:

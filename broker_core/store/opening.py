@@ -35,7 +35,8 @@ from broker_core.storage.recovery import (
     goes_on_behind,
     list_log,
     open_segments,
-    without_leftovers,
+    remove_leftovers,
+    split_leftovers,
 )
 from broker_core.storage.run_marks import ended_cleanly, mark_running
 from broker_core.storage.segment_file import Segment, segment_name
@@ -153,12 +154,13 @@ class Opening:
             # Files go because the state says so; a power cut must not take that back.
             self._state_file.sync()
         bases = list_log(self._fs, size, log_start).bases
-        bases = without_leftovers(self._fs, bases, size, durable)
+        bases, leftovers = split_leftovers(self._fs, bases, size, durable)
         if clean and log_start is not None and goes_on_behind(self._fs, bases, size, durable):
             # Another broker used the directory after our clean stop; its retention may have
             # removed the oldest files.
             log_start = bases[0]
         check_files_present(bases, size, log_start, durable)
+        remove_leftovers(self._fs, leftovers)
         self._segments = open_segments(
             self._fs,
             bases,
