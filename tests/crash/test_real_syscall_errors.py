@@ -27,7 +27,7 @@ CASES = (
     ("fallocate", 2),
     ("rename,renameat,renameat2", 1),
 )
-PUTS = 400
+PUTS = 1_500
 
 
 def can_trace() -> bool:
