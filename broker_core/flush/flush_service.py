@@ -232,8 +232,11 @@ class FlushService:
                 self._failed(error)
                 return
             # Whoever is woken may append at once: that goes into one job, not into one each.
-            self._reached(job)
-            self._busy = False
+            try:
+                self._reached(job)
+            finally:
+                # A waiter that raises must not stop the flushing of all others.
+                self._busy = False
             self._asked = self._asked or self._log.position > self.flushed.position
             self._pump()
             # The next sync is on its way; now there is time to dispatch.
