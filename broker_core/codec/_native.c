@@ -126,6 +126,8 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(gather_records, "The records that queue units point to, as bytes."),
     CONTRACT_FUNCTION(decode_columns, "The records that queue units point to, as columns."),
     CONTRACT_FUNCTION(append_index_entries, "Put index entries until the file is full."),
+    CONTRACT_FUNCTION(split_client_batch, "The body of a batch send as columns."),
+    CONTRACT_FUNCTION(list_message_ids, "Offset ids of consecutive records."),
     {"java_hash", codec_java_hash, METH_O, "Java's String.hashCode of UTF-8 text."},
     {"body_crc", codec_body_crc, METH_O, "Checksum of a body as records store it."},
     {NULL, NULL, 0, NULL},

@@ -59,5 +59,7 @@ PyObject *codec_scan_records(PyObject *module, PyObject *args, PyObject *keyword
 PyObject *codec_gather_records(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_decode_columns(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_append_index_entries(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords);
 
 #endif

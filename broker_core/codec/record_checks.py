@@ -67,6 +67,12 @@ class ParsedRecord(NamedTuple):
     end: int
 
 
+def check_int64(value: int) -> None:
+    """Raise `OverflowError` for a number that no 64-bit field can hold."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError("integer exceeds 64 bits")
+
+
 def as_view(buffer: Buffer) -> memoryview:
     """The bytes of any C-contiguous buffer."""
     view = memoryview(buffer)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from broker_core.codec import record_loops
 from broker_core.codec.column_names import (
     BORN_TIMESTAMP,
     FLAG,
@@ -56,43 +56,51 @@ __all__ = [
     "gather_records",
     "inspect_run",
     "java_hash",
+    "list_message_ids",
     "measure_batch",
     "relocate_run",
     "scan_records",
+    "split_client_batch",
 ]
 
 _NATIVE_NAME = "broker_core.codec._native"
+# By name, because the twin needs numpy, which takes longer to import than a broker to start.
+_TWIN_NAME = "broker_core.codec.record_loops"
 
 
 def _choose_backend(choice: str) -> tuple[str, ModuleType]:
     if choice not in ("", "native", "python"):
         raise ImportError(f"RMQ_CODEC={choice!r} cannot be used: native, python or unset")
     if choice == "python":
-        return "python", record_loops
+        return "python", importlib.import_module(_TWIN_NAME)
     try:
         return "native", importlib.import_module(_NATIVE_NAME)
     except ImportError:
         if choice == "native":
             raise
-        return "python", record_loops
+        return "python", importlib.import_module(_TWIN_NAME)
 
 
 _backend_name, _backend = _choose_backend(os.environ.get("RMQ_CODEC", ""))
 
-# Both have the same signatures; the twin is assigned first so that it types the names.
-if _backend_name == "python":
-    append_index_entries = record_loops.append_index_entries
-    body_crc = record_loops.body_crc
-    check_record = record_loops.check_record
-    decode_columns = record_loops.decode_columns
-    encode_batch = record_loops.encode_batch
-    encode_message = record_loops.encode_message
-    gather_records = record_loops.gather_records
-    inspect_run = record_loops.inspect_run
-    java_hash = record_loops.java_hash
-    measure_batch = record_loops.measure_batch
-    relocate_run = record_loops.relocate_run
-    scan_records = record_loops.scan_records
+# Both have the same signatures; the twin has the types.
+if TYPE_CHECKING:
+    from broker_core.codec.record_loops import (
+        append_index_entries,
+        body_crc,
+        check_record,
+        decode_columns,
+        encode_batch,
+        encode_message,
+        gather_records,
+        inspect_run,
+        java_hash,
+        list_message_ids,
+        measure_batch,
+        relocate_run,
+        scan_records,
+        split_client_batch,
+    )
 else:
     append_index_entries = _backend.append_index_entries
     body_crc = _backend.body_crc
@@ -103,9 +111,11 @@ else:
     gather_records = _backend.gather_records
     inspect_run = _backend.inspect_run
     java_hash = _backend.java_hash
+    list_message_ids = _backend.list_message_ids
     measure_batch = _backend.measure_batch
     relocate_run = _backend.relocate_run
     scan_records = _backend.scan_records
+    split_client_batch = _backend.split_client_batch
 
 
 def codec_backend() -> str:

@@ -22,7 +22,7 @@ from broker_core.codec.batch_columns import (
     property_texts,
 )
 from broker_core.codec.column_batch import Buffer, ColumnBatch
-from broker_core.codec.record_checks import as_writable_view
+from broker_core.codec.record_checks import as_writable_view, check_int64
 from broker_core.codec.record_encode_rows import encode_rows, read_row
 from broker_core.codec.record_layout import (
     BLANK_RESERVE,
@@ -122,12 +122,6 @@ def encode_batch(
         if plan.reason:
             raise MalformedBatch(plan.stop, plan.reason)
     return row, cursor
-
-
-def check_int64(value: int) -> None:
-    """Raise `OverflowError` for a number that no 64-bit field can hold."""
-    if not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError("integer exceeds 64 bits")
 
 
 def _next_offsets(buffer: Buffer, queue_count: int) -> Int64s:

@@ -6,6 +6,7 @@ two on every kind of input. Use `record_columns`, which picks one of them.
 
 from __future__ import annotations
 
+from broker_core.codec.client_batch_loops import list_message_ids, split_client_batch
 from broker_core.codec.index_record import append_index_entries
 from broker_core.codec.java_hash import java_hash
 from broker_core.codec.record_checks import body_crc, check_record
@@ -25,7 +26,9 @@ __all__ = [
     "gather_records",
     "inspect_run",
     "java_hash",
+    "list_message_ids",
     "measure_batch",
     "relocate_run",
     "scan_records",
+    "split_client_batch",
 ]

@@ -18,11 +18,11 @@ from broker_core.codec.record_checks import (
     RecordFault,
     as_view,
     as_writable_view,
+    check_int64,
     parse_record,
     properties_end,
     verify_checksums,
 )
-from broker_core.codec.record_encode_loops import check_int64
 from broker_core.codec.record_layout import (
     BLANK_RESERVE,
     BORN_HOST_AT,

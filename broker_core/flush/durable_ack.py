@@ -8,12 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Watermark
 
 StatusFuture = asyncio.Future[PutStatus]
+StatusCallback = Callable[[PutStatus], object]
+
+
+class _Waiter:
+    """Called with the first of: flushed, failed, expired."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: StatusCallback) -> None:
+        self._callback: StatusCallback | None = callback
+
+    @property
+    def is_settled(self) -> bool:
+        return self._callback is None
+
+    def settle(self, status: PutStatus) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(status)
+
+    def __call__(self, failure: BaseException | None) -> None:
+        self.settle(PutStatus.PUT_OK if failure is None else PutStatus.UNKNOWN_ERROR)
 
 
 class DurableAcks:
@@ -23,29 +46,34 @@ class DurableAcks:
         self._flushed = flushed
         self._clock = clock
         self._timeout_s = timeout_ms / 1000
-        # (deadline, future), rising by deadline because the timeout is the same for all.
-        self._deadlines: deque[tuple[float, StatusFuture]] = deque()
+        # (deadline, waiter), rising by deadline because the timeout is the same for all.
+        self._deadlines: deque[tuple[float, _Waiter]] = deque()
+
+    def when(self, position: int, callback: StatusCallback) -> None:
+        """Call `callback(PUT_OK)` once `position` is flushed, or with why it was not waited for.
+
+        The bytes stay in the log whatever the answer is.
+        """
+        waiter = _Waiter(callback)
+        self._flushed.when(position, waiter)
+        if not waiter.is_settled:
+            self._deadlines.append((self._clock.monotonic() + self._timeout_s, waiter))
 
     def wait(self, position: int) -> StatusFuture:
-        """PUT_OK once `position` is flushed; the bytes stay in the log whatever the answer is."""
+        """`when` as a future."""
         future: StatusFuture = asyncio.get_running_loop().create_future()
 
-        def settle(failure: BaseException | None) -> None:
-            # It may have expired or been cancelled in the meantime.
+        def settle(status: PutStatus) -> None:
+            # It may have been cancelled in the meantime.
             if not future.done():
-                ok = failure is None
-                future.set_result(PutStatus.PUT_OK if ok else PutStatus.UNKNOWN_ERROR)
+                future.set_result(status)
 
-        self._flushed.when(position, settle)
-        if not future.done():
-            self._deadlines.append((self._clock.monotonic() + self._timeout_s, future))
+        self.when(position, settle)
         return future
 
     def tick(self) -> None:
         """Answer FLUSH_DISK_TIMEOUT to those who have waited long enough."""
         deadlines = self._deadlines
         now = self._clock.monotonic()
-        while deadlines and (deadlines[0][0] <= now or deadlines[0][1].done()):
-            future = deadlines.popleft()[1]
-            if not future.done():
-                future.set_result(PutStatus.FLUSH_DISK_TIMEOUT)
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][1].is_settled):
+            deadlines.popleft()[1].settle(PutStatus.FLUSH_DISK_TIMEOUT)

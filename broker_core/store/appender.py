@@ -30,6 +30,7 @@ from broker_core.store.message import (
     encode_topic,
     has_exact_types,
     message_batch,
+    one_row,
     property_text,
 )
 from broker_core.store.put_checks import AppendPressure, PutChecks
@@ -89,6 +90,64 @@ class Appender:
         _, body, _, tags, keys, properties, flag, sys_flag, born, _, reconsumed, prepared = message
         text = property_text(tags, keys, properties) if tags or keys or properties else b""
         host = self.store_host
+        result = self._append_known(
+            queue, body, text, flag, sys_flag, born, host, reconsumed, prepared
+        )
+        return self._append_checked(message) if result is None else result
+
+    def append_text(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        text: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+    ) -> PutResult:
+        """One message whose properties are already text, tags and keys included."""
+        queue = self._known.get((topic, queue_id))
+        if (
+            queue is not None
+            and not sys_flag & PREPARED_OR_ROLLBACK
+            and len(body) <= self._config.message_size_max
+            and self._flags.writeable
+            and not self._pressure.busy
+        ):
+            result = self._append_known(
+                queue, body, text, flag, sys_flag, born_timestamp, born_host,
+                reconsume_times, prepared_offset,
+            )  # fmt: skip
+            if result is not None:
+                return result
+        queue = (encode_topic(topic), queue_id)
+        result = self.append(
+            ColumnBatch(
+                1, (queue,), None, one_row(body), None, None, one_row(text), flag, sys_flag,
+                born_timestamp, born_host, self.store_host, reconsume_times, prepared_offset,
+                self._crc,
+            )
+        )  # fmt: skip
+        self._note_known(result, topic, queue)
+        return result
+
+    def _append_known(
+        self,
+        queue: QueueKey,
+        body: bytes | memoryview,
+        text: bytes,
+        flag: int,
+        sys_flag: int,
+        born: int | None,
+        born_host: bytes,
+        reconsumed: int,
+        prepared: int,
+    ) -> PutResult | None:
+        """To a queue that took messages before; None when the long way has to say what is wrong."""
+        host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
         queue_offset = self._counters.next_offset(queue)
@@ -97,25 +156,28 @@ class Appender:
         try:
             start = self._log.append_message(
                 timestamp, queue_offset, *queue, body, text,
-                flag, sys_flag, born, host, host, reconsumed, prepared, self._crc,
+                flag, sys_flag, born, born_host, host, reconsumed, prepared, self._crc,
             )  # fmt: skip
         except MalformedBatch:
-            start = -1
+            return None
         if start < 0:
-            return self._append_checked(message)
+            return None
         self._counters.set_next(queue, queue_offset + 1)
         end = self._log.position
         self._stats.put_one(queue[0], end - start, self._pressure.took(started) * 1000)
         self._appended()
         return PutResult(PutStatus.PUT_OK, "", start, end, queue_offset, 1, timestamp, host)
 
+    def _note_known(self, result: PutResult, topic: str, queue: QueueKey) -> None:
+        if result.ok and len(self._known) < KNOWN_QUEUES_MAX:
+            self._known[topic, queue[1]] = queue
+
     def _append_checked(self, message: Message) -> PutResult:
         check_message(message)
         queue = (encode_topic(message.topic), message.queue_id)
         now_ms = self._clock.wall_ms()
         result = self.append(message_batch(message, queue, self.store_host, now_ms, self._crc))
-        if result.ok and len(self._known) < KNOWN_QUEUES_MAX:
-            self._known[message.topic, message.queue_id] = queue
+        self._note_known(result, message.topic, queue)
         return result
 
     def append(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:

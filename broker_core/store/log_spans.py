@@ -7,8 +7,7 @@ the records allow, so that a page that must come from the disk never stalls the 
 from __future__ import annotations
 
 import itertools
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from broker_core.storage.commit_log import CommitLog, Span
 from broker_core.storage.consume_queue import UNIT, UNIT_SIZE
@@ -16,12 +15,16 @@ from broker_core.storage.consume_queue import UNIT, UNIT_SIZE
 # Reading a gap this small costs less than another system call.
 GAP_MAX = 64 << 10
 
-_UNITS = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def unit_bounds(units: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Start and end positions of the records that the units name."""
-    table = np.frombuffer(units, dtype=_UNITS)
+    # Not for all: a broker that serves recent messages never needs it.
+    import numpy as np
+
+    table = np.frombuffer(units, dtype=[("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
     starts = table["position"].astype(np.int64)
     return starts, starts + table["size"].astype(np.int64)
 
@@ -38,7 +41,7 @@ def spans_of(log: CommitLog, units: bytes, cold_below: int) -> list[Span]:
     segment_size = log.segments.size
     far = starts[1:] - ends[:-1] > GAP_MAX
     rolled = starts[1:] // segment_size != starts[:-1] // segment_size
-    breaks = np.flatnonzero(far | rolled) + 1
+    breaks = (far | rolled).nonzero()[0] + 1
     pieces: list[Span] = []
     bounds = [0, *breaks.tolist(), len(units) // UNIT_SIZE]
     for low, high in itertools.pairwise(bounds):

@@ -101,7 +101,7 @@ def _check_host(host: Any) -> None:
         raise InvalidArgument(f"Message.born_host must be (address, port), not {host!r:.80}")
 
 
-def one_row(data: bytes) -> Column:
+def one_row(data: bytes | memoryview) -> Column:
     """A column with a single value."""
     return data, array("q", (0, len(data))), 8
 

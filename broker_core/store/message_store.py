@@ -104,6 +104,31 @@ class MessageStore:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         return self._parts.appender.append_message(message)
 
+    def append_text(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        text: bytes,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> PutResult:
+        """`append` for a server: properties as the text that came, hosts as bytes.
+
+        The caller has checked the types; sizes and names are checked here.
+        """
+        if self._closed:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        return self._parts.appender.append_text(
+            topic, queue_id, body, text, flag, sys_flag,
+            born_timestamp, born_host, reconsume_times, prepared_offset,
+        )  # fmt: skip
+
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
         check_batch(batch)
@@ -132,6 +157,17 @@ class MessageStore:
         The way for a server that answers many requests per wake-up: no task and no future each.
         """
         self._parts.flush.flushed.when(result.end_position, callback)
+
+    def when_acknowledged(self, result: PutResult, callback: Callable[[PutStatus], object]) -> None:
+        """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""
+        if not result.ok or self._parts.is_async:
+            callback(result.status)
+        else:
+            self._parts.acks.when(result.end_position, callback)
+
+    def message_ids(self, result: PutResult) -> str:
+        """Offset ids of a batch that was appended `together`, separated by commas."""
+        return self._open_parts().message_ids(result.position, result.message_count)
 
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import Any
 
+from broker_core.codec.record_columns import list_message_ids
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptStore, RmqError
 from broker_core.flush.durable_ack import DurableAcks
@@ -175,6 +176,13 @@ class StoreParts:
             else:
                 high = middle
         return low
+
+    def message_ids(self, position: int, count: int) -> str:
+        """Offset ids of `count` records that follow each other in one file."""
+        segment = self.log.segments.find(position)
+        assert segment is not None
+        host = self.appender.store_host
+        return list_message_ids(segment.target, position - segment.base, count, host, position)
 
     def statistics(self) -> dict[str, Any]:
         """Counters and positions."""

@@ -17,6 +17,7 @@ from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.staging import StagedBatch
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.put_result import PutResult
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, open_small, rows, run_of
 
@@ -332,14 +333,15 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "queues": lambda s: s.queues(),
     "delete_topic": lambda s: s.delete_topic("T"),
     "staging": lambda s: s.staging,
+    "message_ids": lambda s: s.message_ids(PutResult(PutStatus.PUT_OK)),
     "publish_now": lambda s: s.publish_now([]),
 }
-ANSWER_A_STATUS = {"append", "append_batch", "append_group", "put", "put_batch", "put_group",
-                   "put_now"}  # fmt: skip
+ANSWER_A_STATUS = {"append", "append_batch", "append_group", "append_text", "put", "put_batch",
+                   "put_group", "put_now"}  # fmt: skip
 # What a caller may still ask of a closed store.
 KEEP_WORKING = {"close", "stats", "store_id", "epoch", "recovery", "log_range", "fenced",
                 "flushed_position", "dispatched_position", "when_durable", "acknowledged",
-                "group_acknowledged"}  # fmt: skip
+                "when_acknowledged", "group_acknowledged"}  # fmt: skip
 ASYNC = {"start", "publish"}
 
 
