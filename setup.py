@@ -72,10 +72,12 @@ setup(
     python_requires=">=3.10",
     install_requires=["numpy", "msgpack", "orjson"],
     extras_require={
+        "compression": ["lz4", "zstandard"],
         "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas"],
         "dev": [
             "chispa",
             "hypothesis",
+            "lz4",
             "mypy",
             "pyarrow>=15",
             "pytest",
@@ -83,6 +85,7 @@ setup(
             "setuptools",
             "uvloop; sys_platform != 'win32'",
             "wheel",
+            "zstandard",
         ],
     },
     ext_modules=[native_codec()],

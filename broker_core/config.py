@@ -170,7 +170,7 @@ class StoreConfig:
             if name is None:
                 unknown.append(key)
             else:
-                values[name] = _parse(key, text.strip(), kinds[name])
+                values[name] = parse_setting(key, text.strip(), kinds[name])
                 given[name] = (key, text)
         try:
             return cls(**values), tuple(unknown)
@@ -224,7 +224,8 @@ class RemotingLimits:
                 raise InvalidConfig(name, getattr(self, name), accepted)
 
 
-def _parse(key: str, text: str, kind: type) -> object:
+def parse_setting(key: str, text: str, kind: type) -> object:
+    """The value that a property's text says; `kind` is the type of the field's default."""
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise InvalidConfig(key, text, "true or false")

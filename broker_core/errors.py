@@ -26,14 +26,32 @@ class InvalidArgument(RmqError, ValueError):
     response_code = ResponseCode.INVALID_PARAMETER
 
 
+class MessageTooLarge(InvalidArgument):
+    """A message, a batch or its properties are over the limit that the text names."""
+
+    response_code = ResponseCode.MESSAGE_ILLEGAL
+
+
+class InvalidSubscription(InvalidArgument):
+    """A filter expression that cannot be understood."""
+
+    response_code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+class LimitReached(RmqError):
+    """A table is as full as its configuration allows; the text names the setting."""
+
+
 class InvalidConfig(RmqError, ValueError):
     """A configuration key has a value that cannot be used."""
 
-    def __init__(self, key: str, value: object, accepted: str) -> None:
-        super().__init__(f"{key}={value!r:.200} cannot be used: {accepted}")
+    def __init__(self, key: str, value: object, accepted: str, source: str = "") -> None:
+        where = f"{source}: " if source else ""
+        super().__init__(f"{where}{key}={value!r:.200} cannot be used: {accepted}")
         self.key = key
         self.value = value
         self.accepted = accepted
+        self.source = source
 
 
 class StoreClosed(RmqError):
@@ -132,6 +150,43 @@ class ConnectionLost(RmqError):
     retriable = True
 
 
+class UnexpectedAnswer(RmqError):
+    """A peer said yes and left out, or garbled, what it was asked for."""
+
+
+class OffsetOutOfRange(RmqError):
+    """Messages that were asked for are not in their queue: expired, or not written (any more)."""
+
+    response_code = ResponseCode.PULL_OFFSET_MOVED
+
+    def __init__(self, queue: str, offset: int, min_offset: int, max_offset: int) -> None:
+        super().__init__(
+            f"{queue}: offset {offset} cannot be read; the queue holds {min_offset} to {max_offset}"
+            " (exclusive)"
+        )
+        self.queue = queue
+        self.offset = offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class DecompressionFailed(RmqError):
+    """A body says that it is compressed and cannot be decompressed within its limit."""
+
+
+class NotAcknowledged(RmqError):
+    """The message was stored, but not as safely as the broker promises; `result` has the details.
+
+    Sending it again may store it twice.
+    """
+
+    retriable = True
+
+    def __init__(self, text: str, result: object) -> None:
+        super().__init__(text)
+        self.result = result
+
+
 class RemoteError(RmqError):
     """A response code other than success, raised by the side that refuses or the side that asked.
 
@@ -197,6 +252,13 @@ class GroupNotExist(RemoteError):
     """No such consumer group."""
 
     response_code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+class BrokerNotExist(RemoteError):
+    """No broker of that name, or no member of it with that id, is in the routes."""
+
+    retriable = True
+    response_code = ResponseCode.BROKER_NOT_EXIST
 
 
 class ConsumerNotOnline(RemoteError):

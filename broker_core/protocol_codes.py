@@ -127,6 +127,10 @@ class RequestCode(enum.IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    # Our own broker and client; every other broker answers that it does not know them
+    CAPABILITIES = 29900
+    BULK_PULL = 29901
+    BULK_SEND = 29902
     # Pop consumption of 5.x; these do not fit into a binary header
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

@@ -30,7 +30,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "store": _STORE - {"store"},
     "replication": _STORAGE | {"remoting"},
     "nameserver": _REMOTING,
-    "client": _REMOTING,
+    "client": _REMOTING | {"storage"},
     "broker": _STORE | _REMOTING | {"replication"},
     "embedded": _BASE | {"config", "runtime"} | _SERVERS,
     "cli": _BASE | {"config", "runtime", "embedded"} | _SERVERS,
@@ -39,6 +39,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
 # An arrow that only some files of the room may follow.
 NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("replication", "remoting"): frozenset({"broker_core/replication/metadata_copy.py"}),
+    ("client", "storage"): frozenset({"broker_core/client/local_offsets.py"}),
 }
 
 SPARK_SHELLS = frozenset(
@@ -59,6 +60,7 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "broker_core/",
         (
             "broker_core/config.py",
+            "broker_core/broker/property_file.py",
             "broker_core/storage/posix_file_system.py",
             "broker_core/store/message_store.py",
             "broker_core/embedded/",

@@ -78,6 +78,18 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         raise InvalidArgument(f"properties are not encodable as UTF-8: {error.reason}") from None
 
 
+def change_properties(text: bytes, changes: Mapping[str, str]) -> bytes:
+    """The text with these pairs set, or left out where the value is empty.
+
+    All other pairs stay byte for byte. Raises `InvalidArgument` as `encode_properties` does.
+    """
+    changed = {name.encode() for name in changes}
+    kept = [
+        b"%b\x01%b\x02" % pair for pair in split_properties(text).items() if pair[0] not in changed
+    ]
+    return b"".join(kept) + encode_properties(changes)
+
+
 def _pair_text(name: object, value: object) -> str:
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidArgument(f"property {name!r:.80} must be text with a text value")

@@ -152,19 +152,17 @@ class Connection(asyncio.Protocol):
             self.load.answered(command.opaque)
         else:
             head = b"" if self.is_closed else self._encode(command)
-        if self.is_closed:
-            return
-        self._out.append(head)
-        self._out_size += len(head)
-        body = command.body
-        if len(body):
-            self._out.append(body)
-            self._out_size += len(body)
-        if self._out_size >= self._owner.limits.write_buffer_high:
-            self._flush()
-        elif not self._in_wake_up and not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        if not self.is_closed:
+            self._queue(head, command.body)
+
+    def send_reply(self, opaque: int, head: bytes, body: bytes | memoryview = b"") -> None:
+        """`send` for a response that is encoded already: `head` ends where `body` begins.
+
+        For the few requests that come by the million; the request was not a oneway.
+        """
+        self.load.answered(opaque)
+        if not self.is_closed:
+            self._queue(head, body)
 
     def begin_request(self, command: RemotingCommand, timeout_ms: float) -> Answer:
         """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`.
@@ -334,6 +332,18 @@ class Connection(asyncio.Protocol):
         unsent = self._transport.get_write_buffer_size() + self._out_size
         if unsent + self._owner.limits.frame_size_max > self._owner.limits.write_buffer_max:
             raise SystemBusy(ResponseCode.SYSTEM_BUSY, f"{self.peer_text} does not read")
+
+    def _queue(self, head: bytes, body: bytes | memoryview) -> None:
+        self._out.append(head)
+        self._out_size += len(head)
+        if len(body):
+            self._out.append(body)
+            self._out_size += len(body)
+        if self._out_size >= self._owner.limits.write_buffer_high:
+            self._flush()
+        elif not self._in_wake_up and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
 
     def _encode(self, command: RemotingCommand) -> bytes:
         head = encode_command(command)

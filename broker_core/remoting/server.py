@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 
 from broker_core.config import RemotingLimits
@@ -21,6 +22,24 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024
 # What a peer gets to take the last answers, also when nothing of the grace is left.
 _CLOSE_WAIT_MS = 200
+
+
+def bind_address(host: str, port: int) -> socket.socket:
+    """A socket bound to an address, not yet listening: the port is known and nobody is served.
+
+    Raises `OSError`, with the address in its text.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
+    return bound
 
 
 class RemotingServer:
@@ -49,18 +68,17 @@ class RemotingServer:
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens."""
-        return [socket.getsockname()[:2] for server in self._listeners for socket in server.sockets]
+        return [bound.getsockname()[:2] for server in self._listeners for bound in server.sockets]
 
     async def start(self, host: str, port: int) -> int:
         """Listen on one more address; returns the port, which is the system's choice for 0."""
+        return await self.serve(bind_address(host, port))
+
+    async def serve(self, bound: socket.socket) -> int:
+        """Listen on a socket that `bind_address` made; it belongs to this server from now on."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(
-            lambda: Connection(self, loop),
-            host,
-            port,
-            ssl=self._ssl_context,
-            backlog=_BACKLOG,
-            reuse_address=True,
+            lambda: Connection(self, loop), sock=bound, ssl=self._ssl_context, backlog=_BACKLOG
         )
         self._listeners.append(listener)
         if self._sweep_timer is None:

@@ -68,6 +68,11 @@ class SegmentSequence:
         """The segment that takes appends."""
         return self._segments[-1] if self._segments else None
 
+    @property
+    def free_buffers(self) -> int | None:
+        """Write buffers that nobody uses; None without a pool."""
+        return None if self._pool is None else self._pool.available
+
     def find(self, position: int) -> Segment | None:
         """The segment that holds `position`."""
         index = bisect_right(self._bases, position) - 1

@@ -130,6 +130,16 @@ class MessageReader:
         except CorruptRecord as error:
             raise self._named(error) from error
 
+    def units(
+        self, topic: bytes, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """(position, size, tag code) of the entries `[offset, offset + count)` that there are."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return []
+        units = self._healed(queue, lambda: queue.read(offset, count))
+        return list(UNIT.iter_unpack(units))
+
     def at(self, position: int) -> MessageRecord | None:
         """The record that starts at a log position; None for a position outside the log.
 
@@ -150,6 +160,16 @@ class MessageReader:
             )
         except CorruptRecord as error:
             raise self._named(error) from error
+
+    def record_at(self, position: int) -> bytes | None:
+        """The stored bytes of what `at` returns."""
+        if self.at(position) is None:
+            return None
+        segment = self._log.segments.find(position)
+        assert segment is not None
+        start = position - segment.base
+        size = SIZE.unpack_from(segment.view, start)[0]
+        return bytes(segment.view[start : start + size])
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Store time of one entry, read from the log."""

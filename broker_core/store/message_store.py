@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,13 +22,14 @@ from broker_core.protocol_codes import GetStatus, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
-from broker_core.storage.file_system import FileSystem
+from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.message import Message
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
+from broker_core.store.prepared_offsets import prepared_offsets
 from broker_core.store.put_result import PutResult
 from broker_core.store.store_parts import StoreParts
 
@@ -282,8 +283,10 @@ class MessageStore:
             raise InvalidArgument(f"tag_codes must be a collection, not {tag_codes!r:.80}")
         limit = parts.config.read_size_max if size_max is None else size_max
         _check_numbers(size_max=limit)
+        started = parts.clock.monotonic()
         result = parts.reader.get(_name(topic), queue_id, offset, count_max, limit, tag_codes)
-        parts.stats.get(result.status, result.message_count, len(result.records))
+        ms = (parts.clock.monotonic() - started) * 1000
+        parts.stats.get(result.status, result.message_count, len(result.records), ms)
         return result
 
     @names_disk_errors
@@ -303,6 +306,13 @@ class MessageStore:
         _check_numbers(position=position)
         parts = self._open_parts()
         return parts.reader.at(position) if position < parts.dispatcher.position else None
+
+    @names_disk_errors
+    def record_at(self, position: int) -> bytes | None:
+        """The stored bytes of the message whose record starts at a log position."""
+        _check_numbers(position=position)
+        parts = self._open_parts()
+        return parts.reader.record_at(position) if position < parts.dispatcher.position else None
 
     @names_disk_errors
     def query(
@@ -339,6 +349,25 @@ class MessageStore:
         queue = parts.queues.find(_name(topic), queue_id)
         return None if queue is None else parts.reader.store_time(queue, offset)
 
+    @names_disk_errors
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """(position, size, tag code) of readable entries `[offset, offset + count)`."""
+        _check_numbers(queue_id=queue_id, offset=offset, count=count)
+        return self._open_parts().reader.units(_name(topic), queue_id, offset, count)
+
+    @names_disk_errors
+    def prepared_offsets(self, start: int) -> Iterator[tuple[int, int]]:
+        """(position, PREPARED TRANSACTION OFFSET) of visible records that have one.
+
+        Records from log position `start` on, where one must begin, or from the log's first one.
+        """
+        _check_numbers(start=start)
+        parts = self._open_parts()
+        start = max(start, parts.log.start)
+        return prepared_offsets(parts.log, start, parts.dispatcher.position)
+
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue id) that holds or held messages."""
         found = self._open_parts().queues
@@ -355,6 +384,11 @@ class MessageStore:
     def store_id(self) -> str:
         """Identity of this log."""
         return self._parts.flush.state.store_id
+
+    @property
+    def store_host(self) -> bytes:
+        """Address and port that records carry."""
+        return self._parts.appender.store_host
 
     @property
     def epoch(self) -> int:
@@ -385,6 +419,11 @@ class MessageStore:
     def fenced(self) -> bool:
         """A sync failed; nothing is acknowledged any more."""
         return self._parts.flush.failure is not None
+
+    @names_disk_errors
+    def disk_usage(self) -> DiskUsage:
+        """Space on the partition of the store."""
+        return self._open_parts().disk_usage()
 
     def stats(self) -> dict[str, Any]:
         """Counters since the store was opened."""

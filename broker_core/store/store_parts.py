@@ -18,7 +18,7 @@ from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
-from broker_core.storage.file_system import FileSystem, StoreFile
+from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
@@ -196,7 +196,12 @@ class StoreParts:
             "queues": len(self.queues),
             "staging_bytes": self.staging.size,
             "running_flags": self.flags.bits,
+            "write_buffers_free": self.log.segments.free_buffers,
         }
+
+    def disk_usage(self) -> DiskUsage:
+        """Space on the partition of the store."""
+        return self._file_system.usage()
 
     def close(self) -> None:
         """Clean stop when everything is well; otherwise release and leave `abort` in place."""

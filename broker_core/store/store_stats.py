@@ -26,6 +26,7 @@ class StoreStats:
         self.put_time_max_ms = 0.0
         self.get_messages = 0
         self.get_bytes = 0
+        self.get_time_max_ms = 0.0
         self.dispatched_messages = 0
         self.topic_messages: Counter[bytes] = Counter()
 
@@ -52,8 +53,10 @@ class StoreStats:
         if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
             self.topic_messages[topic] += 1
 
-    def get(self, status: GetStatus, count: int, size: int) -> None:
+    def get(self, status: GetStatus, count: int, size: int, ms: float = 0.0) -> None:
         """One read by queue offset."""
+        if ms > self.get_time_max_ms:
+            self.get_time_max_ms = ms
         self.get_statuses[status] += 1
         self.get_messages += count
         self.get_bytes += size
@@ -80,6 +83,7 @@ class StoreStats:
             ),
             "get_messages": self.get_messages,
             "get_bytes": self.get_bytes,
+            "get_time_max_ms": self.get_time_max_ms,
             "get_statuses": {status.name: n for status, n in self.get_statuses.items()},
             "dispatched_messages": self.dispatched_messages,
             "topic_messages": {

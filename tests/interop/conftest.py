@@ -8,6 +8,11 @@ import pytest
 
 from tests.interop.java_store import VERSIONS, JavaStore
 
+# Asserts inside of scenarios say as much as those in tests.
+pytest.register_assert_rewrite(
+    *(f"tests.interop.client_scenarios_{room}" for room in ("faults", "pull", "push", "send"))
+)
+
 
 @cache
 def peer_store(version: str) -> JavaStore:

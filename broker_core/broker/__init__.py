@@ -1,0 +1,1 @@
+"""One broker: its tables, its request processors and what runs beside them."""

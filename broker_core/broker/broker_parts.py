@@ -1,0 +1,183 @@
+"""The tables and services of one broker, built on an open store. Connects, decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.delayed_delivery import DelayedDelivery
+from broker_core.broker.group_table import GROUPS_FILE, GroupTable
+from broker_core.broker.member_notice import MemberNotice
+from broker_core.broker.name_server_registration import NameServerRegistration
+from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
+from broker_core.broker.pending_pulls import PendingPulls
+from broker_core.broker.processors.bulk_transfer import BulkTransferProcessor
+from broker_core.broker.processors.consumer_members import ConsumerMembersProcessor
+from broker_core.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker_core.broker.processors.heartbeat import HeartbeatProcessor
+from broker_core.broker.processors.pull_message import PullMessageProcessor
+from broker_core.broker.processors.queue_lock import QueueLockProcessor
+from broker_core.broker.processors.send_back import SendBackProcessor
+from broker_core.broker.processors.send_message import SendMessageProcessor
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.request_router import RequestRouter
+from broker_core.broker.send_hooks import SendHooks
+from broker_core.broker.send_plan import SendPlanner
+from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
+from broker_core.codec.unique_key import UniqueKeys
+from broker_core.config import RemotingLimits, delay_levels_ms
+from broker_core.runtime.clock import Clock
+from broker_core.storage.file_system import FileSystem
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.message_store import MessageStore
+
+DELAY_OFFSETS_FILE = "config/delayOffset.json"
+
+
+class BrokerParts:
+    """Everything a running broker consists of, but for its sockets."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        file_system: FileSystem,
+        store: MessageStore,
+        limits: RemotingLimits,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.store = store
+        self._file_system = file_system
+        self._limits = limits
+        self.topics = self._topic_table()
+        self.groups = GroupTable(
+            self._table(GROUPS_FILE),
+            clock,
+            auto_create=config.auto_create_group,
+            groups_max=config.groups_max,
+        )
+        self.offsets = OffsetTable(
+            self._table(OFFSETS_FILE),
+            clock,
+            end_offset=lambda topic, queue_id: store.offsets(topic, queue_id)[1],
+            offsets_max=config.offsets_max,
+        )
+        self.clients = ClientTable(
+            clock,
+            config.client_expiry_ms,
+            MemberNotice(self.groups),
+            defer=asyncio.get_running_loop().call_soon,
+            consumers_per_group_max=config.consumers_per_group_max,
+            producer_groups_max=config.groups_max,
+        )
+        self.locks = QueueLocks(clock, config.queue_lock_expiry_ms)
+        self.stats = BrokerStats(clock, store.stats)
+        self.pending = PendingPulls(clock)
+        self.hooks = SendHooks()
+        self.levels_ms = delay_levels_ms(config.store.message_delay_level)
+        self.delayed = DelayedDelivery(
+            store=store,
+            table=self._table(DELAY_OFFSETS_FILE),
+            clock=clock,
+            levels=self.levels_ms,
+            stats=self.stats,
+        )
+        self.registration = NameServerRegistration(config, self.topics)
+        self.router = self._router()
+        store.on_arrival(self.pending.arrived)
+
+    def _table(self, path: str) -> JsonTable:
+        return JsonTable(self._file_system, path)
+
+    def _topic_table(self) -> TopicTable:
+        config = self.config
+        return TopicTable(
+            self._table(TOPICS_FILE),
+            self.clock,
+            cluster_name=config.cluster_name,
+            broker_name=config.broker_name,
+            auto_create=bool(config.auto_create_topic),
+            default_queue_count=config.default_topic_queue_count,
+            trace_topic=config.trace_topic_enable,
+            topics_max=config.topics_max,
+            queues_per_topic_max=config.queues_per_topic_max,
+        )
+
+    def _router(self) -> RequestRouter:
+        config, store, stats = self.config, self.store, self.stats
+        tables: dict[str, Any] = {"topics": self.topics, "groups": self.groups}
+        planner = self._planner()
+        pulls = PullMessageProcessor(
+            config=config,
+            store=store,
+            offsets=self.offsets,
+            clients=self.clients,
+            stats=stats,
+            pending=self.pending,
+            **tables,
+        )
+        return RequestRouter(
+            (
+                SendMessageProcessor(
+                    config=config,
+                    store=store,
+                    topics=self.topics,
+                    planner=planner,
+                    stats=stats,
+                    hooks=self.hooks,
+                ),
+                pulls,
+                BulkTransferProcessor(
+                    store=store,
+                    pulls=pulls,
+                    planner=planner,
+                    stats=stats,
+                    clock=self.clock,
+                    frame_size_max=self._limits.frame_size_max,
+                ),
+                SendBackProcessor(
+                    store=store,
+                    level_count=len(self.levels_ms),
+                    stats=stats,
+                    broker_permission=config.broker_permission,
+                    **tables,
+                ),
+                HeartbeatProcessor(clients=self.clients, **tables),
+                ConsumerMembersProcessor(clients=self.clients),
+                ConsumerOffsetProcessor(
+                    offsets=self.offsets,
+                    clients=self.clients,
+                    queue_offsets=store.offsets,
+                    **tables,
+                ),
+                QueueLockProcessor(locks=self.locks, **tables),
+                *self._administration(),
+            )
+        )
+
+    def _administration(self) -> tuple[Any, ...]:
+        return ()
+
+    def _planner(self) -> SendPlanner:
+        config = self.config
+        keys = UniqueKeys(self.store.store_host[:-4], os.getpid(), time.time_ns())
+        return SendPlanner(
+            topics=self.topics,
+            groups=self.groups,
+            locks=self.locks,
+            broker_permission=config.broker_permission,
+            suffix_properties={
+                "MSG_REGION": config.region_id,
+                "TRACE_ON": "true" if config.trace_on else "false",
+                "CLUSTER": config.cluster_name,
+            },
+            delay_level_max=len(self.levels_ms),
+            message_size_max=config.store.message_size_max,
+            new_unique_key=lambda: keys.next(self.clock.wall_ms() % (31 * 86_400_000)),
+        )

@@ -1,0 +1,157 @@
+"""The consumer groups of this broker, in memory and in `subscriptionGroup.json`.
+
+Owned by the event loop. As with topics, a change is on disk before it can be seen; one that cannot
+be written is undone and raises `DiskFailed`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker_core.broker.request_fields import checked_group
+from broker_core.broker.system_topics import SYSTEM_GROUPS, is_system_group
+from broker_core.codec.group_config import GroupConfig, group_table_object, parse_group_table
+from broker_core.codec.json_fields import object_field
+from broker_core.codec.topic_config import DataVersion, data_version_object, parse_data_version
+from broker_core.codec.topic_name import group_name_problem
+from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
+from broker_core.runtime.clock import Clock
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.disk_errors import names_disk_errors
+
+_log = logging.getLogger(__name__)
+
+GROUPS_FILE: Final = "config/subscriptionGroup.json"
+
+
+class GroupTable:
+    """Every group by name. Loads, and makes what is missing of the system groups, when built."""
+
+    def __init__(
+        self,
+        table: JsonTable,
+        clock: Clock,
+        *,
+        auto_create: bool = True,
+        groups_max: int = 50_000,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._auto_create = auto_create
+        self._groups_max = groups_max
+        self._groups: dict[str, GroupConfig] = {}
+        self._version = DataVersion()
+        # Which topics a group may not read. Set by tools of 5.x; kept for them.
+        self._forbidden: Mapping[str, Any] = {}
+        self._load()
+
+    def find(self, name: str) -> GroupConfig | None:
+        """The group of that name."""
+        return self._groups.get(name)
+
+    def find_or_create(self, name: str) -> GroupConfig | None:
+        """The group of that name; made with the defaults unless clients may not make groups."""
+        found = self._groups.get(name)
+        if found is not None:
+            return found
+        checked_group(name)
+        if not self._auto_create and not is_system_group(name):
+            return None
+        _log.info("group %s made", name)
+        return self.put(GroupConfig(name))
+
+    def all(self) -> list[GroupConfig]:
+        """Every group, sorted by name."""
+        return [self._groups[name] for name in sorted(self._groups)]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def version(self) -> DataVersion:
+        """Which state of the table this is; changes with every change."""
+        return self._version
+
+    @property
+    def forbidden(self) -> Mapping[str, Any]:
+        """The `forbiddenTable` as it was loaded."""
+        return self._forbidden
+
+    def is_system(self, name: str) -> bool:
+        """Whether a group belongs to the servers."""
+        return is_system_group(name)
+
+    def put(self, group: GroupConfig) -> GroupConfig:
+        """Make a group or replace its settings; returns what the table holds now."""
+        name = checked_group(group.name)
+        before = self._groups.get(name)
+        if before == group:
+            return before
+        if before is None and len(self._groups) >= self._groups_max:
+            raise LimitReached(
+                f"group {name} cannot be made: this broker has {len(self._groups)} groups, at most "
+                f"{self._groups_max} (groupsMax)"
+            )
+        self._groups[name] = group
+        self._commit(name, before)
+        return group
+
+    def delete(self, name: str) -> bool:
+        """Forget a group; False when there is none. Its offsets are the caller's business."""
+        before = self._groups.pop(name, None)
+        if before is None:
+            return False
+        self._commit(name, before)
+        return True
+
+    @names_disk_errors
+    def save(self) -> None:
+        """Write the table; changes do so by themselves."""
+        self._table.save(
+            {
+                "dataVersion": data_version_object(self._version),
+                "forbiddenTable": dict(self._forbidden),
+                "subscriptionGroupTable": group_table_object(self._groups.values()),
+            }
+        )
+
+    def _commit(self, name: str, before: GroupConfig | None) -> None:
+        version = self._version
+        self._version = self._next_version()
+        try:
+            self.save()
+        except BaseException:
+            self._version = version
+            if before is None:
+                self._groups.pop(name, None)
+            else:
+                self._groups[name] = before
+            raise
+
+    def _next_version(self) -> DataVersion:
+        return DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())
+
+    def _load(self) -> None:
+        stored = self._table.load()
+        if stored is not None:
+            try:
+                self._take(stored)
+            except InvalidArgument as error:
+                raise StoreUnusable(f"{GROUPS_FILE}: {error}. Repair the file") from error
+        missing = [name for name in SYSTEM_GROUPS if name not in self._groups]
+        if missing or stored is None:
+            self._groups.update((name, GroupConfig(name)) for name in missing)
+            self._version = self._next_version()
+            self.save()
+
+    def _take(self, stored: dict[str, Any]) -> None:
+        self._version = parse_data_version(stored.get("dataVersion"))
+        self._forbidden = object_field(stored, "forbiddenTable")
+        for group in parse_group_table(object_field(stored, "subscriptionGroupTable")):
+            problem = group_name_problem(group.name)
+            if problem is not None:
+                _log.warning("%s: %r is left out: %s", GROUPS_FILE, group.name[:80], problem)
+                continue
+            self._groups[group.name] = group

@@ -1,0 +1,207 @@
+"""Keeps this broker registered with every name server: at the start, on every change, in between.
+
+Owns one connection and one task per name server. A server that cannot be reached is tried again
+until it can; the others do not wait for it. Whatever was registered counts as lost when the
+connection goes, so that a new one begins with the whole table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.topic_config import TopicConfig, encode_register_body
+from broker_core.errors import RmqError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
+from broker_core.remoting.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+# How long an administrator's request waits for the name servers to know.
+ANNOUNCE_TIMEOUT_MS: Final = 2_000
+_RETRY_S: Final = 1.0
+
+
+class NameServerRegistration:
+    """`start` and `stop` it on the event loop that serves the broker."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
+        self._config = config
+        self._topics = topics
+        self._client = RemotingClient()
+        self._servers = [_Server(self, address) for address in config.name_servers]
+        topics.on_change(self._topics_changed)
+
+    async def start(self) -> None:
+        """Register everywhere; returns when every server has answered or was found unreachable."""
+        for server in self._servers:
+            server.start()
+        await self.announced(REQUEST_TIMEOUT_MS)
+
+    async def announced(self, timeout_ms: int = ANNOUNCE_TIMEOUT_MS) -> None:
+        """Wait until every reachable name server knows the topics as they are now."""
+        waiting = [asyncio.ensure_future(server.settled()) for server in self._servers]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=timeout_ms / 1000)
+            for task in late:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Say good-bye and close the connections."""
+        for server in self._servers:
+            await server.stop()
+        await self._client.close()
+
+    # What the servers ask for
+
+    @property
+    def client(self) -> RemotingClient:
+        """The connections of all of them."""
+        return self._client
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two registrations without a reason."""
+        return self._config.register_period_ms / 1000
+
+    def command(self, changed: Sequence[TopicConfig] | None) -> RemotingCommand:
+        """A registration of the changed topics, or of all."""
+        config = self._config
+        topics: Iterable[TopicConfig] = self._topics.all() if changed is None else changed
+        body = encode_register_body(self._topics.version, topics)
+        fields = {
+            **self._identity(),
+            "haServerAddr": config.ha_address,
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        }
+        return RemotingCommand(RequestCode.REGISTER_BROKER, fields, body)
+
+    def farewell(self) -> RemotingCommand:
+        """The opposite."""
+        return RemotingCommand(RequestCode.UNREGISTER_BROKER, self._identity())
+
+    # Inside
+
+    def _identity(self) -> dict[str, str]:
+        config = self._config
+        return {
+            "brokerName": config.broker_name,
+            "brokerAddr": config.address,
+            "clusterName": config.cluster_name,
+            "brokerId": str(config.broker_id),
+        }
+
+    def _topics_changed(self, changed: list[TopicConfig]) -> None:
+        for server in self._servers:
+            server.topics_changed(changed)
+
+
+class _Server:
+    """One name server and what it has yet to be told."""
+
+    def __init__(self, owner: NameServerRegistration, address: str) -> None:
+        self._owner = owner
+        self._address = address
+        # None: everything.
+        self._untold: dict[str, TopicConfig] | None = None
+        self._has_news = asyncio.Event()
+        self._settled: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._is_reachable = True
+
+    def start(self) -> None:
+        self._has_news.set()
+        self._task = asyncio.ensure_future(self._run())
+
+    def topics_changed(self, changed: list[TopicConfig]) -> None:
+        if self._untold is not None:
+            self._untold.update((topic.name, topic) for topic in changed)
+        self._has_news.set()
+
+    async def settled(self) -> None:
+        """Wait until there is nothing left to tell, or nobody to tell it to."""
+        if self._task is None or not self._has_news.is_set() or self._task.done():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._settled.append(waiter)
+        await waiter
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        self._settle()
+        if self._connection is not None and not self._connection.is_closed:
+            try:
+                await self._connection.request(self._owner.farewell(), 500)
+            except RmqError as error:
+                _log.info("name server %s was not told of the end: %s", self._address, error)
+
+    # Inside
+
+    async def _run(self) -> None:
+        while True:
+            told = await self._tell()
+            if told and not self._has_news.is_set():
+                self._settle()
+            elif not told:
+                self._settle()
+                await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                await asyncio.wait_for(self._has_news.wait(), self._owner.period_s)
+            except asyncio.TimeoutError:
+                self._untold = None
+
+    async def _tell(self) -> bool:
+        """One registration; False when it did not arrive."""
+        self._has_news.clear()
+        untold, self._untold = self._untold, {}
+        try:
+            connection = await self._connected()
+            # A table with one topic is refused by 5.x unless a larger one came before.
+            changed = None if untold is None or not untold else list(untold.values())
+            answer = await connection.request(self._owner.command(changed), REQUEST_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                raise RmqError(f"code {answer.code}: {answer.remark or ''}"[:300])
+        except RmqError as error:
+            self._untold = None
+            self._has_news.set()
+            if self._is_reachable:
+                _log.warning("not registered with name server %s: %s", self._address, error)
+            self._is_reachable = False
+            return False
+        if not self._is_reachable:
+            _log.info("registered again with name server %s", self._address)
+        self._is_reachable = True
+        return True
+
+    async def _connected(self) -> Connection:
+        connection = await self._owner.client.connect(self._address, REQUEST_TIMEOUT_MS)
+        if connection is not self._connection:
+            self._connection = connection
+            connection.on_close(self._lost)
+        return connection
+
+    def _lost(self, connection: Connection) -> None:
+        """The name server has dropped us with the connection: begin again at once."""
+        if connection is self._connection and self._task is not None and not self._task.done():
+            self._untold = None
+            self._has_news.set()
+
+    def _settle(self) -> None:
+        waiters, self._settled = self._settled, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

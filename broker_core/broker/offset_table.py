@@ -1,0 +1,271 @@
+"""How far each group has consumed each queue, in memory and in `consumerOffset.json`.
+
+Owned by the event loop; `write` alone may run elsewhere. Two rules hold for every entry:
+
+never backwards   A commit below the stored offset is ignored. During a rebalance the old owner of
+                  a queue may still commit what it had when the new one is further; RocketMQ takes
+                  it, and everything in between is consumed again. `reset` is the way back.
+never past the end  An offset above the end of its queue is refused, and lowered when the table is
+                  loaded: after a power cut without sync flush other messages take those offsets,
+                  and a group that is "ahead" would skip them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core.broker.request_fields import checked_group, checked_topic
+from broker_core.codec.json_fields import object_field, whole_field, whole_number
+from broker_core.codec.message_queue import QUEUE_ID_MAX
+from broker_core.codec.topic_config import DataVersion, data_version_object, parse_data_version
+from broker_core.codec.topic_name import group_name_problem, topic_name_problem
+from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
+from broker_core.runtime.clock import Clock
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.disk_errors import names_disk_errors
+
+_log = logging.getLogger(__name__)
+
+OFFSETS_FILE: Final = "config/consumerOffset.json"
+
+# End offset of a queue: the one that its next message gets.
+EndOffset = Callable[[str, int], int]
+
+
+class UnsavedOffsets(NamedTuple):
+    """A copy of the table and how many changes it has seen."""
+
+    table: dict[str, Any]
+    change_count: int
+
+
+class OffsetTable:
+    """Offsets by group, topic and queue. Loads, and cuts what is past the log, when built.
+
+    `end_offset(topic, queue_id)` must answer from the opened store.
+    """
+
+    def __init__(
+        self,
+        table: JsonTable,
+        clock: Clock,
+        *,
+        end_offset: EndOffset,
+        offsets_max: int = 2_000_000,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._end_offset = end_offset
+        self._offsets_max = offsets_max
+        self._groups: dict[str, dict[str, dict[int, int]]] = {}
+        self._count = 0
+        self._version = DataVersion()
+        self._change_count = 0
+        self._saved_change_count = 0
+        # Resets that the next pull of their queue must be told; commits wait until then.
+        self._held: dict[tuple[str, str, int], int] = {}
+        self._load()
+
+    # Committing and asking
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Note that a group has consumed up to `offset` (exclusive); False if it was ignored."""
+        queues = self._queues(group, topic)
+        stored = queues.get(queue_id)
+        if stored is not None:
+            if offset <= stored:
+                return False
+            if self._held and (group, topic, queue_id) in self._held:
+                return False
+        self._check(topic, queue_id, offset)
+        self._set(group, topic, queue_id, offset)
+        return True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The stored offset; None when the group never committed one."""
+        return self._queues(group, topic).get(queue_id)
+
+    def reset(
+        self, group: str, topic: str, queue_id: int, offset: int, *, until_pulled: bool = False
+    ) -> None:
+        """Set an offset in either direction, because somebody asked for it.
+
+        `until_pulled` ignores commits until `take_reset` has told a member of the group, which
+        otherwise would commit its own, later position.
+        """
+        self._check(topic, queue_id, offset)
+        if self._queues(group, topic).get(queue_id) != offset:
+            self._set(group, topic, queue_id, offset)
+        key = (group, topic, queue_id)
+        self._held.pop(key, None)
+        if until_pulled:
+            self._held[key] = offset
+
+    @property
+    def has_resets(self) -> bool:
+        """Whether any pull has to be told about a reset."""
+        return bool(self._held)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a pull must continue after a reset; told once."""
+        return self._held.pop((group, topic, queue_id), None)
+
+    # Listing
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have an offset in a topic."""
+        return {group for group, topics in self._groups.items() if topic in topics}
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics in which a group has an offset."""
+        return set(self._groups.get(group, ()))
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """Offset by queue; a copy."""
+        return dict(self._queues(group, topic))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def version(self) -> DataVersion:
+        """Which state was saved last."""
+        return self._version
+
+    def as_object(self) -> dict[str, Any]:
+        """The table in RocketMQ's shape, as slaves and the file get it."""
+        return {
+            "dataVersion": data_version_object(self._version),
+            "offsetTable": {
+                f"{topic}@{group}": dict(queues)
+                for group, topics in self._groups.items()
+                for topic, queues in topics.items()
+            },
+        }
+
+    # Forgetting
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group."""
+        for topic in self.topics_of(group):
+            self._remove(group, topic)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic in every group: another one of its name starts at 0."""
+        for group in self.groups_of(topic):
+            self._remove(group, topic)
+
+    # Saving
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether the file is behind."""
+        return self._change_count != self._saved_change_count
+
+    def save(self) -> bool:
+        """Write the table if it changed; returns whether it did."""
+        unsaved = self.unsaved()
+        if unsaved is None:
+            return False
+        self.write(unsaved)
+        self.written(unsaved)
+        return True
+
+    def unsaved(self) -> UnsavedOffsets | None:
+        """What `write` has to write; None when nothing changed since the last time."""
+        if not self.has_unsaved:
+            return None
+        self._version = DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())
+        return UnsavedOffsets(self.as_object(), self._change_count)
+
+    @names_disk_errors
+    def write(self, unsaved: UnsavedOffsets) -> None:
+        """Wait for the disk; on any thread, one call at a time."""
+        self._table.save(unsaved.table)
+
+    def written(self, unsaved: UnsavedOffsets) -> None:
+        """`write` has returned; only later changes are unsaved now."""
+        self._saved_change_count = unsaved.change_count
+
+    # Inside
+
+    def _queues(self, group: str, topic: str) -> Mapping[int, int]:
+        topics = self._groups.get(group)
+        return (topics.get(topic) or _NO_QUEUES) if topics else _NO_QUEUES
+
+    def _check(self, topic: str, queue_id: int, offset: int) -> None:
+        if not 0 <= queue_id <= QUEUE_ID_MAX:
+            raise InvalidArgument(f"queue {queue_id} of {topic[:255]} cannot exist")
+        end = self._end_offset(topic, queue_id)
+        if not 0 <= offset <= end:
+            raise InvalidArgument(
+                f"offset {offset} is outside queue {queue_id} of {topic[:255]}: give 0 to {end}"
+            )
+
+    def _set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        queues = self._queues(group, topic)
+        if queue_id not in queues:
+            if self._count >= self._offsets_max:
+                raise LimitReached(
+                    f"no room for the offset of {group[:255]} in {topic[:255]}: this broker has "
+                    f"{self._count} offsets, at most {self._offsets_max} (offsetsMax)"
+                )
+            if not queues:
+                checked_group(group)
+                checked_topic(topic)
+            self._count += 1
+        self._groups.setdefault(group, {}).setdefault(topic, {})[queue_id] = offset
+        self._change_count += 1
+
+    def _remove(self, group: str, topic: str) -> None:
+        topics = self._groups[group]
+        queues = topics.pop(topic)
+        if not topics:
+            del self._groups[group]
+        for queue_id in queues:
+            self._held.pop((group, topic, queue_id), None)
+        self._count -= len(queues)
+        self._change_count += 1
+
+    def _load(self) -> None:
+        stored = self._table.load()
+        if stored is None:
+            return
+        try:
+            self._version = parse_data_version(stored.get("dataVersion"))
+            table = object_field(stored, "offsetTable")
+            for key in table:
+                self._take(key, object_field(table, key))
+        except InvalidArgument as error:
+            raise StoreUnusable(f"{OFFSETS_FILE}: {error}. Repair the file") from error
+
+    def _take(self, key: str, found: Mapping[str, Any]) -> None:
+        topic, _, group = key.partition("@")
+        problem = topic_name_problem(topic) or group_name_problem(group)
+        if problem is not None:
+            _log.warning("%s: %r is left out: %s", OFFSETS_FILE, key[:300], problem)
+            return
+        queues = {}
+        for text in found:
+            queue_id = whole_number(text, "queue", 0, QUEUE_ID_MAX)
+            offset = whole_field(found, text)
+            queues[queue_id] = self._within_log(group, topic, queue_id, offset)
+        if queues:
+            self._groups.setdefault(group, {})[topic] = queues
+            self._count += len(queues)
+
+    def _within_log(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        end = self._end_offset(topic, queue_id)
+        if 0 <= offset <= end:
+            return offset
+        _log.warning(
+            "%s: %s had offset %d in queue %d of %s, which ends at %d",
+            OFFSETS_FILE, group, offset, queue_id, topic, end,
+        )  # fmt: skip
+        self._change_count += 1
+        return min(max(offset, 0), end)
+
+
+_NO_QUEUES: Final[Mapping[int, int]] = {}

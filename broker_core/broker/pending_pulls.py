@@ -1,0 +1,145 @@
+"""Pulls that found nothing and wait: woken by a message for their queue, or by their deadline.
+
+Owns the held pulls and one timer. What a pull tries, and what it answers, is its own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from broker_core.remoting.connection import Connection
+from broker_core.runtime.clock import Clock
+
+_HELD: Final = "broker.held_pulls"
+
+QueueKey = tuple[bytes, int]
+# Tries again and says whether it has answered; the argument tells that it must.
+Retry = Callable[[bool], bool]
+
+
+class _HeldPull:
+    __slots__ = ("connection", "key", "retry")
+
+    def __init__(self, connection: Connection, key: QueueKey, retry: Retry) -> None:
+        self.connection = connection
+        self.key = key
+        # None once it is answered or its connection is gone.
+        self.retry: Retry | None = retry
+
+
+class PendingPulls:
+    """Every held pull of a broker, by queue and by deadline."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_queue: dict[QueueKey, list[_HeldPull]] = {}
+        self._deadlines: list[tuple[float, int, _HeldPull]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._live = 0
+        self._is_released = False
+
+    def __len__(self) -> int:
+        return self._live
+
+    def hold(self, connection: Connection, key: QueueKey, timeout_ms: float, retry: Retry) -> None:
+        """Keep a pull until `retry` has answered; at the deadline it is told to."""
+        if self._is_released:
+            retry(True)
+            return
+        held = _HeldPull(connection, key, retry)
+        self._by_queue.setdefault(key, []).append(held)
+        of_connection = connection.attributes.get(_HELD)
+        if of_connection is None:
+            of_connection = connection.attributes[_HELD] = set()
+            connection.on_close(self._connection_closed)
+        of_connection.add(held)
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        heapq.heappush(self._deadlines, (deadline, next(self._numbers), held))
+        self._live += 1
+        self._arm()
+
+    def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
+        """A queue has new messages."""
+        key = (topic, queue_id)
+        held_here = self._by_queue.get(key)
+        if held_here is None:
+            return
+        # What is held while they are tried again comes into a list of its own.
+        del self._by_queue[key]
+        for held in held_here:
+            self._try(held, final=False)
+        still = [held for held in held_here if held.retry is not None]
+        if still:
+            self._by_queue[key] = still + self._by_queue.get(key, [])
+
+    def release_all(self) -> None:
+        """Have every pull answer now, and from now on at once: the broker stops."""
+        self._is_released = True
+        for held_here in list(self._by_queue.values()):
+            for held in held_here:
+                self._try(held, final=True)
+        self._by_queue.clear()
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Inside
+
+    def _try(self, held: _HeldPull, *, final: bool) -> None:
+        retry = held.retry
+        if retry is not None and retry(final):
+            self._end(held)
+
+    def _end(self, held: _HeldPull) -> None:
+        held.retry = None
+        self._live -= 1
+        held.connection.attributes[_HELD].discard(held)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for held in list(connection.attributes[_HELD]):
+            self._end(held)
+            self._forget(held)
+
+    def _forget(self, held: _HeldPull) -> None:
+        held_here = self._by_queue.get(held.key)
+        if held_here is None:
+            return
+        still = [other for other in held_here if other.retry is not None]
+        if still:
+            self._by_queue[held.key] = still
+        else:
+            del self._by_queue[held.key]
+
+    def _arm(self) -> None:
+        """One timer for the earliest deadline; those of answered pulls are passed over."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].retry is None:
+            heapq.heappop(deadlines)
+        if not deadlines:
+            return
+        due = deadlines[0][0]
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        delay = max(due - self._clock.monotonic(), 0)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][2].retry is None):
+            held = heapq.heappop(deadlines)[2]
+            if held.retry is not None:
+                self._try(held, final=True)
+                self._forget(held)
+        self._arm()

@@ -1,0 +1,1 @@
+"""Request processors: each answers a few related request codes from the tables it is given."""

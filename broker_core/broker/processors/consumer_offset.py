@@ -1,0 +1,113 @@
+"""Progress of consumer groups: QUERY_CONSUMER_OFFSET and UPDATE_CONSUMER_OFFSET."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.request_fields import optional_flag, required_number, required_text
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.json_fields import I64_MAX
+from broker_core.codec.message_queue import QUEUE_ID_MAX
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import InvalidArgument, RemoteError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+
+# Readable offsets [min, max) of a queue; (0, 0) when there is none: `MessageStore.offsets`.
+QueueOffsets = Callable[[str, int], tuple[int, int]]
+
+
+class ConsumerOffsetProcessor:
+    """Answers from `offsets`."""
+
+    def __init__(
+        self,
+        *,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        queue_offsets: QueueOffsets,
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._queue_offsets = queue_offsets
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """What each request code is answered by."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
+        }
+
+    def _query(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        group, topic, queue_id = _queue_of(command)
+        offset = self._offsets.query(group, topic, queue_id)
+        if (
+            offset is None
+            and optional_flag(command.ext, "setZeroIfNotFound", True)
+            and self._queue_offsets(topic, queue_id)[0] == 0
+        ):
+            # Nothing of the queue was deleted yet, so a new group gets all of it, also one that
+            # wants to start at the end. That is what users of RocketMQ know.
+            offset = 0
+        if offset is None:
+            # Clients take this code, and no other, for "first start".
+            return command.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                "no offset is stored, maybe this group consumes the queue for the first time",
+            )
+        return command.reply(ext={"offset": str(offset)})
+
+    def _update(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        group, topic, queue_id = _queue_of(command)
+        offset = required_number(command.ext, "commitOffset", 0, I64_MAX)
+        self._check_queue(group, topic, queue_id)
+        if self._offsets.commit(group, topic, queue_id, offset) or command.is_oneway:
+            return command.reply()
+        stored = self._offsets.query(group, topic, queue_id)
+        if stored is not None and offset != stored:
+            self._move(group, topic, queue_id, offset, stored)
+        return command.reply()
+
+    def _check_queue(self, group: str, topic: str, queue_id: int) -> None:
+        if self._groups.find(group) is None:
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            raise RemoteError.for_code(code, f"group {group[:255]} does not exist")
+        config = self._topics.find(topic)
+        if config is None:
+            code = ResponseCode.TOPIC_NOT_EXIST
+            raise RemoteError.for_code(code, f"topic {topic[:255]} does not exist")
+        queue_count = max(config.read_queue_count, config.write_queue_count)
+        if queue_id >= queue_count:
+            raise InvalidArgument(f"topic {topic} has no queue {queue_id}, only {queue_count}")
+
+    def _move(self, group: str, topic: str, queue_id: int, offset: int, stored: int) -> None:
+        """An offset that no commit may set: it goes back, or the queue is being reset.
+
+        Members commit oneway. Somebody who waits for the answer and moves an idle group is a tool
+        that resets it.
+        """
+        if self._clients.consumers(group) is not None:
+            code = ResponseCode.ILLEGAL_OPERATION
+            raise RemoteError.for_code(
+                code,
+                f"group {group} is online at {stored} in queue {queue_id} of {topic}: stop it or "
+                f"reset its offset to move it to {offset}",
+            )
+        self._offsets.reset(group, topic, queue_id, offset)
+
+
+def _queue_of(command: RemotingCommand) -> tuple[str, str, int]:
+    ext = command.ext
+    return (
+        required_text(ext, "consumerGroup"),
+        required_text(ext, "topic"),
+        required_number(ext, "queueId", 0, QUEUE_ID_MAX),
+    )

@@ -1,0 +1,114 @@
+"""Clients come and go: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG.
+
+A first heartbeat makes the group and its retry topic at once, so that the retry topic has a route
+before the first message fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.request_fields import required_text
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.heartbeat_data import ConsumerData, parse_heartbeat
+from broker_core.codec.json_dialect import parse_json
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.subscription_data import SQL92, parse_subscription
+from broker_core.codec.topic_config import UNIT_SUBSCRIPTION_FLAG
+from broker_core.errors import InvalidArgument, InvalidSubscription, LimitReached
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+
+# Says what is wrong with a SQL92 expression; None when it can be used.
+SqlProblem = Callable[[str], "str | None"]
+
+
+class HeartbeatProcessor:
+    """Keeps `clients` up to date. Without `sql_problem`, SQL92 expressions are not supported."""
+
+    def __init__(
+        self,
+        *,
+        clients: ClientTable,
+        groups: GroupTable,
+        topics: TopicTable,
+        sql_problem: SqlProblem | None = None,
+    ) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._sql_problem = sql_problem
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """What each request code is answered by."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_config,
+        }
+
+    def _heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        heartbeat = parse_heartbeat(command.body)
+        self._clients.check(heartbeat)
+        welcome: list[ConsumerData] = []
+        refused: LimitReached | None = None
+        for consumer in heartbeat.consumers:
+            try:
+                # A group that may not be made is passed over in silence: its client goes on
+                # asking, and works as soon as somebody makes the group.
+                if self._group_is_ready(consumer):
+                    welcome.append(consumer)
+            except LimitReached as error:
+                refused = error
+        self._clients.heartbeat(
+            connection,
+            heartbeat._replace(consumers=tuple(welcome)),
+            command.language,
+            command.version,
+        )
+        if refused is not None:
+            # Everyone else in this heartbeat is served; the client's log says who is not.
+            raise refused
+        return command.reply()
+
+    def _group_is_ready(self, consumer: ConsumerData) -> bool:
+        group = self._groups.find_or_create(consumer.group)
+        if group is None:
+            return False
+        if group.retry_queue_count > 0:
+            flags = UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0
+            self._topics.create_retry(group.name, group.retry_queue_count, flags)
+        return True
+
+    def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        required_text(command.ext, "clientID")
+        self._clients.unregister(
+            connection,
+            producer_group=command.ext.get("producerGroup", ""),
+            consumer_group=command.ext.get("consumerGroup", ""),
+        )
+        return command.reply()
+
+    def _check_config(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        found = parse_json(command.body)
+        if not isinstance(found, dict):
+            raise InvalidArgument("the body is not a JSON object")
+        data = found.get("subscriptionData")
+        if data is None:
+            return command.reply()
+        subscription = parse_subscription(data)
+        if subscription.is_by_tag:
+            return command.reply()
+        if subscription.expression_type != SQL92 or self._sql_problem is None:
+            return command.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter by {subscription.expression_type}: subscribe by tag "
+                "and filter in the consumer",
+            )
+        problem = self._sql_problem(subscription.sub_string)
+        if problem is not None:
+            raise InvalidSubscription(problem)
+        return command.reply()

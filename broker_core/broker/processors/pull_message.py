@@ -1,0 +1,302 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, the read, the answer or the wait for a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.pending_pulls import PendingPulls
+from broker_core.broker.request_fields import (
+    optional_number,
+    required_number,
+    required_text,
+)
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.group_config import GroupConfig
+from broker_core.codec.hot_replies import pulled_reply
+from broker_core.codec.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
+from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
+from broker_core.codec.topic_config import PERM_READ, TopicConfig
+from broker_core.errors import (
+    GroupNotExist,
+    InvalidArgument,
+    NoPermission,
+    RemoteError,
+    TopicNotExist,
+)
+from broker_core.protocol_codes import GetStatus, RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_reader import GetResult
+from broker_core.store.message_store import MessageStore
+
+COMMIT: Final = 1
+SUSPEND: Final = 2
+HAS_SUBSCRIPTION: Final = 4
+
+# Clients give up after half a minute; nobody needs to be held for longer than this.
+SUSPEND_MS_MAX: Final = 300_000
+_I32_MAX: Final = (1 << 31) - 1
+
+_MOVED = ResponseCode.PULL_OFFSET_MOVED
+_CODES: Final[Mapping[GetStatus, ResponseCode]] = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+    # Both below: moved unless the pull was for the very first message.
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+}
+
+
+class Pull(NamedTuple):
+    """What is read, for whom, and how much of it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    size_max: int
+    tag_codes: frozenset[int] | None
+    broker_id: int
+
+
+class PullMessageProcessor:
+    """Runs on the event loop and never waits; `pending` keeps what has to."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: ClientTable,
+        stats: BrokerStats,
+        pending: PendingPulls,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._stats = stats
+        self._pending = pending
+        self._count_max = config.store.read_count_max
+        self._size_max = config.store.read_size_max
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Codes -> methods."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
+
+    def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Answer at once when there is something to say, else hold the request."""
+        ext = command.ext
+        group_name = required_text(ext, "consumerGroup")
+        topic_name = required_text(ext, "topic")
+        queue_id = required_number(ext, "queueId", 0, _I32_MAX)
+        offset = required_number(ext, "queueOffset")
+        flags = required_number(ext, "sysFlag", 0, _I32_MAX)
+        group, _ = self.readable(group_name, topic_name, queue_id)
+        subscription = self._subscription(group_name, topic_name, flags, ext)
+        codes = None if subscription.matches_all else subscription.codes
+        pull = Pull(
+            group_name,
+            topic_name,
+            queue_id,
+            offset,
+            min(max(required_number(ext, "maxMsgNums", 0, _I32_MAX), 1), self._count_max),
+            min(optional_number(ext, "maxMsgBytes", self._size_max, 1, _I32_MAX), self._size_max),
+            codes,
+            group.broker_id,
+        )
+        if flags & COMMIT:
+            commit = optional_number(ext, "commitOffset", -1)
+            if commit >= 0:
+                self._offsets.commit(group_name, topic_name, queue_id, commit)
+        if self._offsets.has_resets:
+            target = self._offsets.take_reset(group_name, topic_name, queue_id)
+            if target is not None:
+                bounds = self._store.offsets(topic_name, queue_id)
+                moved = GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, target, *bounds)
+                self._answer(connection, command, pull, moved)
+                return None
+        suspend_ms = 0
+        if flags & SUSPEND:
+            suspend_ms = optional_number(ext, "suspendTimeoutMillis", 0)
+            if not self._config.long_polling_enable:
+                suspend_ms = min(suspend_ms, self._config.short_polling_ms)
+        self.serve(connection, command, pull, suspend_ms)
+        return None
+
+    def readable(
+        self, group_name: str, topic_name: str, queue_id: int
+    ) -> tuple[GroupConfig, TopicConfig]:
+        """The group and topic of a pull, if it may be made."""
+        if not self._config.broker_permission & PERM_READ:
+            raise NoPermission(ResponseCode.NO_PERMISSION, "this broker is not readable")
+        group = self._groups.find_or_create(group_name)
+        if group is None:
+            raise GroupNotExist(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"group {group_name:.130} does not exist: create it first",
+            )
+        if not group.consume_enable:
+            raise NoPermission(ResponseCode.NO_PERMISSION, f"group {group_name} may not consume")
+        topic = self._topics.find(topic_name)
+        if topic is None:
+            raise TopicNotExist(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic_name:.130} does not exist"
+            )
+        if not topic.perm & PERM_READ:
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, f"the topic {topic_name} is not readable"
+            )
+        if queue_id >= topic.read_queue_count:
+            raise InvalidArgument(
+                f"queueId is {queue_id}: {topic_name} has the queues 0 to "
+                f"{topic.read_queue_count - 1}"
+            )
+        return group, topic
+
+    def serve(
+        self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int
+    ) -> None:
+        """Answer, or hold for at most `suspend_ms`."""
+        result = self._read(pull)
+        if suspend_ms > 0 and _code_of(pull, result) == ResponseCode.PULL_NOT_FOUND:
+            retry = _HeldRetry(self, connection, command, pull)
+            key = (pull.topic.encode(), pull.queue_id)
+            self._pending.hold(connection, key, min(suspend_ms, SUSPEND_MS_MAX), retry)
+        else:
+            self._answer(connection, command, pull, result)
+
+    # Inside
+
+    def _subscription(
+        self, group: str, topic: str, flags: int, ext: Mapping[str, str]
+    ) -> SubscriptionData:
+        if flags & HAS_SUBSCRIPTION:
+            if ext.get("expressionType") not in (None, "", "TAG"):
+                raise _filter_refused(ext["expressionType"])
+            return _parsed(topic, ext.get("subscription", "*"))
+        found = self._clients.subscription(group, topic)
+        if found is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"group {group} has no subscription to {topic} here: its heartbeat brings it",
+            )
+        if found.version < optional_number(ext, "subVersion", 0):
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the subscription of {group} to {topic} is older than the request's",
+            )
+        if not found.is_by_tag:
+            raise _filter_refused(found.expression_type)
+        return found
+
+    def _read(self, pull: Pull) -> GetResult:
+        return self._store.get(
+            pull.topic,
+            pull.queue_id,
+            pull.offset,
+            pull.count_max,
+            size_max=pull.size_max,
+            tag_codes=pull.tag_codes,
+        )
+
+    def _answer(
+        self, connection: Connection, command: RemotingCommand, pull: Pull, result: GetResult
+    ) -> None:
+        code = _code_of(pull, result)
+        following = result.next_offset
+        if code == ResponseCode.SUCCESS:
+            size = len(result.records)
+            self._stats.got(pull.group, pull.topic, result.message_count, size)
+        bounds = (result.min_offset, result.max_offset)
+        if command.serialize_type == BINARY_HEADER or command.flag & ONEWAY_FLAG:
+            ext = {
+                "nextBeginOffset": str(following),
+                "minOffset": str(bounds[0]),
+                "maxOffset": str(bounds[1]),
+                "suggestWhichBrokerId": str(pull.broker_id),
+            }
+            connection.send(command.reply(code, None, ext, result.records))
+            return
+        opaque = command.opaque
+        head = pulled_reply(opaque, code, following, bounds, pull.broker_id, len(result.records))
+        connection.send_reply(opaque, head, result.records)
+
+    def retry(
+        self, connection: Connection, command: RemotingCommand, pull: Pull, final: bool
+    ) -> int | None:
+        """Try a held pull again: None when it has answered, else the offset to go on from."""
+        result = self._read(pull)
+        code = _code_of(pull, result)
+        if not final and code == ResponseCode.PULL_NOT_FOUND:
+            return pull.offset
+        looked_at_all = result.next_offset >= result.max_offset
+        if not final and looked_at_all and result.status is GetStatus.NO_MATCHED_MESSAGE:
+            # Nothing for this filter: go on behind what was looked at.
+            return result.next_offset
+        self._answer(connection, command, pull, result)
+        return None
+
+
+class _HeldRetry:
+    """The second and later tries of one held pull. Remembers how far the filter has looked."""
+
+    __slots__ = ("_again", "_pull")
+
+    def __init__(
+        self,
+        processor: PullMessageProcessor,
+        connection: Connection,
+        command: RemotingCommand,
+        pull: Pull,
+    ) -> None:
+        self._again = partial(processor.retry, connection, command)
+        self._pull = pull
+
+    def __call__(self, final: bool) -> bool:
+        following = self._again(self._pull, final)
+        if following is None:
+            return True
+        self._pull = self._pull._replace(offset=following)
+        return False
+
+
+def _code_of(pull: Pull, result: GetResult) -> ResponseCode:
+    if pull.offset and result.status in (
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+        GetStatus.NO_MESSAGE_IN_QUEUE,
+    ):
+        return _MOVED
+    return _CODES[result.status]
+
+
+@lru_cache(maxsize=4096)
+def _parsed(topic: str, text: str) -> SubscriptionData:
+    return parse_tag_expression(topic, text)
+
+
+def _filter_refused(kind: str) -> RemoteError:
+    return RemoteError(
+        ResponseCode.SYSTEM_ERROR, f"this broker does not filter by {kind[:20]}: use tags"
+    )

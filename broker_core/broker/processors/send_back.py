@@ -1,0 +1,183 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again later.
+
+The copy goes through the delay topic to the group's retry topic, or to its dead letters. It is
+stored as safely as a send before the consumer is answered, because the consumer then moves on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.parked_message import park
+from broker_core.broker.request_fields import optional_flag, required_number, required_text
+from broker_core.broker.retry_policy import resend_is_dead, retry_level, times_max
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.group_config import GroupConfig
+from broker_core.codec.host_address import encode_host
+from broker_core.codec.json_fields import whole_number
+from broker_core.codec.message_properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    WAIT,
+    change_properties,
+)
+from broker_core.codec.message_record import MessageRecord
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.topic_config import (
+    PERM_WRITE,
+    UNIT_SUBSCRIPTION_FLAG,
+    TopicConfig,
+)
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.errors import GroupNotExist, NoPermission, RemoteError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_store import MessageStore
+
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+
+_I32_MIN: Final = -(1 << 31)
+_I32_MAX: Final = (1 << 31) - 1
+
+
+class SendBackProcessor:
+    """Event loop only. `level_count` is how many delay levels the broker has."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        level_count: int,
+        stats: BrokerStats | None = None,
+        broker_permission: int = 6,
+        choose_queue: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._level_count = level_count
+        self._stats = stats
+        self._broker_permission = broker_permission
+        self._choose_queue = choose_queue
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Request codes and who answers them."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    async def send_back(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Store the copy and answer once it is as safe as the store promises."""
+        ext = command.ext
+        position = required_number(ext, "offset", least=0)
+        asked_level = required_number(ext, "delayLevel", _I32_MIN, _I32_MAX)
+        group = _known_group(self._groups, required_text(ext, "group"))
+        if not self._broker_permission & PERM_WRITE:
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, "the broker does not take messages (brokerPermission)"
+            )
+        if group.retry_queue_count <= 0:
+            return command.reply()
+        sys_flag = UNIT_SUBSCRIPTION_FLAG if optional_flag(ext, "unitMode", False) else 0
+        topic = self._topics.create_retry(group.name, group.retry_queue_count, sys_flag)
+        record = self._store.message_at(position)
+        if record is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}"
+            )
+        limit = times_max(group.retry_times_max, _asked_times(ext))
+        level = retry_level(record.reconsume_times, limit, asked_level)
+        if level is None:
+            topic = self._topics.create_dlq(group.name)
+        if not topic.perm & PERM_WRITE:
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
+            )
+        await self._store_copy(record, topic, level, group)
+        return command.reply()
+
+    async def _store_copy(
+        self, record: MessageRecord, target: TopicConfig, level: int | None, group: GroupConfig
+    ) -> None:
+        """Append the next incarnation of `record` and wait for it; raises if it is not safe."""
+        properties = record.properties
+        origin_topic = properties.get(RETRY_TOPIC, record.topic)
+        origin_id = properties.get(ORIGIN_MESSAGE_ID, record.message_id)
+        changes = {RETRY_TOPIC: origin_topic, ORIGIN_MESSAGE_ID: origin_id, WAIT: "false"}
+        if level is None:
+            changes |= {
+                DELAY: "",
+                DLQ_ORIGIN_TOPIC: origin_topic,
+                DLQ_ORIGIN_MESSAGE_ID: origin_id,
+            }
+        text = change_properties(record.property_text, changes)
+        topic, queue_id = target.name, 0
+        if level is not None:
+            count = max(1, min(group.retry_queue_count, target.write_queue_count))
+            queue_id = self._choose_queue(count)
+            topic, queue_id, text = park(topic, queue_id, text, level, self._level_count)
+        result = self._store.append_text(
+            topic,
+            queue_id,
+            record.body,
+            text,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=encode_host(record.born_host),
+            reconsume_times=record.reconsume_times + 1,
+        )
+        result = await self._store.acknowledged(result)
+        if not result.ok:
+            remark = f"{result.status.name} {result.remark}".rstrip()
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        if self._stats is not None:
+            self._stats.put(topic, 1, result.end_position - result.position)
+            self._stats.send_back(group.name, origin_topic)
+            if level is None:
+                self._stats.dlq(group.name, origin_topic)
+
+
+def retry_redirect(
+    *,
+    topic: str,
+    reconsume_times: int,
+    asked_times_max: int | None,
+    topics: TopicTable,
+    groups: GroupTable,
+    is_ordered: bool = False,
+) -> TopicConfig | None:
+    """Where a plain send to a retry topic goes instead; None when it may go there.
+
+    For `%RETRY%group` sends: a consumer that could not send back sends the message itself. The dead
+    letter topic is returned when the message was tried too often; it goes to queue 0, without a
+    delay. Raises `GroupNotExist`. `is_ordered`: the group holds unexpired queue locks.
+    """
+    if not topic.startswith(RETRY_TOPIC_PREFIX):
+        return None
+    group = _known_group(groups, topic[len(RETRY_TOPIC_PREFIX) :])
+    limit = times_max(group.retry_times_max, asked_times_max)
+    if not resend_is_dead(reconsume_times, limit, is_ordered=is_ordered):
+        return None
+    return topics.create_dlq(group.name)
+
+
+def _known_group(groups: GroupTable, name: str) -> GroupConfig:
+    group = groups.find_or_create(name)
+    if group is None:
+        raise GroupNotExist(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+        )
+    return group
+
+
+def _asked_times(ext: Mapping[str, str]) -> int | None:
+    text = ext.get("maxReconsumeTimes")
+    return whole_number(text, "maxReconsumeTimes", _I32_MIN, _I32_MAX) if text else None

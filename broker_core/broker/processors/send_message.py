@@ -1,0 +1,250 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: from a request to a stored message.
+
+The plain message to a known topic takes a short way: its fields are read once, its property text is
+stored as it came, the answer is put together from ready pieces. Everything else (retries, delays,
+batches, binary headers, hooks, mistakes) goes through `SendPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from random import Random
+from typing import Final
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.send_hooks import SendContext, SendHooks, SendOutcome
+from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property_value
+from broker_core.codec.host_address import encode_host
+from broker_core.codec.hot_replies import sent_reply
+from broker_core.codec.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
+from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
+from broker_core.codec.topic_config import PERM_WRITE
+from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
+from broker_core.broker.topic_table import TopicTable
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_store import MessageStore
+from broker_core.store.put_result import PutResult
+
+# A text with one of these in it needs more than to be stored.
+_SPECIAL: Final = (
+    "DELAY\x01", "TRAN_MSG\x01", "TIMER_", "POP_CK\x01", "WAIT\x01false", "CLUSTER\x01", "MSG_REGION\x01",
+)  # fmt: skip
+_UNIQ_KEY: Final = "UNIQ_KEY\x01"
+_HOST: Final = "broker.born_host"
+
+
+class SendMessageProcessor:
+    """Owner of nothing but the choice of a queue; runs on the event loop and never waits."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        planner: SendPlanner,
+        stats: BrokerStats,
+        hooks: SendHooks,
+        random: Random | None = None,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._planner = planner
+        self._stats = stats
+        self._hooks = hooks
+        self._random = random or Random()
+        trace = "true" if config.trace_on else "false"
+        self._answer_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace}
+        self._answer_constants = f'"MSG_REGION":"{config.region_id}","TRACE_ON":"{trace}",'.encode()
+        self._suffix = planner.suffix.decode()
+        self._id_prefix = b""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Codes -> methods."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send_long_names,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+
+    def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """SEND_MESSAGE_V2."""
+        ext = command.ext
+        text = ext.get("i", "")
+        topic = ext.get("b", "")
+        config = self._topics.find(topic)
+        if (
+            config is None
+            or not config.perm & PERM_WRITE
+            or topic[:1] == "%"
+            or command.serialize_type == BINARY_HEADER
+            or command.flag & ONEWAY_FLAG
+            or ext.get("m") == "true"
+            or ext.get("j", "0") != "0"
+            or self._hooks
+            or self._topics.refuses_sends(topic)
+        ):
+            return self._send_planned(connection, command, SHORT_NAMES)
+        for special in _SPECIAL:
+            if special in text:
+                return self._send_planned(connection, command, SHORT_NAMES)
+        at = text.find(_UNIQ_KEY)
+        if at < 0:
+            return self._send_planned(connection, command, SHORT_NAMES)
+        unique = text[at + len(_UNIQ_KEY) :].partition("\x02")[0]
+        try:
+            queue_id = int(ext["e"])
+            sys_flag, born, flag = int(ext["f"]), int(ext["g"]), int(ext["h"])
+        except (KeyError, ValueError):
+            return self._send_planned(connection, command, SHORT_NAMES)
+        if not 0 <= queue_id < config.write_queue_count or not (
+            unique.isascii() and unique.isalnum()
+        ):
+            return self._send_planned(connection, command, SHORT_NAMES)
+        joined = text + self._suffix if text[-1] == "\x02" else f"{text}\x02{self._suffix}"
+        result = self._store.append_text(
+            topic, queue_id, command.body, joined.encode(), flag=flag, sys_flag=sys_flag,
+            born_timestamp=born, born_host=born_host(connection),
+        )  # fmt: skip
+        if result.status is not PutStatus.PUT_OK:
+            return command.reply(result.status.response_code, result.remark)
+        self._stats.put(topic, 1, result.end_position - result.position)
+        self._store.when_acknowledged(
+            result, partial(self._answer_one, connection, command, queue_id, unique, result)
+        )
+        return None
+
+    def send_long_names(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """SEND_MESSAGE."""
+        return self._send_planned(connection, command, LONG_NAMES)
+
+    def send_batch(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """SEND_BATCH_MESSAGE."""
+        return self._send_planned(connection, command, SHORT_NAMES, is_batch=True)
+
+    # The short way's answer
+
+    def _answer_one(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        queue_id: int,
+        unique: str,
+        result: PutResult,
+        status: PutStatus,
+    ) -> None:
+        if status is not PutStatus.PUT_OK:
+            connection.send(self._reply(command, queue_id, unique, (result,), status, None))
+            return
+        if not self._id_prefix:
+            self._id_prefix = result.store_host.hex().upper().encode()
+        message_id = self._id_prefix + b"%016X" % result.position
+        connection.send_reply(
+            command.opaque,
+            sent_reply(
+                command.opaque, self._answer_constants, message_id, queue_id,
+                result.queue_offset, unique.encode(),
+            ),
+        )  # fmt: skip
+
+    # The long way
+
+    def _send_planned(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        names: tuple[str, ...],
+        *,
+        is_batch: bool = False,
+    ) -> RemotingCommand | None:
+        request = parse_send_request(command.ext, names)
+        if is_batch or request.is_batch:
+            plan = self._planner.plan_batch(request, command.body, self._random)
+        else:
+            plan = self._planner.plan(request, command, self._random)
+        context = None
+        if self._hooks:
+            context = _context(connection, request, plan)
+            self._hooks.before(context)
+        results = plan.append(self._store, born_host(connection))
+        result = merged(results)
+        unique = property_value(request.properties, "UNIQ_KEY") or plan.unique_key
+        if result.status is not PutStatus.PUT_OK:
+            self._tell(context, SendOutcome(result.status, -1, ""))
+            return command.reply(result.status.response_code, result.remark)
+        size = result.end_position - result.position
+        self._stats.put(plan.counted_topic, result.message_count, size)
+        answer = partial(
+            self._answer_planned, connection, command, plan.answered_queue_id, unique, results,
+            context,
+        )  # fmt: skip
+        if plan.waits:
+            self._store.when_acknowledged(result, answer)
+        else:
+            answer(PutStatus.PUT_OK)
+        return None
+
+    def _answer_planned(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        queue_id: int,
+        unique: str,
+        results: tuple[PutResult, ...],
+        context: SendContext | None,
+        status: PutStatus,
+    ) -> None:
+        connection.send(self._reply(command, queue_id, unique, results, status, context))
+
+    def _reply(
+        self,
+        command: RemotingCommand,
+        queue_id: int,
+        unique: str,
+        results: tuple[PutResult, ...],
+        status: PutStatus,
+        context: SendContext | None,
+    ) -> RemotingCommand:
+        result = results[0]
+        ids = ",".join(map(self._store.message_ids, results))
+        self._tell(context, SendOutcome(status, result.queue_offset, ids))
+        if not status.stored:
+            return command.reply(status.response_code, f"not stored safely: {status.name}")
+        ext = {
+            **self._answer_fields,
+            "msgId": ids,
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+        }
+        if unique:
+            ext["transactionId"] = unique
+        code = status.response_code
+        return command.reply(code, None if code == ResponseCode.SUCCESS else status.name, ext)
+
+    def _tell(self, context: SendContext | None, outcome: SendOutcome) -> None:
+        if context is not None:
+            self._hooks.after(context, outcome)
+
+
+def born_host(connection: Connection) -> bytes:
+    """The peer's address as records keep it."""
+    host: bytes | None = connection.attributes.get(_HOST)
+    if host is None:
+        ip, port = connection.peer
+        host = encode_host((ip, port) if ip != "local" else ("127.0.0.1", 0))
+        connection.attributes[_HOST] = host
+    return host
+
+
+def _context(connection: Connection, request: SendRequest, plan: SendPlan) -> SendContext:
+    return SendContext(
+        request.group, request.topic, plan.answered_queue_id, plan.message_count,
+        plan.body_size, request.properties, connection.peer,
+    )  # fmt: skip

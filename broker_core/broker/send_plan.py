@@ -1,0 +1,297 @@
+"""What a send request becomes: the checks, the queue, the redirections, and the bytes to append.
+
+Pure decisions on top of the tables; nothing is stored before `SendPlan.append`. The order of the
+checks and their answers are RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.parked_message import Parked, delay_level, park
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.retry_policy import resend_is_dead, times_max
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec import message_properties as names
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.message_properties import change_properties, decode_properties
+from broker_core.codec.record_columns import split_client_batch
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.send_request import SendRequest
+from broker_core.codec.topic_config import PERM_WRITE, UNIT_FLAG, TopicConfig
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.errors import (
+    GroupNotExist,
+    InvalidArgument,
+    MalformedBatch,
+    NoPermission,
+    RemoteError,
+    TopicNotExist,
+)
+from broker_core.protocol_codes import ResponseCode
+from broker_core.store.message_store import MessageStore
+from broker_core.store.put_result import PutResult
+
+# Senders older than 3.4.9 give no limit of their own.
+_SENDS_RETRY_LIMIT: Final = 121
+_TIMER_NAMES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_ENDING: Final = "\x02"
+
+
+@dataclasses.dataclass(slots=True)
+class SendPlan:
+    """One append and what to say about it."""
+
+    append: Callable[[MessageStore, bytes], tuple[PutResult, ...]]
+    answered_queue_id: int
+    counted_topic: str
+    unique_key: str = ""
+    waits: bool = True
+    message_count: int = 1
+    body_size: int = 0
+
+
+class SendPlanner:
+    """Knows the tables; owns nothing. `suffix` is what every stored property text ends with."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: QueueLocks,
+        broker_permission: int,
+        suffix_properties: dict[str, str],
+        delay_level_max: int,
+        message_size_max: int,
+        new_unique_key: Callable[[], str],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._broker_permission = broker_permission
+        self._suffix_properties = suffix_properties
+        self._delay_level_max = delay_level_max
+        self._message_size_max = message_size_max
+        self._new_unique_key = new_unique_key
+        text = "".join(f"{name}\x01{value}\x02" for name, value in suffix_properties.items())
+        self.suffix = text.encode()
+
+    def plan(self, request: SendRequest, command: RemotingCommand, random: Random) -> SendPlan:
+        """For one message."""
+        topic = self._writable_topic(request)
+        name, queue_id = topic.name, _chosen_queue(request, topic, random)
+        pairs = decode_properties(request.properties.encode())
+        self._refuse_kinds(pairs)
+        changes = {"POP_CK": "", **self._suffix_properties}
+        unique = pairs.get(names.UNIQ_KEY, "")
+        if not unique:
+            unique = changes[names.UNIQ_KEY] = self._new_unique_key()
+        level = delay_level(pairs.get(names.DELAY, "0"))
+        if name.startswith(RETRY_TOPIC_PREFIX) and self._is_dead(request, command.version):
+            dead = self._topics.create_dlq(name[len(RETRY_TOPIC_PREFIX) :])
+            name, queue_id, level = dead.name, 0, 0
+            changes[names.DELAY] = ""
+        text = change_properties(request.properties.encode(), changes)
+        stored = Parked(name, queue_id, text)
+        if level > 0:
+            stored = park(name, queue_id, text, level, self._delay_level_max)
+        body = command.body
+
+        def append(store: MessageStore, born_host: bytes) -> tuple[PutResult, ...]:
+            result = store.append_text(
+                *stored[:2],
+                body,
+                stored.text,
+                flag=request.flag,
+                sys_flag=request.sys_flag,
+                born_timestamp=request.born_timestamp,
+                born_host=born_host,
+                reconsume_times=request.reconsume_times,
+            )
+            return (result,)
+
+        waits = pairs.get(names.WAIT, "").lower() != "false"
+        return SendPlan(append, queue_id, name, unique, waits, 1, len(body))
+
+    def plan_batch(
+        self, request: SendRequest, body: bytes | memoryview, random: Random
+    ) -> SendPlan:
+        """For a batch: one queue, consecutive offsets, all or nothing."""
+        topic = self._writable_topic(request)
+        if topic.name.startswith(RETRY_TOPIC_PREFIX):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic"
+            )
+        queue_id = _chosen_queue(request, topic, random)
+        if len(body) > self._message_size_max:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch has {len(body)} bytes, maxMessageSize is {self._message_size_max}",
+            )
+        batches = split_batch(request, body, (topic.name.encode(), queue_id), self.suffix)
+        waits = property_value(request.properties, names.WAIT) != "false"
+        return SendPlan(
+            lambda store, host: append_batches(store, batches, host, together=True),
+            queue_id,
+            topic.name,
+            property_value(request.properties, names.UNIQ_KEY),
+            waits,
+            sum(batch.count for batch in batches),
+            len(body),
+        )
+
+    def plan_bulk(
+        self, request: SendRequest, body: bytes | memoryview, random: Random
+    ) -> tuple[int, list[ColumnBatch]]:
+        """For a batch of any size that our own client sends: its queue and its columns."""
+        topic = self._writable_topic(request)
+        queue_id = _chosen_queue(request, topic, random)
+        return queue_id, split_batch(request, body, (topic.name.encode(), queue_id), b"")
+
+    # Checks
+
+    def _writable_topic(self, request: SendRequest) -> TopicConfig:
+        name = request.topic
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise InvalidArgument(problem)
+        if self._topics.refuses_sends(name):
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, f"the topic {name} is for the broker's own use"
+            )
+        if not self._broker_permission & PERM_WRITE:
+            raise NoPermission(ResponseCode.NO_PERMISSION, "this broker is not writable")
+        topic = self._topics.find(name) or self._made_topic(request)
+        if topic is None:
+            raise TopicNotExist(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {name} does not exist and automatic creation is off: create it first",
+            )
+        if not topic.perm & PERM_WRITE:
+            raise NoPermission(ResponseCode.NO_PERMISSION, f"the topic {name} is not writable")
+        return topic
+
+    def _made_topic(self, request: SendRequest) -> TopicConfig | None:
+        sys_flag = UNIT_FLAG if request.is_unit else 0
+        if request.topic.startswith(RETRY_TOPIC_PREFIX):
+            group = request.topic[len(RETRY_TOPIC_PREFIX) :]
+            known = self._groups.find(group)
+            if known is None:
+                raise GroupNotExist(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no such group: {group}"
+                )
+            return self._topics.create_retry(group, max(known.retry_queue_count, 1), sys_flag)
+        return self._topics.create_on_send(
+            request.topic, request.default_topic, request.default_queue_count, sys_flag
+        )
+
+    def _refuse_kinds(self, properties: dict[str, str]) -> None:
+        if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, "this broker does not take transaction messages"
+            )
+        for name in _TIMER_NAMES:
+            if name in properties:
+                raise RemoteError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"this broker does not take timer messages ({name}): use a delay level",
+                )
+
+    def _is_dead(self, request: SendRequest, version: int) -> bool:
+        """Whether what a consumer sends to its retry topic has been tried often enough."""
+        group = request.topic[len(RETRY_TOPIC_PREFIX) :]
+        config = self._groups.find(group)
+        if config is None:
+            raise GroupNotExist(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no such group: {group}"
+            )
+        asked = request.reconsume_times_max if version >= _SENDS_RETRY_LIMIT else None
+        limit = times_max(config.retry_times_max, asked)
+        return resend_is_dead(
+            request.reconsume_times, limit, is_ordered=self._locks.has_locks(group)
+        )
+
+
+def split_batch(
+    request: SendRequest,
+    body: bytes | memoryview,
+    queue: tuple[bytes, int],
+    suffix: bytes,
+) -> list[ColumnBatch]:
+    """The batch as columns. Messages with other flags than their neighbours start a new one."""
+    try:
+        count, flags, bodies, body_offsets, texts, text_offsets = split_client_batch(body, suffix)
+    except MalformedBatch as error:
+        raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
+    if count == 0:
+        raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+    values = array("i", flags)
+    starts = [row for row in range(count) if row == 0 or values[row] != values[row - 1]]
+    if flags == flags[:4] * count:
+        starts = [0]
+    ends = [*starts[1:], count]
+    return [
+        ColumnBatch(
+            end - start,
+            (queue,),
+            None,
+            (bodies, memoryview(body_offsets)[8 * start : 8 * end + 8], 8),
+            None,
+            None,
+            (texts, memoryview(text_offsets)[8 * start : 8 * end + 8], 8),
+            values[start],
+            request.sys_flag,
+            request.born_timestamp,
+        )
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def append_batches(
+    store: MessageStore, batches: list[ColumnBatch], born_host: bytes, *, together: bool
+) -> tuple[PutResult, ...]:
+    """Append one after the other; stops at the first that is refused, which comes last then."""
+    results = []
+    for batch in batches:
+        addressed = batch._replace(born_host=born_host, store_host=store.store_host)
+        results.append(store.append_batch(addressed, together=together))
+        if not results[-1].ok:
+            break
+    return tuple(results)
+
+
+def merged(results: tuple[PutResult, ...]) -> PutResult:
+    """The results of one request as one: where it began, and how its last part ended."""
+    first, last = results[0], results[-1]
+    if first is last:
+        return first
+    return last._replace(
+        position=first.position,
+        queue_offset=first.queue_offset,
+        message_count=sum(result.message_count for result in results),
+    )
+
+
+def property_value(text: str, name: str) -> str:
+    """One value of a property text; empty when it is not there."""
+    start = 0 if text.startswith(f"{name}\x01") else text.find(f"\x02{name}\x01") + 1
+    if start == 0 and not text.startswith(f"{name}\x01"):
+        return ""
+    return text[start + len(name) + 1 :].partition(_ENDING)[0]
+
+
+def _chosen_queue(request: SendRequest, topic: TopicConfig, random: Random) -> int:
+    if request.queue_id < 0:
+        return random.randrange(max(topic.write_queue_count, 1))
+    count = max(topic.read_queue_count, topic.write_queue_count)
+    if request.queue_id >= count:
+        raise InvalidArgument(
+            f"queueId is {request.queue_id}: {topic.name} has the queues 0 to {count - 1}"
+        )
+    return request.queue_id

@@ -1,0 +1,257 @@
+"""The topics of this broker, in memory and in `topics.json`.
+
+Owned by the event loop. A change is on disk before it can be seen or acknowledged; one that cannot
+be written is undone and raises `DiskFailed`. Names are checked here whoever gives them, because a
+topic becomes a directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from broker_core.broker.request_fields import checked_group, checked_topic
+from broker_core.broker.system_topics import (
+    AUTO_CREATE_TOPIC,
+    DLQ_TOPIC_PREFIX,
+    is_system_topic,
+    refuses_sends,
+    system_topics,
+)
+from broker_core.codec.json_fields import object_field
+from broker_core.codec.topic_config import (
+    PERM_INHERIT,
+    DataVersion,
+    TopicConfig,
+    data_version_object,
+    parse_data_version,
+    parse_topic_table,
+    topic_table_object,
+)
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
+from broker_core.runtime.clock import Clock
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.disk_errors import names_disk_errors
+
+_log = logging.getLogger(__name__)
+
+TOPICS_FILE: Final = "config/topics.json"
+
+# Gets the topics that were made or changed; none when one was deleted.
+TopicListener = Callable[[list[TopicConfig]], object]
+
+
+class TopicTable:
+    """Every topic by name. Loads, and makes what is missing of the system topics, when built."""
+
+    def __init__(
+        self,
+        table: JsonTable,
+        clock: Clock,
+        *,
+        cluster_name: str = "DefaultCluster",
+        broker_name: str = "broker-a",
+        auto_create: bool = True,
+        default_queue_count: int = 8,
+        trace_topic: bool = True,
+        topics_max: int = 50_000,
+        queues_per_topic_max: int = 1024,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._auto_create = auto_create
+        self._topics_max = topics_max
+        self._queues_per_topic_max = queues_per_topic_max
+        self._listeners: list[TopicListener] = []
+        self._topics: dict[str, TopicConfig] = {}
+        self._version = DataVersion()
+        own = system_topics(
+            cluster_name,
+            broker_name,
+            auto_create=auto_create,
+            default_queue_count=default_queue_count,
+            trace_topic=trace_topic,
+        )
+        self._own_names = frozenset(topic.name for topic in own)
+        self._load(own)
+
+    # Looking
+
+    def find(self, name: str) -> TopicConfig | None:
+        """The topic of that name."""
+        return self._topics.get(name)
+
+    def names(self) -> list[str]:
+        """Every topic, sorted."""
+        return sorted(self._topics)
+
+    def all(self) -> list[TopicConfig]:
+        """Every topic, sorted by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    @property
+    def version(self) -> DataVersion:
+        """Which state of the table this is; changes with every change."""
+        return self._version
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic belongs to the servers: not to be created, changed or deleted."""
+        return is_system_topic(name, self._own_names)
+
+    def refuses_sends(self, name: str) -> bool:
+        """Whether only the broker itself may write to this topic."""
+        return refuses_sends(name)
+
+    def on_change(self, listener: TopicListener) -> None:
+        """Call `listener(changed topics)` right after every change; an empty list is a deletion."""
+        self._listeners.append(listener)
+
+    # Changing
+
+    def put(self, topic: TopicConfig) -> TopicConfig:
+        """Make a topic or replace its settings; returns what the table holds now."""
+        return self._put(topic)
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False when there is none. Its messages are the caller's business."""
+        before = self._topics.pop(name, None)
+        if before is None:
+            return False
+        self._commit({name: before}, [])
+        return True
+
+    def create_on_send(
+        self, topic: str, default_topic: str, queue_count: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic that a producer sends to, made from a template if it may be.
+
+        None when there is no such topic and it may not be made: creation is off, the template is
+        not there or may not be inherited from, or only the broker writes to topics of this name.
+        The retry topic of a group is made with one queue whatever the settings; ask first whether
+        the group exists.
+        """
+        found = self._topics.get(topic)
+        if found is not None:
+            return found
+        checked_topic(topic)
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            return self.create_retry(topic[len(RETRY_TOPIC_PREFIX) :], 1, sys_flag)
+        template = self._topics.get(default_topic)
+        if (
+            template is None
+            or not self._auto_create
+            or not template.perm & PERM_INHERIT
+            or self.refuses_sends(topic)
+        ):
+            return None
+        count = max(1, min(queue_count, template.write_queue_count))
+        made = TopicConfig(
+            topic, count, count, template.perm & ~PERM_INHERIT, template.filter_type, sys_flag
+        )
+        _log.info("topic %s made from %s with %d queues", topic, default_topic, count)
+        return self._put(made)
+
+    def create_retry(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """The retry topic of a group, made if it is missing."""
+        return self._found_or_made(f"{RETRY_TOPIC_PREFIX}{checked_group(group)}", queues, sys_flag)
+
+    def create_dlq(self, group: str) -> TopicConfig:
+        """The dead letter topic of a group, made if it is missing."""
+        return self._found_or_made(f"{DLQ_TOPIC_PREFIX}{checked_group(group)}", 1, 0)
+
+    @names_disk_errors
+    def save(self) -> None:
+        """Write the table; changes do so by themselves."""
+        self._table.save(
+            {
+                "dataVersion": data_version_object(self._version),
+                "topicConfigTable": topic_table_object(self._topics.values()),
+            }
+        )
+
+    # Inside
+
+    def _found_or_made(self, name: str, queue_count: int, sys_flag: int) -> TopicConfig:
+        found = self._topics.get(name)
+        if found is not None:
+            return found
+        return self._put(TopicConfig(name, queue_count, queue_count, sys_flag=sys_flag))
+
+    def _put(self, topic: TopicConfig) -> TopicConfig:
+        name = checked_topic(topic.name)
+        before = self._topics.get(name)
+        if before == topic:
+            return before
+        self._check_queue_counts(topic)
+        if before is None and len(self._topics) >= self._topics_max:
+            raise LimitReached(
+                f"topic {name} cannot be made: this broker has {len(self._topics)} topics, at most "
+                f"{self._topics_max} (topicsMax)"
+            )
+        self._topics[name] = topic
+        self._commit({name: before}, [topic])
+        return topic
+
+    def _check_queue_counts(self, topic: TopicConfig) -> None:
+        most = self._queues_per_topic_max
+        for kind, count in (("read", topic.read_queue_count), ("write", topic.write_queue_count)):
+            if not 0 <= count <= most and topic.name not in self._own_names:
+                raise InvalidArgument(
+                    f"topic {topic.name} cannot have {count} {kind} queues: "
+                    f"give 0 to {most} (queuesPerTopicMax)"
+                )
+        if not topic.read_queue_count and not topic.write_queue_count:
+            raise InvalidArgument(f"topic {topic.name} has no queue: give at least 1")
+
+    def _commit(self, before: Mapping[str, TopicConfig | None], changed: list[TopicConfig]) -> None:
+        """Write what was changed and tell everyone, or undo it."""
+        version = self._version
+        self._version = self._next_version()
+        try:
+            self.save()
+        except BaseException:
+            self._version = version
+            for name, topic in before.items():
+                if topic is None:
+                    self._topics.pop(name, None)
+                else:
+                    self._topics[name] = topic
+            raise
+        for listener in self._listeners:
+            listener(changed)
+
+    def _next_version(self) -> DataVersion:
+        return DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())
+
+    def _load(self, own: Iterable[TopicConfig]) -> None:
+        stored = self._table.load()
+        if stored is not None:
+            try:
+                self._take(stored)
+            except InvalidArgument as error:
+                raise StoreUnusable(f"{TOPICS_FILE}: {error}. Repair the file") from error
+        is_changed = stored is None
+        if not self._auto_create and self._topics.pop(AUTO_CREATE_TOPIC, None) is not None:
+            # Its route tells producers that they may make topics here.
+            is_changed = True
+        for topic in own:
+            if topic.name not in self._topics:
+                self._topics[topic.name] = topic
+                is_changed = True
+        if is_changed:
+            self._version = self._next_version()
+            self.save()
+
+    def _take(self, stored: dict[str, Any]) -> None:
+        self._version = parse_data_version(stored.get("dataVersion"))
+        for topic in parse_topic_table(object_field(stored, "topicConfigTable")):
+            problem = topic_name_problem(topic.name)
+            if problem is not None:
+                _log.warning("%s: %r is left out: %s", TOPICS_FILE, topic.name[:80], problem)
+                continue
+            self._topics[topic.name] = topic

@@ -1,0 +1,143 @@
+"""`rmq`: finds the command, runs it, and turns its end into an exit code and at most one line.
+
+Only the module of the command that was asked for is imported: what a broker takes to start is
+mostly what it imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Final, NamedTuple
+
+from broker_core.cli.exit_codes import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    OUTPUT_CLOSED,
+    CommandFailed,
+)
+from broker_core.errors import InvalidArgument, InvalidConfig, RmqError
+
+
+class Command(NamedTuple):
+    """Where a command is, and what it does in one line."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final = {
+    "standalone": Command(
+        "broker_core.cli.standalone_command",
+        "name server and broker in one process, for a first try and for tests",
+    ),
+    "namesrv": Command(
+        "broker_core.cli.namesrv_command", "name server: tells clients which broker has a topic"
+    ),
+    "broker": Command(
+        "broker_core.cli.broker_command", "broker: stores messages and hands them out"
+    ),
+    "produce": Command(
+        "broker_core.cli.produce_command", "send each line of standard input as a message"
+    ),
+    "consume": Command("broker_core.cli.consume_command", "print the messages of a topic"),
+}
+
+_HELP: Final = """\
+usage: rmq COMMAND [OPTION ...]
+
+A message broker that speaks RocketMQ's protocol, its name server, and two tools to
+send and read messages from a shell.
+
+commands:
+{commands}
+
+A first try, in two terminals:
+  rmq standalone
+  seq 10 | rmq produce -t numbers && rmq consume -t numbers -o beginning --exit-at-end
+
+rmq COMMAND --help explains a command, rmq --version tells the version.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `rmq` with `arguments` (default: those of the process); the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words:
+        sys.stderr.write(_help())
+        return MISUSED
+    first = words[0]
+    if first in ("-h", "--help", "help"):
+        sys.stdout.write(_help())
+        return DONE
+    if first == "--version":
+        print(_version())
+        return DONE
+    if first not in COMMANDS:
+        kind = "option" if first.startswith("-") else "command"
+        _complain("rmq", f"unknown {kind} {first!r:.60}; commands are {', '.join(COMMANDS)}")
+        return MISUSED
+    return _run(first, words[1:])
+
+
+def _run(name: str, words: list[str]) -> int:
+    from broker_core.cli.command_parser import CommandParser
+
+    command = COMMANDS[name]
+    module: ModuleType = import_module(command.module)
+    program = f"rmq {name}"
+    parser = CommandParser(program, command.summary, module.EXAMPLES)
+    module.add_arguments(parser)
+    options = parser.parse_args(words)
+    try:
+        return int(module.run(options))
+    except CommandFailed as error:
+        _complain(program, str(error))
+        return error.exit_code
+    except (InvalidConfig, InvalidArgument) as error:
+        _complain(program, str(error))
+        return MISUSED
+    except BrokenPipeError:
+        _forget_output()
+        return OUTPUT_CLOSED
+    except (RmqError, OSError) as error:
+        _complain(program, str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _complain(program: str, text: str) -> None:
+    # One line, whatever the peer or the system put into the text.
+    sys.stderr.write(f"{program}: error: {' '.join(text.split())}\n")
+
+
+def _forget_output() -> None:
+    # Or the interpreter tries to flush it at its end, and complains.
+    try:
+        sys.stdout.close()
+    except BrokenPipeError:
+        return
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return _HELP.format(commands="\n".join(lines))
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    from broker_core.codec.record_columns import codec_backend
+
+    try:
+        number = version("pyspark-rmq")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    return f"rmq {number} (codec {codec_backend()}, Python {python_version()})"

@@ -1,0 +1,83 @@
+"""`rmq namesrv`: a name server until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Final
+
+from broker_core.cli.command_parser import (
+    NAME_SERVER_DEFAULT,
+    add_process_options,
+    address,
+    host_and_port,
+    shown_address,
+)
+from broker_core.cli.exit_codes import MISUSED, CommandFailed
+from broker_core.cli.exposure import exposed, is_loopback
+from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.nameserver.name_server import NameServer
+
+_log = logging.getLogger(__name__)
+
+EXAMPLES: Final = """\
+  rmq namesrv                                  on 127.0.0.1:9876
+  rmq namesrv --listen 127.0.0.1:0             on any free port; the line says which
+  rmq namesrv --listen 0.0.0.0:9876 --allow-remote"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "-l",
+        "--listen",
+        type=address,
+        default=NAME_SERVER_DEFAULT,
+        metavar="HOST:PORT",
+        help=f"where to listen; port 0 is any free one (default: {NAME_SERVER_DEFAULT})",
+    )
+    parser.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="accept a --listen address that other machines can reach",
+    )
+    add_process_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the end is asked for."""
+    host, port = host_and_port(options.listen)
+    life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
+    warning = None
+    if not is_loopback(host):
+        warning = exposed(
+            "the name server", options.listen, "read and forge where topics are served"
+        )
+        if not options.allow_remote:
+            raise CommandFailed(f"{warning}; add --allow-remote to accept that", MISUSED)
+    return run_service(_NameServerService(host, port, warning), life)
+
+
+class _NameServerService:
+    """A name server at one address."""
+
+    def __init__(self, host: str, port: int, warning: str | None) -> None:
+        self._server = NameServer()
+        self._host = host
+        self._port = port
+        self._warning = warning
+
+    async def start(self) -> str:
+        """Listen."""
+        if self._warning:
+            _log.warning("%s", self._warning)
+        try:
+            port = await self._server.start(self._host, self._port)
+        except OSError as error:
+            where = shown_address(self._host, self._port)
+            raise CommandFailed(f"cannot listen on {where}: {error.strerror or error}") from None
+        return f"rmq namesrv ready on {shown_address(self._host, port)}"
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        await self._server.stop()

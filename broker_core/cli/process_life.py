@@ -1,0 +1,177 @@
+"""The life of a server process: start, one line when it serves, a clean stop when asked to.
+
+It ends on SIGTERM, SIGINT or SIGHUP, and, if wanted, when its parent is gone. The first signal asks
+for a clean stop; a second one has its usual effect, for whoever cannot wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from broker_core.cli.event_loop import run_on_loop
+from broker_core.cli.exit_codes import DONE, CommandFailed
+
+_log = logging.getLogger(__name__)
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PARENT_POLL_S: Final = 0.5
+_STANDARD_INPUT: Final = Path("/dev/stdin")
+
+
+class Service(Protocol):
+    """What a server command runs."""
+
+    async def start(self) -> str:
+        """Begin to serve; the line that says so, with the address."""
+
+    async def stop(self) -> None:
+        """Answer what is in flight, save everything, end."""
+
+
+class LifeOptions(NamedTuple):
+    """What the command line says about the process."""
+
+    pid_file: Path | None = None
+    exit_with_parent: bool = False
+    log_level: str = "info"
+
+
+def run_service(service: Service, options: LifeOptions) -> int:
+    """Serve until the process is told to end; the exit code."""
+    _log_to_stderr(options.log_level)
+    return run_on_loop(_serve(service, options))
+
+
+async def _serve(service: Service, options: LifeOptions) -> int:
+    end = _End()
+    end.on_signals()
+    if options.exit_with_parent:
+        await end.with_parent()
+    try:
+        ready = await service.start()
+    except BaseException:
+        # Files and sockets that were opened before the failure.
+        await service.stop()
+        raise
+    try:
+        if not end.is_asked:
+            _write_pid(options.pid_file)
+            print(ready, flush=True)
+        _log.info("stopping: %s", await end.reason())
+    finally:
+        await service.stop()
+        end.forget_parent()
+        _remove_pid(options.pid_file)
+    return DONE
+
+
+class _End:
+    """Why and when the process ends; the first reason counts."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reason: asyncio.Future[str] = self._loop.create_future()
+        self._parent_id = os.getppid()
+        self._timer: asyncio.TimerHandle | None = None
+        self._input: asyncio.BaseTransport | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a reason to end."""
+        return self._reason.done()
+
+    async def reason(self) -> str:
+        """Wait for it."""
+        return await self._reason
+
+    def on_signals(self) -> None:
+        """End on the usual signals, except those that the parent chose to ignore (nohup)."""
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(number, self._signalled, number)
+
+    async def with_parent(self) -> None:
+        """End when the parent is gone.
+
+        A pipe as standard input tells at once. The parent's id tells later, but also when other
+        children of the parent have inherited the other end of that pipe.
+        """
+        if _STANDARD_INPUT.is_fifo() or _STANDARD_INPUT.is_socket():
+            self._input, _ = await self._loop.connect_read_pipe(
+                lambda: _InputEnd(lambda: self._ask("standard input was closed")),
+                sys.stdin.buffer,
+            )
+        self._poll_parent()
+
+    def forget_parent(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._input is not None:
+            self._input.close()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        for each in _STOP_SIGNALS:
+            self._loop.remove_signal_handler(each)
+        self._ask(f"got {signal.Signals(number).name}")
+
+    def _poll_parent(self) -> None:
+        if os.getppid() != self._parent_id:
+            self._ask("the parent process is gone")
+        else:
+            self._timer = self._loop.call_later(_PARENT_POLL_S, self._poll_parent)
+
+    def _ask(self, reason: str) -> None:
+        if not self._reason.done():
+            self._reason.set_result(reason)
+
+
+class _InputEnd(asyncio.Protocol):
+    """Reads nothing but the end."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+
+    def eof_received(self) -> None:
+        """The other side closed it, or is gone."""
+        self._ended()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As above."""
+        self._ended()
+
+
+def _write_pid(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as error:
+        raise CommandFailed(f"--pid-file {path}: {error.strerror}") from None
+
+
+def _remove_pid(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        # Another process may have taken the name meanwhile.
+        if path.read_text(encoding="ascii").strip() == str(os.getpid()):
+            path.unlink()
+    except (OSError, ValueError):
+        _log.warning("%s is gone or not ours any more", path)
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )

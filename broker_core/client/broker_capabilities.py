@@ -1,0 +1,78 @@
+"""What a broker can do beyond Apache's: asked once for each address, then remembered."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker_core.codec.json_fields import whole_number
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import InvalidArgument, UnexpectedAnswer
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
+
+_FRAME_SIZE_MIN: Final = 64 << 10
+_FRAME_SIZE_MAX: Final = 1 << 30
+_ADDRESSES_MAX: Final = 10_000
+
+
+class Capabilities(NamedTuple):
+    """The answer of one broker; Apache's knows none of this."""
+
+    bulk_pull: bool = False
+    bulk_send: bool = False
+    store_id: str = ""
+    epoch: str = ""
+    frame_size_max: int = 16 << 20
+
+
+NO_CAPABILITIES: Final = Capabilities()
+
+
+class BrokerCapabilities:
+    """Answers by address."""
+
+    def __init__(self, remoting: RemotingClient, timeout_ms: float) -> None:
+        self._remoting = remoting
+        self._timeout_ms = timeout_ms
+        self._known: dict[str, Capabilities] = {}
+
+    async def of(self, address: str) -> Capabilities:
+        """Ask, unless the answer is known; raises when the broker cannot be reached."""
+        known = self._known.get(address)
+        if known is not None:
+            return known
+        command = RemotingCommand(RequestCode.CAPABILITIES)
+        answer = await self._remoting.request(address, command, self._timeout_ms)
+        if answer.code == ResponseCode.SUCCESS:
+            known = _parse(answer)
+        elif answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            known = NO_CAPABILITIES
+        else:
+            # Busy or starting: plain requests work meanwhile, and the next one asks again.
+            return NO_CAPABILITIES
+        if len(self._known) >= _ADDRESSES_MAX:
+            self._known.clear()
+        self._known[address] = known
+        return known
+
+    def forget(self, address: str) -> None:
+        """Another broker answers there now."""
+        self._known.pop(address, None)
+
+
+def _parse(answer: RemotingCommand) -> Capabilities:
+    ext = answer.ext
+    try:
+        frame_size = whole_number(
+            ext.get("frameSizeMax", str(NO_CAPABILITIES.frame_size_max)),
+            "frameSizeMax", _FRAME_SIZE_MIN, _FRAME_SIZE_MAX,
+        )  # fmt: skip
+    except InvalidArgument as error:
+        raise UnexpectedAnswer(f"the capabilities of a broker: {error}") from None
+    return Capabilities(
+        ext.get("bulkPull") == "1",
+        ext.get("bulkSend") == "1",
+        ext.get("storeId", ""),
+        ext.get("epoch", ""),
+        frame_size,
+    )

@@ -1,0 +1,292 @@
+"""Sends messages: one, many at once, in order, as a batch, or without waiting for an answer.
+
+`send` returns a future, so `await producer.send(…)` waits for the broker, and many sends may be
+under way together: `await asyncio.gather(*(producer.send(m) for m in messages))`. A future's result
+means that the message is stored as safely as the broker promises; everything else is an error.
+After a timeout or a lost connection the message may be stored all the same: a retry, here or in the
+application, can store it twice, both times with the same `msg_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Final
+
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.client_instance import ClientInstance
+from broker_core.client.outgoing_message import (
+    OutgoingMessage,
+    body_bytes,
+    check_flag,
+    property_text,
+)
+from broker_core.client.queue_choice import queue_for_key
+from broker_core.client.send_engine import SendEngine
+from broker_core.client.send_request import SendRequest, batch_item
+from broker_core.client.send_result import SendResult, SendStatus
+from broker_core.client.unique_ids import UniqueIds
+from broker_core.codec.compression import compress_body
+from broker_core.codec.message_queue import MessageQueue
+from broker_core.codec.message_record import COMPRESSED
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.errors import InvalidArgument, MessageTooLarge
+
+DEFAULT_GROUP: Final = "PYTHON_PRODUCER"
+_TOPICS_REMEMBERED: Final = 10_000
+
+
+class Producer:
+    """`start` before use and `stop` at the end, or `async with`.
+
+    A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
+    made. `retries` is how often a message may be tried again; only sends that chose no queue are.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | ClientConfig,
+        group: str = DEFAULT_GROUP,
+        *,
+        timeout_ms: int | None = None,
+        retries: int = 2,
+        accept_statuses: Collection[SendStatus] = (),
+        in_flight_max: int = 1_024,
+        in_flight_size_max: int = 32 << 20,
+        waiting_max: int = 1_000_000,
+        waiting_size_max: int = 256 << 20,
+    ) -> None:
+        self._owns_client = isinstance(client, ClientConfig)
+        self.client = ClientInstance(client) if isinstance(client, ClientConfig) else client
+        self.group = group
+        self._config = self.client.config
+        self._clock = self.client.clock
+        self._timeout_ms = timeout_ms or self._config.request_timeout_ms
+        self._attempts = 1 + retries
+        self._ids = UniqueIds()
+        self._topics: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine = SendEngine(
+            self.client,
+            group,
+            in_flight_max=in_flight_max,
+            in_flight_size_max=in_flight_size_max,
+            waiting_max=waiting_max,
+            waiting_size_max=waiting_size_max,
+            accepted=frozenset(accept_statuses),
+        )
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Announce the group; nothing is connected before the first send."""
+        self._loop = asyncio.get_running_loop()
+        await self.client.start()
+        self.client.add_producer(self.group)
+
+    async def stop(self, wait_ms: float = 10_000) -> None:
+        """Wait for the sends under way, at most so long, then go; what is left fails."""
+        if self._loop is None:
+            return
+        self._loop = None
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._engine.idle(), wait_ms / 1000)
+        await self._engine.close()
+        await self.client.remove_producer(self.group)
+        if self._owns_client:
+            await self.client.stop()
+
+    async def flush(self) -> None:
+        """Wait until every send has its result, good or bad."""
+        await self._engine.idle()
+
+    def send(
+        self,
+        message: OutgoingMessage | str,
+        body: bytes = b"",
+        *,
+        tags: str = "",
+        keys: str = "",
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send a message, or `body` to the topic given first; to `queue` if one is named.
+
+        Bad arguments are raised at once; the future gets `TopicNotExist`, `MessageTooLarge`,
+        `RequestTimeout`, `ConnectionLost`, `NotAcknowledged` and other errors of the broker.
+        """
+        if isinstance(message, str):
+            message = OutgoingMessage(message, body, tags, keys, properties or {}, delay_level)
+        future: asyncio.Future[SendResult] = self._running_loop().create_future()
+        self._engine.submit(self._request(message, future, queue, None, timeout_ms))
+        return future
+
+    def send_ordered(
+        self,
+        message: OutgoingMessage,
+        sharding_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send to the queue of the key, after every earlier message of that queue.
+
+        Messages of a key are stored in the order of the calls. One that fails is not retried and
+        does not stop those after it: await each if the order must have no holes.
+        """
+        key = sharding_key if sharding_key is not None else message.sharding_key
+        if not key:
+            raise InvalidArgument("an ordered send needs a sharding_key")
+        if message.sharding_key is None:
+            message = message._replace(sharding_key=key)
+        future: asyncio.Future[SendResult] = self._running_loop().create_future()
+        self._engine.submit(self._request(message, future, None, key, timeout_ms))
+        return future
+
+    def send_batch(
+        self,
+        messages: Sequence[OutgoingMessage],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[tuple[SendResult, ...]]:
+        """Send messages of one topic in one request: all are stored, one after another, or none.
+
+        Raises `MessageTooLarge` when they are too large together.
+        """
+        topic = self._batch_topic(messages)
+        now_ms = self._clock.wall_ms()
+        unique_ids = [message.unique_id or self._ids.next(now_ms) for message in messages]
+        items = [
+            batch_item(
+                body_bytes(message.body),
+                property_text(message, unique_id),
+                check_flag(message.flag),
+            )
+            for message, unique_id in zip(messages, unique_ids, strict=True)
+        ]
+        data = b"".join(items)
+        self._check_size(len(data), f"a batch of {len(messages)} messages")
+        future: asyncio.Future[tuple[SendResult, ...]] = self._running_loop().create_future()
+        wait = "true" if messages[0].wait_store_ok else "false"
+        request = SendRequest(
+            topic,
+            data,
+            # The ids are in the items: 4.9 adds those of the request to every one of them.
+            f"WAIT\x01{wait}\x02",
+            unique_ids,
+            future,
+            born_ms=now_ms,
+            fixed_queue=queue,
+            attempts=self._attempts,
+            timeout_s=(timeout_ms or self._timeout_ms) / 1000,
+        )
+        self._engine.submit(request)
+        return future
+
+    async def send_oneway(
+        self, message: OutgoingMessage, queue: MessageQueue | None = None
+    ) -> None:
+        """Send without an answer: nobody learns whether the message was stored."""
+        request = self._request(message, self._running_loop().create_future(), queue, None, None)
+        queues = await self.client.routes.publish_queues(message.topic)
+        if queue is None and message.sharding_key:
+            queue = queue_for_key(queues, message.sharding_key)
+        if queue is None:
+            queue = self._engine.choose_queue(message.topic, queues)
+        address = self.client.routes.broker_address(queue.broker_name)
+        await self.client.remoting.oneway(address, request.command(self.group, queue))
+
+    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a message of `topic` may be sent to."""
+        self._check_topic(topic)
+        return await self.client.routes.publish_queues(topic)
+
+    # Inside
+
+    def _request(
+        self,
+        message: OutgoingMessage,
+        future: asyncio.Future[SendResult],
+        queue: MessageQueue | None,
+        lane_key: str | None,
+        timeout_ms: int | None,
+    ) -> SendRequest:
+        if message.topic not in self._topics:
+            self._check_topic(message.topic)
+        if queue is not None and queue.topic != message.topic:
+            text = f"queue {queue.queue_id} of topic {queue.topic} cannot take a message of"
+            raise InvalidArgument(f"{text} topic {message.topic}")
+        body = message.body
+        if type(body) is not bytes:
+            body = body_bytes(body)
+        size, sys_flag = len(body), 0
+        if size > self._config.body_size_max:
+            self._check_size(size, "a body")
+        if size >= self._config.compress_from_size > 0:
+            packed = compress_body(body, self._config.compression_level)
+            if len(packed) < size:
+                body, sys_flag = packed, COMPRESSED
+        now_ms = self._clock.wall_ms()
+        unique_id = message.unique_id or self._ids.next(now_ms)
+        return SendRequest(
+            message.topic,
+            body,
+            property_text(message, unique_id),
+            unique_id,
+            future,
+            born_ms=now_ms,
+            sys_flag=sys_flag,
+            flag=check_flag(message.flag) if message.flag else 0,
+            fixed_queue=queue,
+            lane_key=lane_key,
+            attempts=self._attempts,
+            timeout_s=(timeout_ms or self._timeout_ms) / 1000,
+        )
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise InvalidArgument("the producer is not started; use `async with` or start()")
+        return self._loop
+
+    def _check_topic(self, topic: str) -> None:
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise InvalidArgument(f"{problem}: {topic!r:.140}")
+        if len(self._topics) < _TOPICS_REMEMBERED:
+            self._topics.add(topic)
+
+    def _check_size(self, size: int, what: str) -> None:
+        limit = self._config.body_size_max
+        if size > limit:
+            raise MessageTooLarge(
+                f"{what} of {size} bytes is over the limit of {limit} (body_size_max of the"
+                " client; brokers have the same one, maxMessageSize)"
+            )
+
+    def _batch_topic(self, messages: Sequence[OutgoingMessage]) -> str:
+        if not messages:
+            raise InvalidArgument("a batch needs at least one message")
+        topic = messages[0].topic
+        self._check_topic(topic)
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            raise InvalidArgument(f"retry topics take no batches: {topic}")
+        for message in messages:
+            if message.topic != topic:
+                text = f"a batch has messages of topics {topic} and {message.topic}"
+                raise InvalidArgument(f"{text}; send one batch for each")
+            if message.delay_level:
+                raise InvalidArgument("messages of a batch cannot be delayed")
+        return topic

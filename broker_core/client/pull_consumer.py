@@ -1,0 +1,124 @@
+"""Messages on demand: the caller says which queue and where, and keeps its own progress.
+
+No heartbeats and no group membership: each pull carries its subscription.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker_core.client import queue_offsets
+from broker_core.client.client_instance import ClientInstance
+from broker_core.client.offset_keeper import BrokerOffsets
+from broker_core.client.pull_request import PullRequest
+from broker_core.client.pull_result import PullResult
+from broker_core.client.pull_stream import PullStream
+from broker_core.client.queue_reader import QueueReader, ReadDoors
+from broker_core.client.received_message import ReceivedMessage, decode_messages
+from broker_core.client.topic_queues import Queues
+from broker_core.codec.message_queue import MessageQueue
+from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
+from broker_core.codec.topic_name import group_name_problem
+from broker_core.errors import InvalidArgument
+
+_READERS_MAX: Final = 100_000
+
+
+class PullConsumer:
+    """Reads queues for `group`; any number of pulls may be under way at the same time."""
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        problem = group_name_problem(group)
+        if problem is not None:
+            raise InvalidArgument(f"consumer {problem}: {group!r:.140}")
+        self.client = client
+        self.group = group
+        self._offsets = BrokerOffsets(client, group)
+        self._readers: dict[tuple[MessageQueue, str], QueueReader] = {}
+
+    async def queues(self, topic: str) -> Queues:
+        """The queues of a topic that can be read. Raises `TopicNotExist`."""
+        return await self.client.routes.subscribe_queues(topic)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_count: int = 32,
+        max_bytes: int = 0,
+        suspend_ms: int = 0,
+        expression: str = "*",
+    ) -> PullResult:
+        """One answer of the broker, decoded, messages of other tags left out.
+
+        `suspend_ms` lets the broker wait for a message. Raises `RemoteError` for a refusal,
+        `ConnectionLost` or `RequestTimeout` when no member of the broker answers.
+        """
+        if offset < 0 or max_count < 1 or suspend_ms < 0:
+            text = f"offset {offset}, max_count {max_count} and suspend_ms {suspend_ms}"
+            raise InvalidArgument(f"{text}: give at least 0, 1 and 0")
+        reader = self._reader(queue, expression)
+        result = await reader.pull(PullRequest(offset, max_count, max_bytes, suspend_ms))
+        messages = matching(
+            decode_messages(result.records, queue, self.client.config.decompressed_size_max),
+            reader.subscription,
+        )
+        return result._replace(messages=tuple(messages))
+
+    def stream(
+        self,
+        queue: MessageQueue,
+        start: int,
+        until: int | None = None,
+        *,
+        expression: str = "*",
+        **options: Any,
+    ) -> PullStream:
+        """All messages from `start` up to `until`, or for ever; `options` as of `PullStream`."""
+        subscription = parse_tag_expression(queue.topic, expression)
+        return PullStream(
+            self.client, queue, start, until, group=self.group, subscription=subscription, **options
+        )
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return await queue_offsets.max_offset(self.client, queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The oldest message that is still there."""
+        return await queue_offsets.min_offset(self.client, queue)
+
+    async def offset_by_time(self, queue: MessageQueue, time_ms: int) -> int:
+        """The first message stored at `time_ms` (epoch milliseconds) or later."""
+        return await queue_offsets.offset_by_time(self.client, queue, time_ms)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Progress that the broker keeps for the group; None if there is none."""
+        return await self._offsets.read(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Have the broker keep progress for the group."""
+        await self._offsets.commit(queue, offset)
+
+    def _reader(self, queue: MessageQueue, expression: str) -> QueueReader:
+        reader = self._readers.get((queue, expression))
+        if reader is None:
+            subscription = parse_tag_expression(queue.topic, expression)
+            client = self.client
+            doors = ReadDoors(client.remoting, client.routes, client.capabilities)
+            reader = QueueReader(doors, queue, self.group, subscription)
+            if len(self._readers) >= _READERS_MAX:
+                self._readers.clear()
+            self._readers[queue, expression] = reader
+        return reader
+
+
+def matching(
+    messages: list[ReceivedMessage], subscription: SubscriptionData
+) -> list[ReceivedMessage]:
+    """Those with one of the tags: the broker compares hashes only."""
+    if not subscription.tags:
+        return messages
+    tags = frozenset(subscription.tags)
+    return [message for message in messages if message.tags in tags]

@@ -1,0 +1,56 @@
+"""Frame heads of the two responses that go out by the million: a stored message and a pull.
+
+The same bytes as `encode_command` makes of the same response with a JSON header, put together from
+ready pieces. For numbers and plain ASCII only; everything else goes the general way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from broker_core.protocol_codes import VERSION_4_9_8
+
+_HEAD: Final = struct.Struct(">II")
+_TAIL: Final = (
+    b'},"flag":1,"language":"PYTHON","opaque":%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION_4_9_8
+)
+_SENT: Final = (
+    b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%d","queueOffset":"%d",'
+    b'"transactionId":"%b"' + _TAIL
+)
+_PULLED: Final = (
+    b'{"code":%d,"extFields":{"nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d",'
+    b'"suggestWhichBrokerId":"%d"' + _TAIL
+)
+
+
+def sent_reply(
+    opaque: int,
+    constants: bytes,
+    message_id: bytes,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: bytes,
+) -> bytes:
+    """A whole frame. `constants` are further fields as JSON text with a comma at the end."""
+    header = _SENT % (
+        constants, message_id, queue_id, queue_offset, transaction_id, opaque
+    )  # fmt: skip
+    size = len(header)
+    return _HEAD.pack(4 + size, size) + header
+
+
+def pulled_reply(
+    opaque: int,
+    code: int,
+    next_offset: int,
+    offsets: tuple[int, int],
+    broker_id: int,
+    body_size: int,
+) -> bytes:
+    """The head of a frame whose body follows."""
+    header = _PULLED % (code, next_offset, *offsets, broker_id, opaque)
+    size = len(header)
+    return _HEAD.pack(4 + size + body_size, size) + header

@@ -1,0 +1,119 @@
+"""Real Java pull consumers: statuses of single pulls, lite pull with seeking and committing."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.interop.client_ground import Ground, scenario, texts
+from tests.interop.client_scenarios_send import pulled
+from tests.interop.java_client import Row
+from tests.interop.server_processes import wait_until
+
+
+def bounds(result: Row) -> tuple[str, int, int, int]:
+    return result["status"], result["next"], result["min"], result["max"]
+
+
+@scenario("pull statuses: found, no new, no match, offset illegal", also_binary=True)
+def pull_statuses(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    consumer = ground.pull(topic)
+    assert bounds(consumer.call("pull", offset=0)) == ("NO_NEW_MSG", 0, 0, 0)
+    assert bounds(consumer.call("pull", offset=7)) == ("OFFSET_ILLEGAL", 0, 0, 0)
+    for number in range(40):
+        producer.send(topic, f"m{number}".encode(), queue=0, tags=["even", "odd"][number % 2])
+    found = consumer.call("pull", offset=3, count=5)
+    assert bounds(found) == ("FOUND", 8, 0, 40)
+    assert texts(found["messages"]) == [f"m{number}" for number in range(3, 8)]
+    even = consumer.call("pull", offset=0, count=32, expression="even")
+    assert even["status"] == "FOUND"
+    expected = [f"m{number}" for number in range(0, even["next"], 2)]
+    assert texts(even["messages"]) == expected
+    assert len(expected) > 1
+    missed = consumer.call("pull", offset=0, count=32, expression="neither")
+    assert (missed["status"], missed["messages"]) == ("NO_MATCHED_MSG", [])
+    assert 0 < missed["next"] <= 40
+    assert bounds(consumer.call("pull", offset=40)) == ("NO_NEW_MSG", 40, 0, 40)
+    assert bounds(consumer.call("pull", offset=41)) == ("OFFSET_ILLEGAL", 40, 0, 40)
+
+
+@scenario("a pull that waits is answered by the next message that matches")
+def waiting_pull(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    consumer = ground.pull(topic)
+    producer.send(topic, b"first", queue=0)
+    waiting = consumer.begin("pull", offset=1, block=True, expression="wanted")
+    # Long enough for the pull to wait at the broker; too short only weakens the test.
+    threading.Event().wait(0.3)
+    assert not waiting.done()
+    producer.send(topic, b"other", queue=0, tags="unwanted")
+    producer.send(topic, b"mine", queue=0, tags="wanted")
+    result = waiting.result(40)
+    assert (result["status"], texts(result["messages"])) == ("FOUND", ["mine"])
+    assert result["next"] == 3
+
+
+@scenario("progress of a pull consumer: committed and read again")
+def pull_progress(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    consumer = ground.pull(topic)
+    for number in range(5):
+        producer.send(topic, b"%d" % number, queue=0)
+    assert len(pulled(consumer, 5)) == 5
+    consumer.call("commit", offset=3)
+    wait_until(lambda: consumer.call("committed") == 3, 20, "offset 3 committed")
+
+
+@scenario("lite pull: assigned queues, seek, pause, commit", also_binary=True)
+def lite_pull(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    for number in range(20):
+        producer.send(topic, f"m{number}".encode(), queue=0)
+    lite = ground.lite(topic)
+    lite.call("seek_begin")
+    assert taken(lite.call("poll", count=20), 0)[:20] == list(range(20))
+    lite.call("seek", offset=15)
+    assert taken(lite.call("poll", count=5), 15) == list(range(15, 20))
+    lite.call("commit")
+    wait_until(lambda: lite.call("committed") == 20, 20, "offset 20 committed")
+    lite.call("seek_end")
+    producer.send(topic, b"m20", queue=0)
+    assert taken(lite.call("poll", count=1), 20) == [20]
+    lite.call("pause")
+    producer.send(topic, b"m21", queue=0)
+    # The pull that was waiting when the queue was paused may still bring one message.
+    early = lite.call("poll", timeout_ms=200)["messages"]
+    lite.call("resume")
+    late = [] if early else lite.call("poll", count=1, timeout_ms=20_000)["messages"]
+    assert texts(early + late) == ["m21"]
+    [last] = pulled(ground.pull(topic), 1, start=21)
+    found = lite.call("at_time", timestamp=last["store_timestamp"])
+    assert found <= 21
+
+
+def taken(polled: Row, start: int) -> list[int]:
+    """Offsets of polled messages; what was fetched before a seek may still come first."""
+    offsets = [message["offset"] for message in polled["messages"]]
+    assert texts(polled["messages"]) == [f"m{offset}" for offset in offsets]
+    first = offsets.index(start)
+    return offsets[first:]
+
+
+@scenario("lite pull: subscribed members share the queues and keep their progress")
+def lite_subscription(ground: Ground) -> None:
+    topic, producer = ground.topic(4), ground.producer()
+    first = ground.lite(topic, "-a", subscribe=True, expression="yes")
+    wait_until(lambda: first.call("assigned") == [0, 1, 2, 3], 30, "all four queues")
+    for number in range(12):
+        producer.send(
+            topic, f"m{number}".encode(), queue=number % 4, tags=["yes", "no"][number % 2]
+        )
+    polled = first.call("poll", count=6)["messages"]
+    assert sorted(texts(polled)) == sorted(f"m{number}" for number in range(0, 12, 2))
+    first.call("commit")
+    second = ground.lite(topic, "-b", subscribe=True, expression="yes")
+    wait_until(
+        lambda: sorted([first.call("assigned"), second.call("assigned")]) == [[0, 1], [2, 3]],
+        60,
+        "two queues each",
+    )

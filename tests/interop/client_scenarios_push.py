@@ -1,0 +1,268 @@
+"""Real Java push consumers: delivery, order, filters, retries, members that come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.interop.client_ground import Ground, PushConsumer, scenario, texts
+from tests.interop.client_scenarios_send import pulled
+from tests.interop.java_client import Row
+from tests.interop.server_processes import wait_until
+
+STREAM_COUNT = 20_000
+STREAM_QUEUES = 4
+# Without a notice from the broker a client looks for new members only every 20 s.
+REBALANCE_TIMEOUT_S = 60.0
+# 10 ms between two sends give a warm consumer time to be waiting again.
+LATENCY_ROUNDS = 60
+LATENCY_MEDIAN_MAX_MS = 150
+COLLIDING_TAGS = ("AaAa", "BBBB")
+
+
+@scenario("concurrent push consumption: everything once", also_binary=True)
+def push_concurrent(ground: Ground) -> None:
+    topic, producer = ground.topic(4), ground.producer()
+    expected = [f"m{number}" for number in range(60)]
+    for text in expected[:30]:
+        producer.send(topic, text.encode())
+    consumer = ground.push(topic, batch=4)
+    consumer.wait(30)
+    for text in expected[30:]:
+        producer.send(topic, text.encode())
+    received = consumer.wait(60)
+    assert sorted(texts(received)) == sorted(expected)
+    assert all(message["properties"]["MAX_OFFSET"] for message in received)
+    consumer.close()
+    # The goodbye saved its progress: the next member begins where it ended.
+    follower = ground.push(topic, "-next")
+    producer.send(topic, b"last")
+    assert texts(follower.wait(1)) == ["last"]
+
+
+@scenario("start positions of a new group: first and last offset")
+def start_positions(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    producer.send(topic, b"old", queue=0)
+    first = ground.push(topic, "-first", group=ground.group("-first"))
+    last = ground.push(
+        topic, "-last", group=ground.group("-last"), **{"from": "CONSUME_FROM_LAST_OFFSET"}
+    )
+    assert texts(first.wait(1)) == ["old"]
+    wait_until(lambda: last.queues(topic) == [0], 30, "the queue of the second group")
+    producer.send(topic, b"new", queue=0)
+    assert texts(first.wait(2)) == ["old", "new"]
+    # Brokers may send a new group to the first offset of a topic whose data is still young.
+    assert set(texts(last.wait(lambda got: "new" in texts(got)))) <= {"old", "new"}
+
+
+@scenario("orderly push consumption: each queue in order", also_binary=True)
+def push_orderly(ground: Ground) -> None:
+    topic, producer = ground.topic(3), ground.producer()
+    consumer = ground.push(topic, orderly=True)
+    sent: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for number in range(60):
+        shard = f"shard{number % 7}"
+        result = producer.send_ordered(topic, f"m{number}".encode(), shard)
+        sent[result["queue"]].append(f"m{number}")
+    received = consumer.wait(60)
+    for queue, expected in sent.items():
+        assert texts([m for m in received if m["queue"] == queue]) == expected
+
+
+@scenario("orderly consumption: a failed message blocks its queue until it succeeds")
+def orderly_retry(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    for text in ("a", "fail", "b"):
+        producer.send(topic, text.encode(), queue=0)
+    consumer = ground.push(topic, orderly=True, failures=2, suspend_ms=50)
+    received = consumer.wait(5)
+    assert texts(received) == ["a", "fail", "fail", "fail", "b"]
+    assert [message["offset"] for message in received] == [0, 1, 1, 1, 2]
+
+
+@scenario("orderly consumption: a message past its retries goes to the dead letters")
+def orderly_dead_letters(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    for text in ("fail", "next"):
+        producer.send(topic, text.encode(), queue=0)
+    consumer = ground.push(topic, orderly=True, failures=100, suspend_ms=50, retries_max=2)
+    consumer.wait(lambda got: "next" in texts(got))
+    assert texts(dead_letters(ground)) == ["fail"]
+
+
+@scenario("an ordered stream of 20,000 messages", also_binary=True)
+def ordered_stream(ground: Ground) -> None:
+    topic, producer = ground.topic(STREAM_QUEUES), ground.producer()
+    consumer = ground.push(topic, orderly=True, batch=32, brief=True)
+    offsets = producer.call(
+        "producer.stream", topic=topic, queues=STREAM_QUEUES, count=STREAM_COUNT
+    )
+    each = STREAM_COUNT // STREAM_QUEUES
+    assert offsets == {str(queue): list(range(each)) for queue in range(STREAM_QUEUES)}
+    received = consumer.wait(STREAM_COUNT, 120)
+    for queue in range(STREAM_QUEUES):
+        mine = [message for message in received if message["queue"] == queue]
+        assert [message["offset"] for message in mine] == list(range(each))
+        assert texts(mine) == [f"q{queue}-{number}" for number in range(each)]
+
+
+@scenario("broadcasting: every member gets everything")
+def broadcasting(ground: Ground) -> None:
+    topic, producer = ground.topic(4), ground.producer()
+    members = [ground.push(topic, f"-{n}", model="BROADCASTING") for n in range(2)]
+    for member in members:
+        wait_until(lambda m=member: len(m.queues(topic)) == 4, 30, "all four queues")
+    expected = sorted(f"m{number}" for number in range(20))
+    for text in expected:
+        producer.send(topic, text.encode())
+    for member in members:
+        assert sorted(texts(member.wait(20))) == expected
+
+
+@scenario("tags: only what was asked for, also when hashes collide")
+def tags(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    some = ground.push(topic, "-some", group=ground.group("-some"), expression="A || C||größe")
+    one, other = COLLIDING_TAGS
+    collided = ground.push(topic, "-hash", group=ground.group("-hash"), expression=one)
+    every = ground.push(topic, "-all", group=ground.group("-all"))
+    for number, tag in enumerate(["A", "B", "C", None, "größe", other, one, "A"]):
+        producer.send(topic, f"{number}-{tag}".encode(), queue=0, tags=tag)
+    assert len(every.wait(8)) == 8
+    assert sorted(texts(some.wait(4))) == ["0-A", "2-C", "4-größe", "7-A"]
+    assert texts(collided.wait(1)) == [f"6-{one}"]
+    producer.send(topic, b"end", queue=0, tags="C")
+    assert texts(some.wait(5))[-1] == "end"
+    assert len(collided.received()) == 1
+
+
+@scenario("retries and dead letters", also_binary=True)
+def retries(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    # A retry topic is routed with the first heartbeat; where it is not, the client must ask again.
+    consumer = ground.push(
+        topic, failures=100, retries_max=2, delay_level=1, route_ms=1_000, heartbeat_ms=1_000
+    )
+    sent = producer.send(topic, b"fail", queue=0, tags="T", keys="K", property=["p=1"])
+    producer.send(topic, b"good", queue=0)
+    received = consumer.wait(4, 120)
+    failed = [message for message in received if message["text"] == "fail"]
+    assert [message["reconsume_times"] for message in failed] == [0, 1, 2]
+    for message in failed:
+        assert (message["topic"], message["tags"], message["keys"]) == (topic, "T", "K")
+        assert message["msg_id"] == sent["msg_id"]
+        assert message["properties"]["p"] == "1"
+    for message in failed[1:]:
+        assert message["properties"]["RETRY_TOPIC"] == topic
+        assert message["properties"]["ORIGIN_MESSAGE_ID"] == sent["offset_msg_id"]
+    [dead] = dead_letters(ground)
+    assert (dead["text"], dead["tags"], dead["keys"]) == ("fail", "T", "K")
+    assert dead["properties"]["RETRY_TOPIC"] == topic
+    assert dead["msg_id"] == sent["msg_id"]
+    assert len(consumer.received()) == 4
+
+
+def dead_letters(ground: Ground) -> list[Row]:
+    """The dead letters of the ground's group; there is one queue for them."""
+    topic = f"%DLQ%{ground.group()}"
+    wait_until(lambda: ground.routes(topic), 60, f"a route to {topic}")
+    producer = ground.producer()
+    wait_until(lambda: producer.offsets(topic)["max"] > 0, 30, "a dead letter")
+    return pulled(ground.pull(topic), producer.offsets(topic)["max"])
+
+
+@scenario("delayed messages come when they are due")
+def delayed(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    consumer = ground.push(topic)
+    producer.send(topic, b"later", delay_level=1, keys="K", tags="T", property=["p=1"])
+    producer.send(topic, b"now")
+    later, now = sorted(consumer.wait(2), key=lambda message: message["text"])
+    assert (later["text"], now["text"]) == ("later", "now")
+    assert later["store_timestamp"] > now["store_timestamp"]
+    assert later["store_timestamp"] - later["born_timestamp"] >= 990
+    assert (later["topic"], later["tags"], later["keys"]) == (topic, "T", "K")
+    assert later["properties"]["p"] == "1"
+
+
+def shares(topic: str, members: list[PushConsumer], expected: list[list[int]]) -> None:
+    """Wait until the members hold exactly these queues, whoever holds which share."""
+
+    def settled() -> bool:
+        return sorted(member.queues(topic) for member in members) == sorted(expected)
+
+    wait_until(settled, REBALANCE_TIMEOUT_S, f"{expected} held by {len(members)} members")
+
+
+@scenario("members that join, leave and die share the queues anew")
+def rebalance(ground: Ground) -> None:
+    topic, producer = ground.topic(6), ground.producer()
+    first = ground.push(topic, "-a")
+    shares(topic, [first], [[0, 1, 2, 3, 4, 5]])
+    second = ground.push(topic, "-b")
+    shares(topic, [first, second], [[0, 1, 2], [3, 4, 5]])
+    with ground.second_process() as other:
+        third = ground.push(topic, "-c", java=other)
+        shares(topic, [first, second, third], [[0, 1], [2, 3], [4, 5]])
+        for number in range(30):
+            producer.send(topic, f"three-{number}".encode(), queue=number % 6)
+        everybody = [first, second, third]
+        wait_until(lambda: sum(len(m.received()) for m in everybody) >= 30, 30, "30 messages")
+        assert [len(member.received()) for member in everybody] == [10, 10, 10]
+        other.kill()
+        shares(topic, [first, second], [[0, 1, 2], [3, 4, 5]])
+    second.close()
+    shares(topic, [first], [[0, 1, 2, 3, 4, 5]])
+    for number in range(12):
+        producer.send(topic, f"one-{number}".encode(), queue=number % 6)
+    expected = {f"one-{number}" for number in range(12)}
+    first.wait(lambda got: expected <= set(texts(got)))
+
+
+@scenario("an orderly member that dies hands its locked queues over", slow=True)
+def orderly_rebalance(ground: Ground) -> None:
+    topic, producer = ground.topic(2), ground.producer()
+    with ground.second_process() as other:
+        dying = ground.push(topic, "-a", java=other, orderly=True)
+        shares(topic, [dying], [[0, 1]])
+        producer.send(topic, b"before", queue=0)
+        dying.wait(1)
+        other.kill()
+    survivor = ground.push(topic, "-b", orderly=True)
+    for queue in (0, 1):
+        producer.send(topic, f"after-{queue}".encode(), queue=queue)
+    # The locks of the dead end with its connection or with their own time of 60 s.
+    received = survivor.wait(lambda got: {"after-0", "after-1"} <= set(texts(got)), 90)
+    # Nothing past what the dead one had not yet reported may come twice.
+    assert set(texts(received)) <= {"before", "after-0", "after-1"}
+
+
+@scenario("the VIP channel: clients use the port two below")
+def vip_channel(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer("vip", vip=True)
+    sent = [producer.send(topic, b"vip %d" % n, queue=0) for n in range(5)]
+    assert [result["queue_offset"] for result in sent] == list(range(5))
+    consumer = ground.push(topic, vip=True)
+    assert texts(consumer.wait(5)) == [f"vip {n}" for n in range(5)]
+    assert open_connections(ground.cluster.port - 2) > 0
+
+
+def open_connections(port: int) -> int:
+    """Connections to a port of this machine that are established now."""
+    count = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for fields in map(str.split, Path(table).read_text().splitlines()):
+            # The third column is the peer's address in hexadecimal, the fourth the state.
+            count += fields[3] == "01" and fields[2].endswith(f":{port:04X}")
+    return count
+
+
+@scenario("a waiting consumer gets a message at once", alone=True)
+def long_poll_latency(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    consumer = ground.push(topic)
+    producer.send(topic, b"warm up")
+    consumer.wait(1)
+    spent_us = producer.call("producer.latency", topic=topic, rounds=LATENCY_ROUNDS, gap_ms=10)
+    median_ms = spent_us[len(spent_us) // 2] / 1000
+    assert median_ms <= LATENCY_MEDIAN_MAX_MS, f"median {median_ms} ms"
