@@ -88,6 +88,7 @@ setup(
             "zstandard",
         ],
     },
+    entry_points={"console_scripts": ["rmq=broker_core.cli.main:main"]},
     ext_modules=[native_codec()],
     cmdclass={"build_ext": OptionalBuildExt},
 )

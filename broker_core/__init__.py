@@ -1,4 +1,4 @@
-"""RocketMQ-compatible broker core: the message store and, later, the broker, client and CLI.
+"""RocketMQ-compatible broker core: message store, broker, name server, client and command line.
 
 A public name is imported when it is first used: a command that needs only the client, or only the
 name server, does not wait for the store.
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker_core.codec.record_columns import codec_backend
     from broker_core.config import StoreConfig
+    from broker_core.embedded.embedded_broker import EmbeddedBroker
     from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
     from broker_core.store.message import Message
     from broker_core.store.message_store import MessageStore
 
 __all__ = [
     "BrokerRole",
+    "EmbeddedBroker",
     "FlushDiskType",
     "GetStatus",
     "Message",
@@ -27,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "BrokerRole": "broker_core.protocol_codes",
+    "EmbeddedBroker": "broker_core.embedded.embedded_broker",
     "FlushDiskType": "broker_core.protocol_codes",
     "GetStatus": "broker_core.protocol_codes",
     "Message": "broker_core.store.message",

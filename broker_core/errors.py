@@ -187,6 +187,10 @@ class NotAcknowledged(RmqError):
         self.result = result
 
 
+class EmbeddedBrokerFailed(RmqError):
+    """The process of an embedded broker did not start, or is not there; the text has its log."""
+
+
 class RemoteError(RmqError):
     """A response code other than success, raised by the side that refuses or the side that asked.
 

@@ -32,8 +32,9 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "nameserver": _REMOTING,
     "client": _REMOTING | {"storage"},
     "broker": _STORE | _REMOTING | {"replication"},
-    "embedded": _BASE | {"config", "runtime"} | _SERVERS,
-    "cli": _BASE | {"config", "runtime", "embedded"} | _SERVERS,
+    "embedded": _BASE | {"config", "codec", "runtime"} | _SERVERS,
+    "cli": _BASE | {"config", "codec", "runtime", "embedded"} | _SERVERS,
+    "__main__": frozenset({"cli"}),
 }
 
 # An arrow that only some files of the room may follow.
@@ -68,7 +69,10 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "shutil": ("broker_core/", ()),
-    "tempfile": ("broker_core/", ("broker_core/embedded/",)),
+    "tempfile": (
+        "broker_core/",
+        ("broker_core/embedded/", "broker_core/cli/standalone_command.py"),
+    ),
     # The broker never starts a process; the embedded one is a process of its own.
     "subprocess": ("broker_core/", ("broker_core/embedded/",)),
     "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
@@ -83,7 +87,18 @@ CODEC_NEVER = frozenset(
 )
 
 # Names of `os` that tell something about the process and touch no file.
-OS_PROCESS_FACTS = frozenset({"cpu_count", "environ", "getenv", "getpid", "strerror", "urandom"})
+OS_PROCESS_FACTS = frozenset(
+    {
+        "PathLike",
+        "cpu_count",
+        "environ",
+        "getenv",
+        "getpid",
+        "getppid",
+        "strerror",
+        "urandom",
+    }
+)
 OS_SEAM = "broker_core/storage/posix_file_system.py"
 
 

@@ -39,6 +39,8 @@ MAY_SLEEP: Mapping[str, str] = {
 
 # Path -> why this file may catch everything.
 MAY_CATCH_ALL: Mapping[str, str] = {
+    "broker_core/broker/send_hooks.py": "the message is stored; what a hook raises is logged",
+    "broker_core/client/listener_call.py": "whatever a user's listener raises means redelivery",
     "broker_core/remoting/request_dispatch.py": "the one place that turns exceptions into answers",
     "broker_core/runtime/supervisor.py": "a failed background task stops its broker",
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",

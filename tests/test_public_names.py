@@ -8,6 +8,7 @@ import broker_core
 def test_public_names() -> None:
     assert sorted(broker_core.__all__) == [
         "BrokerRole",
+        "EmbeddedBroker",
         "FlushDiskType",
         "GetStatus",
         "Message",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from typing import Any
 
 from broker_core.broker.broker_config import BrokerConfig
@@ -16,14 +15,18 @@ from broker_core.broker.member_notice import MemberNotice
 from broker_core.broker.name_server_registration import NameServerRegistration
 from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.broker.pending_pulls import PendingPulls
+from broker_core.broker.processors.broker_info import BrokerInfoProcessor
 from broker_core.broker.processors.bulk_transfer import BulkTransferProcessor
 from broker_core.broker.processors.consumer_members import ConsumerMembersProcessor
 from broker_core.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.heartbeat import HeartbeatProcessor
+from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
 from broker_core.broker.processors.pull_message import PullMessageProcessor
 from broker_core.broker.processors.queue_lock import QueueLockProcessor
 from broker_core.broker.processors.send_back import SendBackProcessor
 from broker_core.broker.processors.send_message import SendMessageProcessor
+from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.request_router import RequestRouter
 from broker_core.broker.send_hooks import SendHooks
@@ -162,11 +165,34 @@ class BrokerParts:
         )
 
     def _administration(self) -> tuple[Any, ...]:
-        return ()
+        named: dict[str, Any] = {
+            "broker_name": self.config.broker_name,
+            "store": self.store,
+            "topics": self.topics,
+            "offsets": self.offsets,
+            "clients": self.clients,
+            "stats": self.stats,
+            "queues_per_topic_max": self.config.queues_per_topic_max,
+        }
+        return (
+            TopicAdminProcessor(routes_told=self.registration.announced, **named),
+            GroupAdminProcessor(groups=self.groups, **named),
+            OffsetLookupProcessor(store=self.store),
+            BrokerInfoProcessor(
+                config=self.config,
+                clock=self.clock,
+                store=self.store,
+                stats=self.stats,
+                delay_offsets=lambda: self.delayed.offsets,
+                limits=self._limits,
+            ),
+        )
 
     def _planner(self) -> SendPlanner:
         config = self.config
-        keys = UniqueKeys(self.store.store_host[:-4], os.getpid(), time.time_ns())
+        keys = UniqueKeys(
+            self.store.store_host[:-4], os.getpid(), int.from_bytes(os.urandom(4), "big")
+        )
         return SendPlanner(
             topics=self.topics,
             groups=self.groups,

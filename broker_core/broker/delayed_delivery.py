@@ -87,7 +87,7 @@ class _Level:
         # below `held_until` are due at `held_due` (monotonic milliseconds).
         self.held_from: int | None = None
         self.held_until = 0
-        self.held_due = 0.0
+        self.held_due = 0
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -125,7 +125,7 @@ class DelayedDelivery:
         self._line: deque[_Level] = deque()
         self._has_turn = False
         self._tick_timer: Timer | None = None
-        self._drift_ms = 0.0
+        self._drift_ms = 0
         self.delivered_count = 0
         self.undeliverable_count = 0
         """Messages that nobody can deliver: damaged, or without a topic to go to."""
@@ -241,13 +241,13 @@ class DelayedDelivery:
         self._line.append(level)
         self._take_turn()
 
-    def _head_wait_ms(self, level: _Level) -> float | None:
+    def _head_wait_ms(self, level: _Level) -> int | None:
         assert self._progress is not None
         offset = self._progress.offset(level.queue_id)
         units = self._store.units(SCHEDULE_TOPIC, level.queue_id, offset, 1)
         return self._wait_ms(level, offset, units[0][2]) if units else None
 
-    def _wait_ms(self, level: _Level, offset: int, due_ms: int) -> float:
+    def _wait_ms(self, level: _Level, offset: int, due_ms: int) -> int:
         """How long the message at `offset` has to wait, by the clock of now."""
         wait_ms = due_ms - self._clock.wall_ms()
         if wait_ms <= 0:
@@ -259,7 +259,7 @@ class DelayedDelivery:
         # is shorter than it was). What was there before that is due now.
         if level.held_from is None or offset < level.held_from:
             return 0
-        now_ms = self._clock.monotonic() * 1000
+        now_ms = self._elapsed_ms()
         if offset >= level.held_until:
             level.held_until = level.max_offset
             level.held_due = now_ms + delay_ms
@@ -283,7 +283,7 @@ class DelayedDelivery:
         elif level.held_from is None:
             level.held_from = first_new
             level.held_until = level.max_offset
-            level.held_due = self._clock.monotonic() * 1000 + delay_ms
+            level.held_due = self._elapsed_ms() + delay_ms
 
     def _delay_ms(self, level: _Level, offset: int, due_ms: int) -> int:
         if level.queue_id < len(self._levels_ms):
@@ -421,5 +421,8 @@ class DelayedDelivery:
             if level.timer is None or (was_set and not level.failures):
                 self._look(level)
 
-    def _drift(self) -> float:
-        return self._clock.wall_ms() - self._clock.monotonic() * 1000
+    def _drift(self) -> int:
+        return self._clock.wall_ms() - self._elapsed_ms()
+
+    def _elapsed_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)

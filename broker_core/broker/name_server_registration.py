@@ -17,7 +17,7 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import TopicConfig, encode_register_body
-from broker_core.errors import RmqError
+from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection
@@ -114,6 +114,8 @@ class _Server:
         # None: everything.
         self._untold: dict[str, TopicConfig] | None = None
         self._has_news = asyncio.Event()
+        # Never set: the task is cancelled instead. Something to wait for between two tries.
+        self._ended = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -157,11 +159,9 @@ class _Server:
                 self._settle()
             elif not told:
                 self._settle()
-                await asyncio.sleep(_RETRY_S)
+                await _elapsed(self._ended, _RETRY_S)
                 continue
-            try:
-                await asyncio.wait_for(self._has_news.wait(), self._owner.period_s)
-            except asyncio.TimeoutError:
+            if await _elapsed(self._has_news, self._owner.period_s):
                 self._untold = None
 
     async def _tell(self) -> bool:
@@ -173,8 +173,7 @@ class _Server:
             # A table with one topic is refused by 5.x unless a larger one came before.
             changed = None if untold is None or not untold else list(untold.values())
             answer = await connection.request(self._owner.command(changed), REQUEST_TIMEOUT_MS)
-            if answer.code != ResponseCode.SUCCESS:
-                raise RmqError(f"code {answer.code}: {answer.remark or ''}"[:300])
+            _check(answer)
         except RmqError as error:
             self._untold = None
             self._has_news.set()
@@ -205,3 +204,17 @@ class _Server:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _check(answer: RemotingCommand) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteError.for_code(answer.code, answer.remark)
+
+
+async def _elapsed(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event; whether the time was up first."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except asyncio.TimeoutError:
+        return True
+    return False

@@ -5,9 +5,12 @@ Owned by the event loop; `write` alone may run elsewhere. Two rules hold for eve
 never backwards   A commit below the stored offset is ignored. During a rebalance the old owner of
                   a queue may still commit what it had when the new one is further; RocketMQ takes
                   it, and everything in between is consumed again. `reset` is the way back.
-never past the end  An offset above the end of its queue is refused, and lowered when the table is
-                  loaded: after a power cut without sync flush other messages take those offsets,
-                  and a group that is "ahead" would skip them.
+never past the end
+                  A commit above the end of its queue is ignored, and stored offsets are lowered to
+                  it when the table is loaded: after a power cut without sync flush other messages
+                  take those offsets, and a group that is "ahead" would skip them. A consumer that
+                  lived through the cut still commits what it had; its pull must go on, because
+                  the answer to it sets the consumer right.
 """
 
 from __future__ import annotations
@@ -71,7 +74,10 @@ class OffsetTable:
     # Committing and asking
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Note that a group has consumed up to `offset` (exclusive); False if it was ignored."""
+        """Note that a group has consumed up to `offset` (exclusive).
+
+        False if it was ignored: it goes back, lies past the end, or the queue is being reset.
+        """
         queues = self._queues(group, topic)
         stored = queues.get(queue_id)
         if stored is not None:
@@ -79,7 +85,8 @@ class OffsetTable:
                 return False
             if self._held and (group, topic, queue_id) in self._held:
                 return False
-        self._check(topic, queue_id, offset)
+        if not 0 <= offset <= self._end_offset(topic, queue_id):
+            return False
         self._set(group, topic, queue_id, offset)
         return True
 
@@ -95,7 +102,11 @@ class OffsetTable:
         `until_pulled` ignores commits until `take_reset` has told a member of the group, which
         otherwise would commit its own, later position.
         """
-        self._check(topic, queue_id, offset)
+        end = self._end_offset(topic, queue_id)
+        if not 0 <= offset <= end:
+            raise InvalidArgument(
+                f"offset {offset} is outside queue {queue_id} of {topic[:255]}: give 0 to {end}"
+            )
         if self._queues(group, topic).get(queue_id) != offset:
             self._set(group, topic, queue_id, offset)
         key = (group, topic, queue_id)
@@ -195,15 +206,6 @@ class OffsetTable:
         topics = self._groups.get(group)
         return (topics.get(topic) or _NO_QUEUES) if topics else _NO_QUEUES
 
-    def _check(self, topic: str, queue_id: int, offset: int) -> None:
-        if not 0 <= queue_id <= QUEUE_ID_MAX:
-            raise InvalidArgument(f"queue {queue_id} of {topic[:255]} cannot exist")
-        end = self._end_offset(topic, queue_id)
-        if not 0 <= offset <= end:
-            raise InvalidArgument(
-                f"offset {offset} is outside queue {queue_id} of {topic[:255]}: give 0 to {end}"
-            )
-
     def _set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._queues(group, topic)
         if queue_id not in queues:
@@ -212,6 +214,8 @@ class OffsetTable:
                     f"no room for the offset of {group[:255]} in {topic[:255]}: this broker has "
                     f"{self._count} offsets, at most {self._offsets_max} (offsetsMax)"
                 )
+            if not 0 <= queue_id <= QUEUE_ID_MAX:
+                raise InvalidArgument(f"queue {queue_id} of {topic[:255]} cannot exist")
             if not queues:
                 checked_group(group)
                 checked_topic(topic)

@@ -88,13 +88,12 @@ def _run(name: str, words: list[str]) -> int:
     from broker_core.cli.command_parser import CommandParser
 
     command = COMMANDS[name]
-    module: ModuleType = import_module(command.module)
     program = f"rmq {name}"
-    parser = CommandParser(program, command.summary, module.EXAMPLES)
-    module.add_arguments(parser)
-    options = parser.parse_args(words)
     try:
-        return int(module.run(options))
+        module: ModuleType = import_module(command.module)
+        parser = CommandParser(program, command.summary, module.EXAMPLES)
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(words)))
     except CommandFailed as error:
         _complain(program, str(error))
         return error.exit_code

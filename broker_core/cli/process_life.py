@@ -43,13 +43,21 @@ class LifeOptions(NamedTuple):
     log_level: str = "info"
 
 
-def run_service(service: Service, options: LifeOptions) -> int:
-    """Serve until the process is told to end; the exit code."""
+def run_service(
+    service: Service, options: LifeOptions, when_orphaned: Callable[[], None] | None = None
+) -> int:
+    """Serve until the process is told to end; the exit code.
+
+    `when_orphaned` is called last, when the end was that of the parent.
+    """
     _log_to_stderr(options.log_level)
-    return run_on_loop(_serve(service, options))
+    is_orphan = run_on_loop(_serve(service, options))
+    if is_orphan and when_orphaned is not None:
+        when_orphaned()
+    return DONE
 
 
-async def _serve(service: Service, options: LifeOptions) -> int:
+async def _serve(service: Service, options: LifeOptions) -> bool:
     end = _End()
     end.on_signals()
     if options.exit_with_parent:
@@ -69,7 +77,7 @@ async def _serve(service: Service, options: LifeOptions) -> int:
         await service.stop()
         end.forget_parent()
         _remove_pid(options.pid_file)
-    return DONE
+    return end.is_orphan
 
 
 class _End:
@@ -78,6 +86,8 @@ class _End:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._reason: asyncio.Future[str] = self._loop.create_future()
+        self.is_orphan = False
+        """Whether the reason is that the parent is gone."""
         self._parent_id = os.getppid()
         self._timer: asyncio.TimerHandle | None = None
         self._input: asyncio.BaseTransport | None = None
@@ -105,7 +115,7 @@ class _End:
         """
         if _STANDARD_INPUT.is_fifo() or _STANDARD_INPUT.is_socket():
             self._input, _ = await self._loop.connect_read_pipe(
-                lambda: _InputEnd(lambda: self._ask("standard input was closed")),
+                lambda: _InputEnd(lambda: self._orphaned("standard input was closed")),
                 sys.stdin.buffer,
             )
         self._poll_parent()
@@ -124,9 +134,14 @@ class _End:
 
     def _poll_parent(self) -> None:
         if os.getppid() != self._parent_id:
-            self._ask("the parent process is gone")
+            self._orphaned("the parent process is gone")
         else:
             self._timer = self._loop.call_later(_PARENT_POLL_S, self._poll_parent)
+
+    def _orphaned(self, reason: str) -> None:
+        if not self.is_asked:
+            self.is_orphan = True
+        self._ask(reason)
 
     def _ask(self, reason: str) -> None:
         if not self._reason.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, NamedTuple
 
 from broker_core.codec.json_fields import whole_number
@@ -35,12 +36,27 @@ class BrokerCapabilities:
         self._remoting = remoting
         self._timeout_ms = timeout_ms
         self._known: dict[str, Capabilities] = {}
+        self._asking: dict[str, asyncio.Task[Capabilities]] = {}
 
     async def of(self, address: str) -> Capabilities:
         """Ask, unless the answer is known; raises when the broker cannot be reached."""
         known = self._known.get(address)
         if known is not None:
             return known
+        asking = self._asking.get(address)
+        if asking is None:
+            asking = asyncio.ensure_future(self._ask(address))
+            self._asking[address] = asking
+            asking.add_done_callback(lambda done: self._asked(address, done))
+        # Others wait for the same answer, so it outlives this caller.
+        await asyncio.wait((asking,))
+        return asking.result()
+
+    def forget(self, address: str) -> None:
+        """Another broker answers there now."""
+        self._known.pop(address, None)
+
+    async def _ask(self, address: str) -> Capabilities:
         command = RemotingCommand(RequestCode.CAPABILITIES)
         answer = await self._remoting.request(address, command, self._timeout_ms)
         if answer.code == ResponseCode.SUCCESS:
@@ -55,9 +71,11 @@ class BrokerCapabilities:
         self._known[address] = known
         return known
 
-    def forget(self, address: str) -> None:
-        """Another broker answers there now."""
-        self._known.pop(address, None)
+    def _asked(self, address: str, asking: asyncio.Task[Capabilities]) -> None:
+        del self._asking[address]
+        # Looked at, should nobody wait any more.
+        if not asking.cancelled():
+            asking.exception()
 
 
 def _parse(answer: RemotingCommand) -> Capabilities:

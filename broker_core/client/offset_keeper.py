@@ -1,4 +1,4 @@
-"""How far a group has come: noted here at once, kept by the brokers (or in a file) from time to time.
+"""How far a group has come: noted here at once, handed to a broker or a file now and then.
 
     note     progress, never back        persist   hand over what changed since the last time
     put      a reset, either way         forget    another member goes on from here
@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from broker_core.client.client_instance import ClientInstance, checked
-from broker_core.client.queue_offsets import offset_of
+from broker_core.client.queue_offsets import QueueOffsets
+from broker_core.codec.json_fields import whole_number
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import RmqError
+from broker_core.errors import InvalidArgument, RmqError, UnexpectedAnswer
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
 _log = logging.getLogger(__name__)
@@ -98,17 +99,31 @@ class BrokerOffsets(NotedOffsets):
         super().__init__()
         self._client = client
         self._group = group
+        self._queue_offsets = QueueOffsets(client)
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """What the broker keeps for the group. Raises `RmqError` when it cannot be told now."""
-        command = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, self._ext(queue))
-        await self._client.routes.route(queue.topic)
+        """What the broker keeps for the group. Raises `RmqError` when it cannot be told now.
+
+        Apache says 0 instead of nothing for a queue that still has its first messages, and so
+        do we: a new group gets what a new topic was sent before the group came.
+        """
+        ext = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "bname": queue.broker_name,
+        }
+        command = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext)
         answer = await self._client.request_broker(
             queue.broker_name, command, READ_TIMEOUT_MS, or_any=True
         )
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        offset = offset_of(checked(answer))
+        text = checked(answer).ext.get("offset", "")
+        try:
+            offset = whole_number(text, "offset", -1)
+        except InvalidArgument as error:
+            raise UnexpectedAnswer(f"progress of {self._group}: {error}") from None
         return offset if offset >= 0 else None
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> bool:
@@ -122,27 +137,13 @@ class BrokerOffsets(NotedOffsets):
         self.put_back(failed)
         return not failed
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Have the broker keep `offset`, whatever was noted. Raises `RmqError`."""
-        ext = {**self._ext(queue), "commitOffset": str(offset)}
-        command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
-        await self._client.routes.route(queue.topic)
-        await self._client.ask_broker(queue.broker_name, command, or_any=True)
-
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:
-            await self.commit(queue, offset)
+            await self._queue_offsets.commit_offset(self._group, queue, offset)
         except RmqError as error:
             _log.warning("offset %d of %s was not kept: %s", offset, queue, error)
             return False
         return True
-
-    def _ext(self, queue: MessageQueue) -> dict[str, str]:
-        return {
-            "consumerGroup": self._group,
-            "topic": queue.topic,
-            "queueId": str(queue.queue_id),
-        }
 
 
 class MemoryOffsets(NotedOffsets):

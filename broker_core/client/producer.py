@@ -24,6 +24,7 @@ from broker_core.client.outgoing_message import (
     property_text,
 )
 from broker_core.client.queue_choice import queue_for_key
+from broker_core.client.send_coalescing import Coalescer
 from broker_core.client.send_engine import SendEngine
 from broker_core.client.send_request import SendRequest, batch_item
 from broker_core.client.send_result import SendResult, SendStatus
@@ -36,6 +37,8 @@ from broker_core.errors import InvalidArgument, MessageTooLarge
 
 DEFAULT_GROUP: Final = "PYTHON_PRODUCER"
 _TOPICS_REMEMBERED: Final = 10_000
+# Larger messages gain nothing from sharing a request.
+_SMALL_SIZE: Final = 8_192
 
 
 class Producer:
@@ -43,6 +46,7 @@ class Producer:
 
     A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
     made. `retries` is how often a message may be tried again; only sends that chose no queue are.
+    `coalesce` lets many small sends of one moment share requests.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Producer:
         in_flight_size_max: int = 32 << 20,
         waiting_max: int = 1_000_000,
         waiting_size_max: int = 256 << 20,
+        coalesce: bool = True,
     ) -> None:
         self._owns_client = isinstance(client, ClientConfig)
         self.client = ClientInstance(client) if isinstance(client, ClientConfig) else client
@@ -77,6 +82,7 @@ class Producer:
             waiting_size_max=waiting_size_max,
             accepted=frozenset(accept_statuses),
         )
+        self._coalescer = Coalescer(self._engine, waiting_size_max) if coalesce else None
 
     async def __aenter__(self) -> Producer:
         await self.start()
@@ -102,7 +108,7 @@ class Producer:
             return
         self._loop = None
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._engine.idle(), wait_ms / 1000)
+            await asyncio.wait_for(self.flush(), wait_ms / 1000)
         await self._engine.close()
         await self.client.remove_producer(self.group)
         if self._owns_client:
@@ -110,7 +116,12 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every send has its result, good or bad."""
-        await self._engine.idle()
+        while self._engine.unfinished or (self._coalescer and self._coalescer.unfinished):
+            if self._coalescer is not None:
+                self._coalescer.release()
+            await self._engine.idle()
+            # Messages of a refused batch are sent again in the next turn.
+            await asyncio.sleep(0)
 
     def send(
         self,
@@ -132,7 +143,12 @@ class Producer:
         if isinstance(message, str):
             message = OutgoingMessage(message, body, tags, keys, properties or {}, delay_level)
         future: asyncio.Future[SendResult] = self._running_loop().create_future()
-        self._engine.submit(self._request(message, future, queue, None, timeout_ms))
+        request = self._request(message, future, queue, None, timeout_ms)
+        is_special = queue is not None or timeout_ms is not None
+        if self._coalescer is None or is_special or not _may_be_in_a_batch(message, request):
+            self._engine.submit(request)
+        else:
+            self._coalescer.submit(request)
         return future
 
     def send_ordered(
@@ -235,7 +251,10 @@ class Producer:
         size, sys_flag = len(body), 0
         if size > self._config.body_size_max:
             self._check_size(size, "a body")
-        if size >= self._config.compress_from_size > 0:
+        if not size:
+            # Brokers of 5.x fail on a request without a body; eight bytes stand for none.
+            body, sys_flag = compress_body(body), COMPRESSED
+        elif size >= self._config.compress_from_size > 0:
             packed = compress_body(body, self._config.compression_level)
             if len(packed) < size:
                 body, sys_flag = packed, COMPRESSED
@@ -290,3 +309,14 @@ class Producer:
             if message.delay_level:
                 raise InvalidArgument("messages of a batch cannot be delayed")
         return topic
+
+
+def _may_be_in_a_batch(message: OutgoingMessage, request: SendRequest) -> bool:
+    """Delayed and compressed messages travel alone, and what goes to a retry topic."""
+    return (
+        request.sys_flag == "0"
+        and not message.delay_level
+        and message.wait_store_ok
+        and request.size < _SMALL_SIZE
+        and not message.topic.startswith(RETRY_TOPIC_PREFIX)
+    )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker_core.client import queue_offsets
 from broker_core.client.client_instance import ClientInstance
-from broker_core.client.offset_keeper import BrokerOffsets
 from broker_core.client.pull_request import PullRequest
 from broker_core.client.pull_result import PullResult
 from broker_core.client.pull_stream import PullStream
+from broker_core.client.queue_offsets import QueueOffsets
 from broker_core.client.queue_reader import QueueReader, ReadDoors
 from broker_core.client.received_message import ReceivedMessage, decode_messages
 from broker_core.client.topic_queues import Queues
@@ -33,7 +32,7 @@ class PullConsumer:
             raise InvalidArgument(f"consumer {problem}: {group!r:.140}")
         self.client = client
         self.group = group
-        self._offsets = BrokerOffsets(client, group)
+        self._offsets = QueueOffsets(client)
         self._readers: dict[tuple[MessageQueue, str], QueueReader] = {}
 
     async def queues(self, topic: str) -> Queues:
@@ -83,23 +82,23 @@ class PullConsumer:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        return await queue_offsets.max_offset(self.client, queue)
+        return await self._offsets.max_offset(queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The oldest message that is still there."""
-        return await queue_offsets.min_offset(self.client, queue)
+        return await self._offsets.min_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, time_ms: int) -> int:
         """The first message stored at `time_ms` (epoch milliseconds) or later."""
-        return await queue_offsets.offset_by_time(self.client, queue, time_ms)
+        return await self._offsets.offset_by_time(queue, time_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Progress that the broker keeps for the group; None if there is none."""
-        return await self._offsets.read(queue)
+        return await self._offsets.committed_offset(self.group, queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Have the broker keep progress for the group."""
-        await self._offsets.commit(queue, offset)
+        await self._offsets.commit_offset(self.group, queue, offset)
 
     def _reader(self, queue: MessageQueue, expression: str) -> QueueReader:
         reader = self._readers.get((queue, expression))

@@ -17,17 +17,16 @@ from broker_core.codec.host_address import HostAddress
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.message_record import COMPRESSED, MessageRecord, decode_record
 from broker_core.codec.record_layout import I32
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import CorruptRecord, MalformedRecord
 
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 DECOMPRESSED_SIZE_MAX: Final = 16 << 20
 
 
 class ReceivedMessage:
     """One message of one queue. Equal to nothing but itself."""
 
-    __slots__ = ("_body", "_properties", "_size_max", "queue", "record", "reconsume_times")
+    __slots__ = ("_body", "_properties", "_size_max", "queue", "reconsume_times", "record")
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from broker_core.codec.column_batch import Buffer
+from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.record_columns import decode_columns
 from broker_core.codec.record_layout import CHECK_CHECKSUMS, FIXED_SIZE, UNIT
@@ -87,63 +88,55 @@ def cut_runs(records: Buffer, start: int, until: int | None) -> list[RecordRun]:
     Raises `MalformedRecord` when sizes do not add up, offsets do not rise or begin before `start`.
     """
     view = memoryview(records)
+    end = len(view)
+    limit = I64_MAX if until is None else until
+    unpack, pack = _PLACE.unpack_from, UNIT.pack
     runs: list[RecordRun] = []
-    walk = _Walk(view, 0, start)
-    expected = start
-    at = 0
-    while at < len(view):
-        if len(view) - at < FIXED_SIZE:
-            raise MalformedRecord(at, f"{len(view) - at} bytes are less than a record")
-        size, offset, position = _PLACE.unpack_from(view, at)
-        if not FIXED_SIZE <= size <= len(view) - at:
-            raise MalformedRecord(at, f"a record of {size} bytes, {len(view) - at} are left")
+    units: list[bytes] = []
+    # (log position, where in `view`) of each piece of the log in the run
+    pieces: list[tuple[int, int]] = []
+    at = run_start = 0
+    first_offset = expected = start
+    next_position = -1
+    while at < end:
+        if end - at < FIXED_SIZE:
+            raise MalformedRecord(at, f"{end - at} bytes are less than a record")
+        size, offset, position = unpack(view, at)
+        if not FIXED_SIZE <= size <= end - at:
+            raise MalformedRecord(at, f"a record of {size} bytes, {end - at} are left")
         if offset < expected:
             raise MalformedRecord(at, f"queue offset {offset} where {expected} was due")
-        if until is not None and offset >= until:
+        if offset >= limit:
             break
         if offset != expected:
-            walk.finish_into(runs, at)
-            walk = _Walk(view, at, offset)
-        walk.take(at, size, position)
+            if units:
+                runs.append(_run(first_offset, units, pieces, view[run_start:at], run_start))
+            units, pieces = [], []
+            run_start, first_offset, next_position = at, offset, -1
+        if position != next_position:
+            pieces.append((position, at))
+        next_position = position + size
+        units.append(pack(position, size, 0))
         expected = offset + 1
         at += size
-    walk.finish_into(runs, at)
+    if units:
+        runs.append(_run(first_offset, units, pieces, view[run_start:at], run_start))
     return runs
 
 
-class _Walk:
-    """The run that is being collected."""
-
-    __slots__ = ("_first_offset", "_spans", "_start", "_units", "_view")
-
-    def __init__(self, view: memoryview, start: int, first_offset: int) -> None:
-        self._view = view
-        self._start = start
-        self._first_offset = first_offset
-        self._units: list[bytes] = []
-        # [log position, start, end] of each piece
-        self._spans: list[list[int]] = []
-
-    def take(self, at: int, size: int, position: int) -> None:
-        spans = self._spans
-        if spans and position == spans[-1][0] + at - spans[-1][1]:
-            spans[-1][2] = at + size
-        else:
-            spans.append([position, at, at + size])
-        self._units.append(UNIT.pack(position, size, 0))
-
-    def finish_into(self, runs: list[RecordRun], end: int) -> None:
-        if not self._units:
-            return
-        view = self._view
-        # The codec searches by position; a queue need not be in the order of its log.
-        spans = [(position, view[a:b]) for position, a, b in sorted(self._spans)]
-        runs.append(
-            RecordRun(
-                self._first_offset,
-                len(self._units),
-                (view[self._start : end],),
-                b"".join(self._units),
-                spans,
-            )
-        )
+def _run(
+    first_offset: int,
+    units: list[bytes],
+    pieces: list[tuple[int, int]],
+    records: memoryview,
+    records_start: int,
+) -> RecordRun:
+    ends = [at for _, at in pieces[1:]]
+    ends.append(records_start + len(records))
+    spans = [
+        (position, records[at - records_start : end - records_start])
+        for (position, at), end in zip(pieces, ends, strict=True)
+    ]
+    # The codec searches by position; a queue need not be in the order of its log.
+    spans.sort(key=_position_of)
+    return RecordRun(first_offset, len(units), (records,), b"".join(units), spans)

@@ -156,6 +156,11 @@ class RouteCache:
         """Call `listener(topic)` whenever the route of a topic has become another."""
         self._listeners.append(listener)
 
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: the next question about it goes to a name server."""
+        self._entries.pop(topic, None)
+        self._templates.pop(topic, None)
+
     def refresh_soon(self, topic: str) -> None:
         """Ask again in the background, because what is known did not work; at most every second."""
         now = self._clock.monotonic()

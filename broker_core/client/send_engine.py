@@ -76,8 +76,8 @@ class SendEngine:
         self._accepted = accepted
         self._window = in_flight_max
         self._shrunk_at = 0.0
-        # Brokers that failed → until when others are preferred
-        self._shunned: dict[str, float] = {}
+        # Topic → brokers that failed it → until when others are preferred
+        self._shunned: dict[str, dict[str, float]] = {}
         self._active: set[SendRequest] = set()
         self._active_size = 0
         self._waiting: deque[SendRequest] = deque()
@@ -120,6 +120,10 @@ class SendEngine:
     def choose_queue(self, topic: str, queues: Queues) -> MessageQueue:
         """The next queue in turn."""
         return self._turn(topic).choose(queues)
+
+    def queue_count(self, topic: str) -> int:
+        """How many queues of a topic are known to take messages."""
+        return len(self._routes.published(topic))
 
     async def idle(self) -> None:
         """Wait until every send has its result."""
@@ -198,7 +202,7 @@ class SendEngine:
             return
         queue = request.fixed_queue
         if queue is None:
-            avoid = self._to_avoid() if self._shunned else ()
+            avoid = self._to_avoid(request.topic) if self._shunned else ()
             queue = self._turn(request.topic).choose(queues, avoid)
         request.queue = queue
         try:
@@ -273,7 +277,8 @@ class SendEngine:
             return
         self._routes.refresh_soon(request.topic)
         if request.queue is not None:
-            self._shunned[request.queue.broker_name] = self._clock.monotonic() + _SHUN_S
+            until = self._clock.monotonic() + _SHUN_S
+            self._shunned.setdefault(request.topic, {})[request.queue.broker_name] = until
         if request.fixed_queue is not None or not is_worth_another_try(error):
             self._settle(request, described(error, request))
             return
@@ -281,16 +286,21 @@ class SendEngine:
         if request.attempts_left <= 0:
             self._settle(request, described(error, request))
             return
-        avoid = self._to_avoid()
+        avoid = self._to_avoid(request.topic)
         queues = self._routes.published(request.topic)
         is_elsewhere = any(queue.broker_name not in avoid for queue in queues)
         self._again_or(request, 0 if is_elsewhere else _RETRY_PAUSE_S, error)
 
-    def _to_avoid(self) -> Collection[str]:
+    def _to_avoid(self, topic: str) -> Collection[str]:
+        shunned = self._shunned.get(topic)
+        if shunned is None:
+            return ()
         now = self._clock.monotonic()
-        for broker in [name for name, until in self._shunned.items() if until <= now]:
-            del self._shunned[broker]
-        return self._shunned.keys()
+        for broker in [name for name, until in shunned.items() if until <= now]:
+            del shunned[broker]
+        if not shunned:
+            del self._shunned[topic]
+        return shunned.keys()
 
     def _again_or(self, request: SendRequest, pause_s: float, error: RmqError) -> None:
         """Try again after a pause if that leaves time for an answer; else `error` it is."""

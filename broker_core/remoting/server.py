@@ -30,7 +30,8 @@ def bind_address(host: str, port: int) -> socket.socket:
     Raises `OSError`, with the address in its text.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # Named, because asyncio sends small answers without delay only on sockets that say TCP.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))

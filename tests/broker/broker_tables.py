@@ -76,7 +76,7 @@ def ask(
     """The answer of the handler of `code`."""
     handler: Handler = handlers[code]
     request = RemotingCommand(code, ext, body, opaque=7, flag=flag)
-    answer = handler(connection or OpenConnection(), request)  # type: ignore[arg-type]
+    answer = handler(connection or OpenConnection(), request)
     assert isinstance(answer, RemotingCommand)
     assert answer.is_response
     assert answer.opaque == 7

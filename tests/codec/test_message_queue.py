@@ -63,7 +63,7 @@ def test_queues_sort_as_rebalancing_needs_them() -> None:
         MessageQueue("B", "a", 10),
         MessageQueue("B", "b", 0),
     ]
-    assert sorted(ordered[::-1]) == ordered
+    assert sorted([ordered[2], ordered[0], ordered[3], ordered[1]]) == ordered
 
 
 def test_a_lock_request_is_the_protocols_text() -> None:

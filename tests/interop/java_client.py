@@ -102,8 +102,11 @@ def client_class_path(version: str) -> str:
 class JavaClient:
     """One Java process with its clients; leave its `with` block or `kill` it at the end."""
 
-    def __init__(self, version: str, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, version: str, flags: Sequence[str] = (), *, quick_start: bool = True
+    ) -> None:
         self.version = version
+        chosen = (*_QUICK_START_FLAGS, *flags) if quick_start else flags
         self._home = tempfile.TemporaryDirectory(prefix="rmq-java-client-")
         self._ids = itertools.count(1)
         self._changed = threading.Condition()
@@ -111,7 +114,7 @@ class JavaClient:
         self._received: dict[str, list[Row]] = defaultdict(list)
         self._stderr = (Path(self._home.name) / "stderr").open("w+b")
         self._process = subprocess.Popen(
-            [*self._command(client_class_path(version), flags), "Scenarios"],
+            [*self._command(client_class_path(version), chosen), "Scenarios"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -124,7 +127,6 @@ class JavaClient:
         home = self._home.name
         return [
             java_tool("java"),
-            *_QUICK_START_FLAGS,
             # The client keeps logs and the offsets of broadcasting consumers under these.
             f"-Duser.home={home}",
             f"-Drocketmq.client.logRoot={home}",

@@ -32,7 +32,8 @@ STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 BROKER_NAME = "broker-a"
 
-_CLI = "broker_core.cli.main"
+# What the installed script `rmq` does, for a checkout that is not installed.
+_RMQ = (sys.executable, "-c", "import sys; from broker_core.cli.main import main; sys.exit(main())")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _MODULE_FLAGS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -64,11 +65,7 @@ def wait_until(reached: Callable[[], bool], timeout_s: float, what: str) -> None
 
 def our_broker_is_built() -> bool:
     """Whether this checkout can start a broker of ours."""
-    return all(
-        importlib.util.find_spec(name) is not None
-        for name in ("broker_core.broker.broker", _CLI)
-        if (_ROOT / name.replace(".", "/")).parent.is_dir()
-    )
+    return importlib.util.find_spec("broker_core.cli") is not None
 
 
 class ServerProcess:
@@ -86,8 +83,8 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when the server says that it is ready."""
+    def start(self, *, wait: bool = True) -> None:
+        """Returns when the server says that it is ready, unless told not to wait."""
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -102,6 +99,8 @@ class ServerProcess:
                     "PYTHONUNBUFFERED": "1",
                 },
             )
+        if not wait:
+            return
         try:
             wait_until(self._is_ready, START_TIMEOUT_S, f"{self._ready!r} in its output")
         except AssertionError as late:
@@ -180,7 +179,7 @@ class BrokerCluster:
     def _our_name_server(self) -> ServerProcess:
         if not our_broker_is_built():
             raise PeerUnavailable("our own broker is not built in this checkout")
-        command = [sys.executable, "-m", _CLI, "namesrv", "--listen", self.name_server_address]
+        command = [*_RMQ, "namesrv", "--listen", self.name_server_address]
         return ServerProcess(command, self._home, "namesrv", "ready")
 
     def _apache_name_server(self, conf: Path) -> ServerProcess:
@@ -196,7 +195,7 @@ class BrokerCluster:
     def _broker_process(self) -> ServerProcess:
         configuration = str(self._configuration)
         if self.kind == OURS:
-            command = [sys.executable, "-m", _CLI, "broker", "-c", configuration]
+            command = [*_RMQ, "broker", "-c", configuration]
             return ServerProcess(command, self._home, "broker", "ready")
         main_class = "org.apache.rocketmq.broker.BrokerStartup"
         command = [*self._java(self._java_flags), main_class, "-c", configuration]
@@ -222,9 +221,10 @@ class BrokerCluster:
     def start_broker(self) -> None:
         """Returns when clients that ask the name server find the broker."""
         self.broker.start()
-        wait_until(self._is_routed, START_TIMEOUT_S, f"a route to {BROKER_NAME}")
+        wait_until(self.is_routed, START_TIMEOUT_S, f"a route to {BROKER_NAME}")
 
-    def _is_routed(self) -> bool:
+    def is_routed(self) -> bool:
+        """Whether the name server knows the broker now."""
         return has_route(self.name_server_address, BROKER_NAME)
 
     def stop(self) -> None:

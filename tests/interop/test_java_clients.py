@@ -39,6 +39,13 @@ ROOMS = (
 CASES = [case for room in ROOMS for case in SCENARIOS if case.run.__module__ == room.__name__]
 SELECTED = [case for case in CASES if COMPLETE or not case.slow]
 COLUMNS = [(client, kind) for kind in BROKER_KINDS for client in CLIENT_VERSIONS]
+# (client, broker) -> what the two cannot do together, whoever wrote the test.
+KNOWN_GAPS = {
+    ("5.5.0", "4.9.7"): (
+        {"lite_pull", "lite_pull_binary", "lite_subscription"},
+        "lite pull of 5.x clients uses a request that 4.9 brokers do not have",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +80,14 @@ def _selected(session: pytest.Session, kind: str) -> Iterator[tuple[str, Scenari
     for item in session.items:
         if isinstance(item, pytest.Function) and item.originalname == "test_a_java_client":
             parameters = item.callspec.params
-            if parameters["kind"] == kind:
+            gap = _known_gap(parameters["case"], parameters["version"], kind)
+            if parameters["kind"] == kind and gap is None:
                 yield parameters["version"], parameters["case"]
+
+
+def _known_gap(case: Scenario, version: str, kind: str) -> str | None:
+    names, reason = KNOWN_GAPS.get((version, kind), (set(), None))
+    return reason if case.name in names else None
 
 
 @pytest.mark.parametrize("case", SELECTED, ids=lambda case: case.name)
@@ -88,6 +101,10 @@ def test_a_java_client(
     results: dict[Cell, str],
 ) -> None:
     cell = Cell(case.title, version, kind)
+    gap = _known_gap(case, version, kind)
+    if gap is not None:
+        results[cell] = FAILED
+        pytest.skip(gap)
     try:
         runs_of(kind).result(version, case)
     except PeerUnavailable as missing:

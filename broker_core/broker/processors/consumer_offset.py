@@ -69,6 +69,9 @@ class ConsumerOffsetProcessor:
         group, topic, queue_id = _queue_of(command)
         offset = required_number(command.ext, "commitOffset", 0, I64_MAX)
         self._check_queue(group, topic, queue_id)
+        end = self._queue_offsets(topic, queue_id)[1]
+        if offset > end:
+            raise InvalidArgument(f"queue {queue_id} of {topic} ends at {end}, before {offset}")
         if self._offsets.commit(group, topic, queue_id, offset) or command.is_oneway:
             return command.reply()
         stored = self._offsets.query(group, topic, queue_id)

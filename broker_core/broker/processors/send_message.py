@@ -16,13 +16,13 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.send_hooks import SendContext, SendHooks, SendOutcome
 from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property_value
+from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.hot_replies import sent_reply
 from broker_core.codec.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
 from broker_core.codec.topic_config import PERM_WRITE
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
-from broker_core.broker.topic_table import TopicTable
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
@@ -30,7 +30,8 @@ from broker_core.store.put_result import PutResult
 
 # A text with one of these in it needs more than to be stored.
 _SPECIAL: Final = (
-    "DELAY\x01", "TRAN_MSG\x01", "TIMER_", "POP_CK\x01", "WAIT\x01false", "CLUSTER\x01", "MSG_REGION\x01",
+    "DELAY\x01", "TRAN_MSG\x01", "TIMER_", "POP_CK\x01", "WAIT\x01false", "CLUSTER\x01",
+    "MSG_REGION\x01",
 )  # fmt: skip
 _UNIQ_KEY: Final = "UNIQ_KEY\x01"
 _HOST: Final = "broker.born_host"

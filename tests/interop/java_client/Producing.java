@@ -186,7 +186,8 @@ final class Producing {
         for (int round = 0; round < command.number("rounds", 1); round++) {
             // The consumer's next pull must be waiting at the broker before the message comes.
             Thread.sleep(command.number("gap_ms", 20));
-            String text = "latency-" + round;
+            // Watched texts are kept for good, so that each run needs its own.
+            String text = command.text("mark", "") + round;
             CompletableFuture<Long> seen = pushing.watch(text);
             long started = System.nanoTime();
             producer(command).send(

@@ -26,6 +26,7 @@ public final class Scenarios {
     private final Pulling pulling;
     private final LitePulling litePulling;
     private final Administering administering;
+    private final Loading loading;
 
     private Scenarios(PrintStream out) {
         this.out = out;
@@ -34,6 +35,7 @@ public final class Scenarios {
         pulling = new Pulling();
         litePulling = new LitePulling();
         administering = new Administering(producing);
+        loading = new Loading(producing);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -77,6 +79,7 @@ public final class Scenarios {
             case "push": return pushing.perform(op, command);
             case "pull": return pulling.perform(op, command);
             case "lite": return litePulling.perform(op, command);
+            case "load": return loading.perform(op, command);
             case "admin": return administering.perform(op, command);
             default: throw new IllegalArgumentException("no such command: " + op);
         }

@@ -1,0 +1,200 @@
+"""What our broker costs at rest and with many of everything: start, memory, connections, topics."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.broker_servers import cost_of, kinds, one_cluster
+from benchmarks.measure import info, ratio, run_loop
+from broker_core.codec.heartbeat_data import HeartbeatData, encode_heartbeat
+from broker_core.codec.remoting_command import RemotingCommand, encode_frame
+from broker_core.protocol_codes import RequestCode
+from tests.interop.server_processes import OURS, BrokerCluster, wait_until
+
+IDLE_CLIENTS = 1_000
+IDLE_CONNECTIONS = 10_000
+TOPICS = 5_000
+WINDOW = 64
+CONNECT_AT_ONCE = 200
+STARTS = 5
+
+_opaques = itertools.count(1)
+
+
+def send_frame(topic: str, body: bytes = bytes(100)) -> bytes:
+    """A send as Java's producers make it, without any client around it."""
+    now = str(int(time.time() * 1000))
+    ext = {
+        "a": "bench", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": now,
+        "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=next(_opaques))
+    return b"".join(encode_frame(command))
+
+
+class Wire:
+    """One connection that speaks frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, address: str) -> Wire:
+        host, port = address.rsplit(":", 1)
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def answers(self, frames: Sequence[bytes]) -> None:
+        """Send all of them at once and take as many answers."""
+        self._writer.writelines(frames)
+        for _ in frames:
+            [size] = struct.unpack(">i", await self._reader.readexactly(4))
+            answer = await self._reader.readexactly(size)
+            if b'"code":0' not in answer[:400]:
+                raise RuntimeError(f"refused: {answer[:400]!r}")
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+async def latencies(address: str, count: int) -> tuple[float, float]:
+    """Median and 99th percentile of single sends, in microseconds."""
+    wire = await Wire.open(address)
+    frame = send_frame("Latency")
+    spent = []
+    for _ in range(count):
+        started = time.perf_counter()
+        await wire.answers([frame])
+        spent.append((time.perf_counter() - started) * 1e6)
+    await wire.close()
+    spent.sort()
+    return spent[count // 2], spent[int(count * 0.99)]
+
+
+async def idle_clients(cluster: BrokerCluster, count: int) -> list[Wire]:
+    """Connections that each announced a producer once, as a client that does nothing."""
+    wires = []
+    for number in range(count):
+        data = HeartbeatData(f"127.0.0.1@idle-{number}", (f"idle-{number % 50}",), ())
+        command = RemotingCommand(
+            RequestCode.HEART_BEAT, {}, encode_heartbeat(data), opaque=next(_opaques)
+        )
+        wire = await Wire.open(cluster.address)
+        await wire.answers([b"".join(encode_frame(command))])
+        wires.append(wire)
+    return wires
+
+
+async def idle_connections(cluster: BrokerCluster, count: int) -> list[Wire]:
+    """Connections that say nothing."""
+    wires: list[Wire] = []
+    while len(wires) < count:
+        more = min(CONNECT_AT_ONCE, count - len(wires))
+        wires += await asyncio.gather(*(Wire.open(cluster.address) for _ in range(more)))
+    return wires
+
+
+async def measure_idle(cluster: BrokerCluster, quick: bool) -> None:
+    pid, sends = cluster.broker.pid, 1_000 if quick else 5_000
+    await latencies(cluster.address, sends)
+    resident = cost_of(pid).resident_mb
+    info(f"idle resident memory after start and {sends} sends: {resident:.0f} MB")
+    before = await latencies(cluster.address, sends)
+    for name, open_them, count in (
+        ("clients", idle_clients, IDLE_CLIENTS),
+        ("connections", idle_connections, IDLE_CONNECTIONS),
+    ):
+        wires = await open_them(cluster, count)
+        during = await latencies(cluster.address, sends)
+        grown = cost_of(pid).resident_mb - resident
+        await asyncio.gather(*(wire.close() for wire in wires))
+        info(
+            f"{count} idle {name}: p50 {before[0]:.0f} -> {during[0]:.0f} us, "
+            f"p99 {before[1]:.0f} -> {during[1]:.0f} us"
+        )
+        ratio(f"idle_{count}_{name}_more_mb", grown, "<=150")
+        ratio(f"idle_{count}_{name}_p50_over_none", during[0] / before[0], "<=1.5")
+
+
+async def topic_rate(address: str, topics: Sequence[str], count: int) -> float:
+    """Messages per second over one connection, `WINDOW` at a time, round robin over the topics."""
+    frames = [send_frame(topic) for topic in topics]
+    wire = await Wire.open(address)
+    cycle = itertools.cycle(frames)
+    started = time.perf_counter()
+    for _ in range(count // WINDOW):
+        await wire.answers([next(cycle) for _ in range(WINDOW)])
+    spent = time.perf_counter() - started
+    await wire.close()
+    return count / spent
+
+
+async def measure_topics(cluster: BrokerCluster, quick: bool) -> None:
+    count = 20_000 if quick else 100_000
+    many = [f"Topic-{number}" for number in range(TOPICS)]
+    await topic_rate(cluster.address, many, TOPICS + WINDOW)
+    rates: dict[str, list[float]] = {"one": [], "many": []}
+    for _ in range(STARTS):
+        rates["one"].append(await topic_rate(cluster.address, ["Topic-0"], count))
+        rates["many"].append(await topic_rate(cluster.address, many, count))
+    one, spread = statistics.median(rates["one"]), statistics.median(rates["many"])
+    info(f"sends to one topic {one:.0f} msg/s, to {TOPICS} topics {spread:.0f} msg/s")
+    ratio(f"rate_{TOPICS}_topics_over_one", spread / one, ">=0.8")
+
+
+async def first_ack(address: str) -> None:
+    """Until a send is acknowledged, whatever that takes."""
+    while True:
+        try:
+            wire = await Wire.open(address)
+        except ConnectionError:
+            await asyncio.sleep(0.005)
+            continue
+        await wire.answers([send_frame("First")])
+        await wire.close()
+        return
+
+
+def start_times(root: Path) -> list[float]:
+    """Milliseconds from the start of the process to the first acknowledged send."""
+    spent = []
+    with one_cluster(root, OURS) as cluster:
+        for _ in range(STARTS):
+            cluster.broker.stop()
+            started = time.perf_counter()
+            cluster.broker.start(wait=False)
+            run_loop(first_ack(cluster.address))
+            spent.append((time.perf_counter() - started) * 1000)
+            wait_until(cluster.is_routed, 30, "a route")
+    return spent
+
+
+def run_start(root: Path, quick: bool) -> None:
+    """Start and memory at rest."""
+    if OURS not in kinds():
+        return
+    with one_cluster(root, OURS) as cluster:
+        ratio("idle_rss_mb", cost_of(cluster.broker.pid).resident_mb, "<=80")
+    spent = statistics.median(start_times(root))
+    ratio("start_to_first_ack_ms", spent, "<=500")
+
+
+def run_idle(root: Path, quick: bool) -> None:
+    """Many that do nothing."""
+    if OURS in kinds():
+        with one_cluster(root, OURS) as cluster:
+            run_loop(measure_idle(cluster, quick))
+
+
+def run_topics(root: Path, quick: bool) -> None:
+    """Many topics."""
+    if OURS in kinds():
+        with one_cluster(root, OURS) as cluster:
+            run_loop(measure_topics(cluster, quick))

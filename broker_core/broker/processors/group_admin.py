@@ -1,0 +1,162 @@
+"""Consumer groups: make, change, delete, list, and how far they have consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.request_fields import checked_group, optional_flag, required_text
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.group_config import (
+    GroupConfig,
+    group_config_object,
+    group_table_object,
+    parse_group_config,
+)
+from broker_core.codec.json_dialect import emit_json, parse_json
+from broker_core.codec.json_fields import list_field, object_field
+from broker_core.codec.message_queue import MessageQueue, queue_map
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.topic_config import TopicConfig, data_version_object
+from broker_core.errors import GroupNotExist, InvalidArgument
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_store import MessageStore
+
+GROUPS_PER_REQUEST_MAX: Final = 10_000
+
+
+class GroupAdminProcessor:
+    """Answers from `groups`, `offsets` and `store`."""
+
+    def __init__(
+        self,
+        *,
+        broker_name: str,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: ClientTable,
+        stats: BrokerStats,
+        queues_per_topic_max: int = 1024,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._stats = stats
+        self._queues_per_topic_max = queues_per_topic_max
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """What each request code is answered by."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.GET_CONSUME_STATS: self._progress,
+        }
+
+    # Changing
+
+    def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        self._groups.put(self._group_of(parse_json(command.body)))
+        return command.reply()
+
+    def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        found = object_field({"body": parse_json(command.body)}, "body")
+        items = list_field(found, "groupConfigList")
+        if not 0 < len(items) <= GROUPS_PER_REQUEST_MAX:
+            raise InvalidArgument(
+                f"groupConfigList has {len(items)} groups: give 1 to {GROUPS_PER_REQUEST_MAX}"
+            )
+        for group in [self._group_of(item) for item in items]:
+            self._groups.put(group)
+        return command.reply()
+
+    def _group_of(self, found: object) -> GroupConfig:
+        group = parse_group_config(object_field({"groupConfig": found}, "groupConfig"))
+        checked_group(group.name)
+        if group.retry_queue_count > self._queues_per_topic_max:
+            raise InvalidArgument(
+                f"retryQueueNums of group {group.name} cannot be {group.retry_queue_count}: give 0 "
+                f"to {self._queues_per_topic_max} (queuesPerTopicMax)"
+            )
+        return group
+
+    def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        name = checked_group(required_text(command.ext, "groupName"))
+        if self._groups.is_system(name):
+            raise InvalidArgument(f"group {name} belongs to the servers and cannot be deleted")
+        self._groups.delete(name)
+        if optional_flag(command.ext, "cleanOffset", False):
+            self._offsets.remove_group(name)
+        self._stats.remove_group(name)
+        return command.reply()
+
+    # Looking
+
+    def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        # No `totalGroupNum`: its absence tells newer tools that this is everything.
+        return command.reply(
+            body=emit_json(
+                {
+                    "dataVersion": data_version_object(self._groups.version),
+                    "forbiddenTable": dict(self._groups.forbidden),
+                    "subscriptionGroupTable": group_table_object(self._groups.all()),
+                }
+            )
+        )
+
+    def _one(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        name = required_text(command.ext, "group")
+        group = self._groups.find(name)
+        if group is None:
+            raise GroupNotExist(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"group {name[:255]} does not exist in this broker",
+            )
+        return command.reply(body=emit_json(group_config_object(group)))
+
+    def _progress(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        group = required_text(command.ext, "consumerGroup")
+        rows: dict[MessageQueue, dict[str, Any]] = {}
+        tps = 0.0
+        for topic in self._topics_of(group, command.ext):
+            for queue_id in range(topic.read_queue_count):
+                queue = MessageQueue(topic.name, self._broker_name, queue_id)
+                rows[queue] = self._row(group, topic.name, queue_id)
+            tps += self._stats.group_get_tps(group, topic.name)
+        return command.reply(body=emit_json({"consumeTps": tps, "offsetTable": queue_map(rows)}))
+
+    def _topics_of(self, group: str, ext: Mapping[str, str]) -> Iterable[TopicConfig]:
+        """What to look at: the topics asked for, or all that the group has consumed from."""
+        asked = ext.get("topic") or ext.get("topicList", "")
+        names = [name.strip() for name in asked.split(";") if name.strip()]
+        live = self._clients.consumers(group)
+        for name in names or sorted(self._offsets.topics_of(group)):
+            topic = self._topics.find(name)
+            # Old progress in a topic that the members have left is no backlog.
+            if topic is not None and (live is None or name in live.subscriptions):
+                yield topic
+
+    def _row(self, group: str, topic: str, queue_id: int) -> dict[str, Any]:
+        _, end = self._store.offsets(topic, queue_id)
+        consumed = self._offsets.query(group, topic, queue_id) or 0
+        last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed else None
+        return {
+            "brokerOffset": end,
+            "consumerOffset": consumed,
+            "lastTimestamp": last_ms or 0,
+            # What was pulled and not yet committed is known to the consumer only.
+            "pullOffset": consumed,
+        }

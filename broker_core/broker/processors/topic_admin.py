@@ -1,0 +1,225 @@
+"""Topics: make, change, delete, list, and how far their queues reach.
+
+A change is answered when it is on disk and the name servers were told: tools look at the route
+right after. Topics of the servers themselves cannot be changed by a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.request_fields import (
+    checked_topic,
+    optional_flag,
+    optional_number,
+    required_number,
+    required_text,
+)
+from broker_core.broker.topic_attributes import changed_attributes, parse_attribute_changes
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.json_dialect import emit_json, parse_json
+from broker_core.codec.json_fields import list_field, object_field
+from broker_core.codec.message_queue import MessageQueue, queue_map
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.route_data import TopicList, encode_topic_list
+from broker_core.codec.topic_config import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    data_version_object,
+    parse_topic_config,
+    topic_config_object,
+    topic_table_object,
+)
+from broker_core.errors import InvalidArgument, TopicNotExist
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_store import MessageStore
+
+# Returns when the name servers know the table as it is now, or had their chance; never raises.
+RoutesTold = Callable[[], Awaitable[object]]
+
+TOPICS_PER_REQUEST_MAX: Final = 10_000
+
+_PERM_MAX: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+_I32_MAX: Final = (1 << 31) - 1
+
+
+class TopicAdminProcessor:
+    """Answers from `topics` and `store`."""
+
+    def __init__(
+        self,
+        *,
+        broker_name: str,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        clients: ClientTable,
+        stats: BrokerStats,
+        routes_told: RoutesTold | None = None,
+        queues_per_topic_max: int = 1024,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._stats = stats
+        self._routes_told = routes_told
+        self._queues_per_topic_max = queues_per_topic_max
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """What each request code is answered by."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
+            RequestCode.GET_TOPIC_CONFIG: self._one,
+            RequestCode.GET_TOPIC_STATS_INFO: self._queue_spans,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of,
+        }
+
+    # Changing
+
+    async def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        await self._put_all([self._topic_of(command.ext)])
+        return command.reply()
+
+    async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        found = object_field({"body": parse_json(command.body)}, "body")
+        items = list_field(found, "topicConfigList")
+        if not 0 < len(items) <= TOPICS_PER_REQUEST_MAX:
+            raise InvalidArgument(
+                f"topicConfigList has {len(items)} topics: give 1 to {TOPICS_PER_REQUEST_MAX}"
+            )
+        topics = []
+        for item in items:
+            topic = parse_topic_config(object_field({"topicConfig": item}, "topicConfig"))
+            topics.append(self._with_attributes(topic, topic.attributes))
+        await self._put_all(topics)
+        return command.reply()
+
+    async def _put_all(self, topics: Iterable[TopicConfig]) -> None:
+        """All, or none if one of them is wrong; the table stops at its limit or a full disk."""
+        for topic in [self._checked(topic) for topic in topics]:
+            self._topics.put(topic)
+        await self._tell_routes()
+
+    def _topic_of(self, ext: Mapping[str, str]) -> TopicConfig:
+        topic = TopicConfig(
+            required_text(ext, "topic"),
+            required_number(ext, "readQueueNums", 0, _I32_MAX),
+            required_number(ext, "writeQueueNums", 0, _I32_MAX),
+            required_number(ext, "perm", 0, _I32_MAX),
+            ext.get("topicFilterType") or _FILTER_TYPES[0],
+            optional_number(ext, "topicSysFlag", 0, 0, _I32_MAX),
+            optional_flag(ext, "order", False),
+        )
+        return self._with_attributes(topic, parse_attribute_changes(ext.get("attributes", "")))
+
+    def _with_attributes(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+        before = self._topics.find(topic.name)
+        current = None if before is None else before.attributes
+        return topic._replace(attributes=changed_attributes(current, changes))
+
+    def _checked(self, topic: TopicConfig) -> TopicConfig:
+        self._check_name(topic.name)
+        if not 0 <= topic.perm <= _PERM_MAX:
+            raise InvalidArgument(
+                f"perm of topic {topic.name} cannot be {topic.perm}: 2 is write, 4 is read, 6 both"
+            )
+        most = self._queues_per_topic_max
+        for kind, count in (("read", topic.read_queue_count), ("write", topic.write_queue_count)):
+            if not 0 <= count <= most:
+                raise InvalidArgument(
+                    f"topic {topic.name} cannot have {count} {kind} queues: give 0 to {most} "
+                    "(queuesPerTopicMax)"
+                )
+        if not topic.read_queue_count and not topic.write_queue_count:
+            raise InvalidArgument(f"topic {topic.name} has no queue: give at least 1")
+        if topic.filter_type not in _FILTER_TYPES:
+            raise InvalidArgument(
+                f"topicFilterType of topic {topic.name} cannot be {topic.filter_type[:60]!r}: "
+                f"give {' or '.join(_FILTER_TYPES)}"
+            )
+        return topic
+
+    def _check_name(self, name: str) -> None:
+        checked_topic(name)
+        if self._topics.is_system(name):
+            raise InvalidArgument(f"topic {name} belongs to the servers and cannot be changed")
+
+    async def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        name = required_text(command.ext, "topic")
+        self._check_name(name)
+        # The table first: if it cannot be written, nothing is lost. What a crash leaves behind
+        # afterwards goes with the next deletion, so an unknown topic is cleaned up as well.
+        self._topics.delete(name)
+        self._store.delete_topic(name)
+        self._offsets.remove_topic(name)
+        self._stats.remove_topic(name)
+        await self._tell_routes()
+        return command.reply()
+
+    async def _tell_routes(self) -> None:
+        if self._routes_told is not None:
+            await self._routes_told()
+
+    # Looking
+
+    def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        # No `totalTopicNum`: its absence tells newer tools that this is everything.
+        return command.reply(
+            body=emit_json(
+                {
+                    "dataVersion": data_version_object(self._topics.version),
+                    "topicConfigTable": topic_table_object(self._topics.all()),
+                }
+            )
+        )
+
+    def _one(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        return command.reply(body=emit_json(topic_config_object(self._known(command))))
+
+    def _queue_spans(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        topic = self._known(command)
+        count = max(topic.read_queue_count, topic.write_queue_count)
+        table = {
+            MessageQueue(topic.name, self._broker_name, queue_id): self._span(topic.name, queue_id)
+            for queue_id in range(count)
+        }
+        tps = self._stats.topic_put_tps(topic.name)
+        return command.reply(body=emit_json({"offsetTable": queue_map(table), "topicPutTps": tps}))
+
+    def _span(self, topic: str, queue_id: int) -> dict[str, Any]:
+        low, high = self._store.offsets(topic, queue_id)
+        newest_ms = self._store.store_time(topic, queue_id, high - 1) if low < high else None
+        return {"lastUpdateTimestamp": newest_ms or 0, "maxOffset": high, "minOffset": low}
+
+    def _known(self, command: RemotingCommand) -> TopicConfig:
+        name = required_text(command.ext, "topic")
+        topic = self._topics.find(name)
+        if topic is None:
+            raise TopicNotExist(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:255]} does not exist in this broker"
+            )
+        return topic
+
+    def _system_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        names = tuple(name for name in self._topics.names() if self._topics.is_system(name))
+        return command.reply(body=encode_topic_list(TopicList(names)))
+
+    def _groups_of(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        topic = required_text(command.ext, "topic")
+        groups = self._clients.groups_of(topic) | self._offsets.groups_of(topic)
+        return command.reply(body=emit_json({"groupList": sorted(groups)}))

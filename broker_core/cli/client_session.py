@@ -1,0 +1,55 @@
+"""Runs the coroutine of a client command, and says in one line why it could not do its work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from broker_core.cli.event_loop import run_on_loop
+from broker_core.cli.exit_codes import CommandFailed
+from broker_core.errors import ConnectionLost, TopicNotExist
+
+_SIGNAL_CODE = 128
+
+
+def run_client(work: Coroutine[Any, Any, int]) -> int:
+    """The exit code of `work`, or that of the signal that ended it."""
+    return run_on_loop(_until_signalled(work))
+
+
+async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
+    """`work` is cancelled by a signal, so that it can say good-bye to the brokers."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    received: list[int] = []
+
+    def signalled(number: int) -> None:
+        received.append(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return _SIGNAL_CODE + received[0]
+
+
+@contextlib.contextmanager
+def cluster_errors(topic: str, servers: Sequence[str]) -> Iterator[None]:
+    """Errors in the words of whoever typed the command."""
+    try:
+        yield
+    except TopicNotExist:
+        raise CommandFailed(
+            f"topic {topic!r:.140} is not known to name server {';'.join(servers):.200}"
+        ) from None
+    except ConnectionLost as error:
+        raise CommandFailed(str(error)) from None

@@ -1,0 +1,1 @@
+"""Name server and broker together: in one process of their own, for tests and notebooks."""

@@ -1,0 +1,120 @@
+"""The process of an embedded broker, seen from the one that started it.
+
+A process of its own, because a broker that shares a process with an application shares its crashes,
+its pauses and its event loop. It ends with its owner: standard input is a pipe that only the owner
+holds, and the child also looks whether its parent is still the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from broker_core.errors import EmbeddedBrokerFailed
+from broker_core.runtime.clock import Clock
+
+_PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
+_READY = re.compile(r"rmq standalone ready on (\S+:\d+), broker on (\S+:\d+)\s*")
+_READY_SIZE_MAX: Final = 4096
+_LOG_TAIL_LINES: Final = 20
+_LOG_TAIL_SIZE: Final = 16 << 10
+
+
+class BrokerProcess:
+    """One run of `rmq standalone`; `arguments` are its options."""
+
+    def __init__(self, arguments: list[str], directory: Path, log_path: Path) -> None:
+        self._log_path = log_path
+        with log_path.open("ab") as log:
+            # Out of the terminal's process group: an interrupt is meant for the application.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "broker_core", "standalone", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=directory,
+                env=_environment(),
+                bufsize=0,
+                start_new_session=True,
+            )
+
+    @property
+    def process_id(self) -> int:
+        """As the system knows it."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def wait_ready(self, clock: Clock, timeout_s: float) -> tuple[str, str]:
+        """Addresses of name server and broker; raises `EmbeddedBrokerFailed` with the log."""
+        output = self._process.stdout
+        assert output is not None
+        line = b""
+        deadline = clock.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while b"\n" not in line and len(line) < _READY_SIZE_MAX:
+                left_s = deadline - clock.monotonic()
+                if left_s <= 0 or not selector.select(left_s):
+                    raise self._failure(f"was not ready within {timeout_s:g} s")
+                chunk = output.read(_READY_SIZE_MAX)
+                if not chunk:
+                    self._process.wait()
+                    raise self._failure(f"ended with exit code {self._process.returncode}")
+                line += chunk
+        found = _READY.fullmatch(line.decode("utf-8", "replace"))
+        if found is None:
+            raise self._failure(f"said {line[:200]!r}")
+        return found[1], found[2]
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask it to end; kill it when it does not in time."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._finish()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _failure(self, what: str) -> EmbeddedBrokerFailed:
+        tail = log_tail(self._log_path)
+        log = f"; the end of its log:\n{tail}" if tail else "; its log is empty"
+        return EmbeddedBrokerFailed(f"the broker process {what}{log}")
+
+
+def log_tail(path: Path) -> str:
+    """The last lines of a log, or as much of them as is reasonable."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - _LOG_TAIL_SIZE))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-_LOG_TAIL_LINES:])
+
+
+def _environment() -> dict[str, str]:
+    """That of this process, with a way to this package from any directory."""
+    given = os.environ.get("PYTHONPATH", "").split(":")
+    paths = [str(_PACKAGE_ROOT), *(str(Path(path).resolve()) for path in given if path)]
+    return {**os.environ, "PYTHONPATH": ":".join(dict.fromkeys(paths))}

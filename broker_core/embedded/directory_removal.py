@@ -1,0 +1,29 @@
+"""Removes a directory that this room made, and everything in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def remove_tree(top: Path) -> None:
+    """Remove `top`; what cannot be removed stays. Links are removed, not followed."""
+    try:
+        entries = list(top.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            remove_tree(entry)
+        else:
+            _unlink(entry)
+    try:
+        top.rmdir()
+    except OSError:
+        return
+
+
+def _unlink(entry: Path) -> None:
+    try:
+        entry.unlink()
+    except OSError:
+        return

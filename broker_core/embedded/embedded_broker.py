@@ -1,0 +1,200 @@
+"""`EmbeddedBroker`: a whole RocketMQ cluster of one broker for a test, a script or a notebook.
+
+    with EmbeddedBroker(topics={"orders": 4}) as broker:
+        ...  # connect clients to broker.name_server
+
+Owns one process and one temporary directory; both are gone at the end, also when the owner is
+killed. Not for use from several threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from broker_core.embedded.broker_process import BrokerProcess
+from broker_core.embedded.directory_removal import remove_tree
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.runtime.clock import Clock, SystemClock
+
+_STOP_TIMEOUT_S: Final = 10.0
+
+
+class EmbeddedBroker:
+    """Starts with `start` or `with`; a stopped one may be started again.
+
+    `store` is a directory to keep; without it messages are gone at the end. `sync_flush` makes an
+    acknowledged message survive a power cut and not only a crash. `topics` maps names to numbers of
+    queues; others are made when they are first sent to. `properties` are settings of the broker
+    under Apache's names. A port of 0 is any free one; a restart keeps the ports of the first start.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        topics: Mapping[str, int] | None = None,
+        sync_flush: bool = False,
+        properties: Mapping[str, str] | None = None,
+        name_server_port: int = 0,
+        broker_port: int = 0,
+        start_timeout_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._kept_store = Path(store).absolute() if store is not None else None
+        self._topics = dict(topics or {})
+        self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
+        self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
+        for name, count in self._topics.items():
+            if type(count) is not int or count < 1:
+                raise InvalidArgument(f"topic {name!r:.80} cannot have {count!r:.40} queues")
+        self._ports = (name_server_port, broker_port)
+        self._start_timeout_s = start_timeout_s
+        self._clock: Clock = clock or SystemClock()
+        self._held = _Held()
+        self._addresses: tuple[str, str] | None = None
+        # Also when it is forgotten, and at the end of the interpreter.
+        self._last_resort = weakref.finalize(self, _Held.release, self._held)
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = self.name_server if self.is_running else "not running"
+        return f"<EmbeddedBroker {state}>"
+
+    # Facts
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        process = self._held.process
+        return process is not None and process.exit_code is None
+
+    @property
+    def name_server(self) -> str:
+        """`127.0.0.1:port`: what clients are configured with."""
+        return self._started()[0]
+
+    @property
+    def address(self) -> str:
+        """`127.0.0.1:port` of the broker itself."""
+        return self._started()[1]
+
+    @property
+    def process_id(self) -> int:
+        """Of the broker's process."""
+        if self._held.process is None:
+            raise EmbeddedBrokerFailed("the broker is not running; call start()")
+        return self._held.process.process_id
+
+    @property
+    def store_dir(self) -> Path:
+        """Where the messages are; a temporary one is gone after `stop`."""
+        return self._kept_store or self._directory() / "store"
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker has to say; gone after `stop`."""
+        return self._directory() / "broker.log"
+
+    # Deeds
+
+    def start(self) -> EmbeddedBroker:
+        """Start and wait until clients can be served.
+
+        Raises `EmbeddedBrokerFailed` with the end of the broker's log.
+        """
+        if self.is_running:
+            return self
+        self._held.let_go()
+        process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
+        self._held.process = process
+        try:
+            self._addresses = process.wait_ready(self._clock, self._start_timeout_s)
+        except BaseException:
+            self._held.release()
+            raise
+        self._ports = _port(self._addresses[0]), _port(self._addresses[1])
+        return self
+
+    def stop(self) -> None:
+        """End the broker cleanly and remove what is temporary. Safe to call twice."""
+        self._held.release()
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would; the store stays for `start`."""
+        if self._held.process is not None:
+            self._held.process.kill()
+            self._held.process = None
+
+    def restart(self) -> EmbeddedBroker:
+        """Stop if need be, and start again on the same store and the same ports."""
+        if self._held.process is not None:
+            self._held.process.stop(_STOP_TIMEOUT_S)
+            self._held.process = None
+        return self.start()
+
+    # Inside
+
+    def _started(self) -> tuple[str, str]:
+        if self._addresses is None:
+            raise EmbeddedBrokerFailed("the broker was not started; use `with` or start()")
+        return self._addresses
+
+    def _directory(self) -> Path:
+        if self._held.directory is None:
+            self._held.directory = Path(tempfile.mkdtemp(prefix="rmq-"))
+        return self._held.directory
+
+    def _arguments(self) -> list[str]:
+        name_server_port, broker_port = self._ports
+        arguments = [
+            "--exit-with-parent",
+            f"--port={name_server_port}",
+            f"--broker-port={broker_port}",
+            f"--store={self.store_dir}",
+            f"--remove-when-orphaned={self._directory()}",
+        ]
+        arguments += [f"--topic={name}:{count}" for name, count in self._topics.items()]
+        arguments += [f"--property={key}={value}" for key, value in self._properties.items()]
+        return arguments
+
+
+class _Held:
+    """What must not outlive an `EmbeddedBroker`; a fork of its owner does not own it."""
+
+    def __init__(self) -> None:
+        self.process: BrokerProcess | None = None
+        self.directory: Path | None = None
+        self._owner_id = os.getpid()
+
+    def release(self) -> None:
+        """Let go of both."""
+        self.let_go()
+        if self.directory is not None and os.getpid() == self._owner_id:
+            remove_tree(self.directory)
+        self.directory = None
+
+    def let_go(self) -> None:
+        """End the process, if there is one."""
+        process, self.process = self.process, None
+        if process is not None and os.getpid() == self._owner_id:
+            process.stop(_STOP_TIMEOUT_S)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])

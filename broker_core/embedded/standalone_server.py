@@ -1,0 +1,74 @@
+"""Name server and broker on one event loop: everything that a client needs, in one process.
+
+Small files, so that a store takes megabytes and not gigabytes; every other setting is a broker's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker_core.broker.broker import Broker
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.codec.topic_config import TopicConfig
+from broker_core.nameserver.name_server import NameServer
+
+HOST: Final = "127.0.0.1"
+
+# Sizes are fixed when a store is made: whoever opens this one later has to give the same.
+SMALL_FILES: Final[Mapping[str, str]] = {
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "mappedFileSizeConsumeQueue": str(60_000 * 20),
+    "maxHashSlotNum": "100000",
+    "maxIndexNum": "400000",
+}
+# One broker behind its own name server; the second port is for clients of old brokers.
+STANDALONE_PROPERTIES: Final[Mapping[str, str]] = {
+    **SMALL_FILES,
+    "autoCreateTopicEnable": "true",
+    "vipPortEnable": "false",
+}
+
+
+class StandaloneSettings(NamedTuple):
+    """`config` decides everything about the broker but its name server; ports of 0 are chosen."""
+
+    config: BrokerConfig
+    name_server_port: int = 0
+    topics: Mapping[str, int] = {}
+    """Topics to make at the start, with their number of queues."""
+
+
+class StandaloneServer:
+    """`start` and `stop` it on one event loop."""
+
+    def __init__(self, settings: StandaloneSettings) -> None:
+        self._settings = settings
+        self._name_server = NameServer()
+        self._broker: Broker | None = None
+        self.name_server = ""
+        """`host:port` that clients are configured with, once started."""
+        self.broker_address = ""
+        """`host:port` of the broker, once started."""
+
+    async def start(self) -> None:
+        """Serve; when this returns, clients find the broker and the topics."""
+        port = await self._name_server.start(HOST, self._settings.name_server_port)
+        self.name_server = f"{HOST}:{port}"
+        config = dataclasses.replace(self._settings.config, name_servers=(self.name_server,))
+        self._broker = Broker(config)
+        await self._broker.start()
+        self.broker_address = self._broker.address
+        parts = self._broker.parts
+        for name, queue_count in self._settings.topics.items():
+            # A restart leaves a topic as an administrator has changed it since.
+            if parts.topics.find(name) is None:
+                parts.topics.put(TopicConfig(name, queue_count, queue_count))
+        await parts.registration.announced()
+
+    async def stop(self) -> None:
+        """Close both, the broker first. Safe to call twice."""
+        if self._broker is not None:
+            await self._broker.stop()
+        await self._name_server.stop()

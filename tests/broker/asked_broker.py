@@ -1,0 +1,108 @@
+"""A store and its tables on a simulated disk, with the administration processors in front."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.processors.broker_info import BrokerInfoProcessor
+from broker_core.broker.processors.group_admin import GroupAdminProcessor
+from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
+from broker_core.broker.processors.topic_admin import TopicAdminProcessor
+from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.subscription_data import parse_tag_expression
+from broker_core.errors import RmqError
+from broker_core.remoting.request_dispatch import Handler, failure_reply
+from broker_core.store.message import Message
+from tests.broker.broker_tables import OpenConnection, group_table, offset_table, topic_table
+from tests.fakes.simulated_disk import SimulatedDisk
+from tests.store.small_store import new_disk, open_small
+
+
+class AskedBroker:
+    """Everything real but the disk, the clock and the sockets."""
+
+    def __init__(self, store_settings: dict[str, Any] | None = None, **settings: Any) -> None:
+        self.disk: SimulatedDisk = new_disk()
+        self.clock: Any = self.disk.clock
+        self.store = open_small(self.disk, **(store_settings or {}))
+        self.config = BrokerConfig(**settings)
+        limit = self.config.queues_per_topic_max
+        self.topics = topic_table(
+            self.disk, queues_per_topic_max=limit, topics_max=self.config.topics_max
+        )
+        self.groups = group_table(self.disk)
+        self.offsets = offset_table(self.disk, end_offset=lambda t, q: self.store.offsets(t, q)[1])
+        self.clients = ClientTable(self.clock, 120_000, lambda _connection, _group: None)
+        self.stats = BrokerStats(self.clock, self.store.stats)
+        self.delay_offsets: dict[int, int] = {}
+        # How many topics were registered each time the name servers were told.
+        self.told: list[int] = []
+        parts: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "store": self.store,
+            "topics": self.topics,
+            "offsets": self.offsets,
+            "clients": self.clients,
+            "stats": self.stats,
+            "queues_per_topic_max": limit,
+        }
+        self.info = BrokerInfoProcessor(
+            config=self.config,
+            clock=self.clock,
+            store=self.store,
+            stats=self.stats,
+            delay_offsets=lambda: self.delay_offsets,
+        )
+        self.handlers: dict[int, Handler] = {
+            **TopicAdminProcessor(**parts, routes_told=self._tell_routes).handlers(),
+            **GroupAdminProcessor(**parts, groups=self.groups).handlers(),
+            **OffsetLookupProcessor(store=self.store).handlers(),
+            **self.info.handlers(),
+        }
+
+    async def _tell_routes(self) -> None:
+        await asyncio.sleep(0)
+        self.told.append(len(self.topics))
+
+    def ask(self, code: int, body: bytes = b"", **ext: str) -> RemotingCommand:
+        """The answer that a client would get."""
+        connection: Any = OpenConnection()
+        request = RemotingCommand(code, ext, body, opaque=7)
+        try:
+            answer: Any = self.handlers[code](connection, request)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(_awaited(answer))
+        except RmqError as error:
+            answer = failure_reply(connection, request, error)
+        assert answer.is_response
+        assert answer.opaque == 7
+        return answer
+
+    def put(self, topic: str, count: int = 1, queue_id: int = 0, step_ms: int = 0) -> None:
+        """Store messages, each `step_ms` after the one before."""
+        for number in range(count):
+            if number:
+                self.clock.advance(step_ms)
+            assert self.store.append(Message(topic, b"body", queue_id)).ok
+        self.store.flush()
+
+    def subscribe(self, group: str, *topics: str) -> OpenConnection:
+        """A live member of a group."""
+        connection: Any = OpenConnection()
+        subscriptions = tuple(parse_tag_expression(topic, "*") for topic in topics)
+        consumer = ConsumerData(group, subscriptions=subscriptions)
+        self.clients.heartbeat(connection, HeartbeatData("id", consumers=(consumer,)), 0, 409)
+        return connection  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer

@@ -1,0 +1,117 @@
+"""`rmq` itself: help, version, unknown words, one line per error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.cli import main as rmq
+from broker_core.cli.main import COMMANDS, main
+from tests.cli.rmq_process import run_rmq
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def _golden(name: str) -> str:
+    return (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("--help", "-h", "help"):
+        assert main([word]) == 0
+        assert capsys.readouterr() == (_golden("rmq"), "")
+
+
+def test_no_command_shows_the_help_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr() == ("", _golden("rmq"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    # The usage above is Python's and differs between its versions.
+    assert shown[shown.index("\n\n") + 2 :] == _golden(name)
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("rmq ")
+
+
+@pytest.mark.parametrize("word", ["serve", "--nonsense", "Broker", ""])
+def test_an_unknown_word(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert repr(word) in error
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["namesrv", "--listen", "9876"], "'9876' is not HOST:PORT"),
+        (["namesrv", "extra"], "unrecognized arguments: extra"),
+        (["namesrv", "--list", "a:1"], "--list"),
+        (["namesrv", "--log-level", "loud"], "loud"),
+        (["broker", "-p", "x"], "'x' is not KEY=VALUE"),
+        (["broker", "-n", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["standalone", "--port", "70000"], "'70000' is not a port"),
+        (["standalone", "-t", "orders:0"], "'0' is not a whole number from 1"),
+        (["produce"], "-t/--topic"),
+        (["produce", "-t", "a", "--batch", "0"], "--batch"),
+        (["produce", "-t", "a", "-K", ""], "at least one character"),
+        (["consume", "-t", "a", "-o", "middle"], "'middle' is not beginning"),
+        (["consume", "-t", "a", "-f", "%z"], "%z is not one of"),
+        (["consume", "-t", "a", "-f", "%s", "-J"], "not allowed with"),
+        (["consume", "-t", "a", "-q", "x"], "'x' is not the number of a queue"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"rmq {words[0]}: error: ")
+    assert named in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["consume", "-t", "a", "-G", "g", "-q", "0"], "-q cannot be used with -G"),
+        (["consume", "-t", "a", "-G", "g", "-o", "-3"], "-o with -G"),
+        (["consume", "-t", "a", "-G", "g", "-o", "3"], "-o with -G"),
+        (["namesrv", "--listen", "0.0.0.0:0"], "--allow-remote"),
+    ],
+)
+def test_options_that_exclude_each_other(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_an_error_text_of_many_lines_becomes_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rmq, "import_module", _raise_two_lines)
+    assert main(["broker"]) == 1
+    assert capsys.readouterr().err == "rmq broker: error: first second\n"
+
+
+def _raise_two_lines(name: str) -> None:
+    raise OSError("first\n\tsecond")
+
+
+def test_it_runs_as_a_module() -> None:
+    ended = run_rmq("--help")
+    assert (ended.code, ended.output.decode(), ended.errors) == (0, _golden("rmq"), "")

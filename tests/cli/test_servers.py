@@ -1,0 +1,173 @@
+"""Server commands as processes: the ready line, signals, the pid file, the end of the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core.runtime.clock import SystemClock
+from tests.cli.rmq_process import LIMIT_S, command, environment, run_rmq, running
+
+NAMESRV = ("namesrv", "--listen", "127.0.0.1:0")
+STOP_LIMIT_S = 2.0
+
+
+def servers(tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    store = f"storePathRootDir={tmp_path / 'store'}"
+    small = ("-p", "mappedFileSizeCommitLog=1048576", "-p", "maxIndexNum=1000")
+    small += ("-p", "maxHashSlotNum=100")
+    return {
+        "namesrv": NAMESRV,
+        "broker": ("broker", "-p", "listenPort=0", "-p", store, *small),
+        "standalone": ("standalone", "--port", "0", "--broker-port", "0"),
+    }
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize("kind", ["namesrv", "broker", "standalone"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_one_line_when_it_serves_and_a_clean_stop(
+    tmp_path: Path, kind: str, number: signal.Signals
+) -> None:
+    clock = SystemClock()
+    with running(tmp_path, *servers(tmp_path)[kind]) as server:
+        # A client that stays does not hold it up.
+        with connect(server.address):
+            asked_at = clock.monotonic()
+            ended = server.end(number)
+            took_s = clock.monotonic() - asked_at
+    assert ended.code == 0, ended.errors
+    assert ended.output == b""
+    assert server.ready.startswith(f"rmq {kind} ")
+    assert took_s < STOP_LIMIT_S
+    assert f"got {number.name}" in ended.errors
+
+
+def test_the_name_of_the_broker_is_in_its_line(tmp_path: Path) -> None:
+    arguments = (*servers(tmp_path)["broker"], "-p", "brokerName=b7", "-n", "127.0.0.1:9")
+    with running(tmp_path, *arguments) as server:
+        assert server.ready.startswith("rmq broker b7 ready on 127.0.0.1:")
+        assert server.end().code == 0
+
+
+def test_only_this_machine_can_connect(tmp_path: Path) -> None:
+    with running(tmp_path, *servers(tmp_path)["standalone"]) as server:
+        inodes = {
+            link.readlink().name.removeprefix("socket:[").removesuffix("]")
+            for link in Path(f"/proc/{server.process.pid}/fd").iterdir()
+            if link.readlink().name.startswith("socket:")
+        }
+        rows = [
+            row.split()
+            for family in ("tcp", "tcp6")
+            for row in Path(f"/proc/net/{family}").read_text().splitlines()[1:]
+        ]
+        listening = [row[1] for row in rows if row[9] in inodes and row[3] == "0A"]
+    assert len(listening) == 2
+    assert all(address.startswith("0100007F:") for address in listening)
+
+
+def test_the_pid_file_is_there_while_it_serves(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with running(tmp_path, *NAMESRV, "--pid-file", str(pid_file)) as server:
+        assert pid_file.read_text() == f"{server.process.pid}\n"
+        assert server.end().code == 0
+    assert not pid_file.exists()
+
+
+def test_a_pid_file_of_another_process_is_left_alone(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with running(tmp_path, *NAMESRV, "--pid-file", str(pid_file)) as server:
+        pid_file.write_text("1\n")
+        assert server.end().code == 0
+    assert pid_file.read_text() == "1\n"
+
+
+def test_a_pid_file_that_cannot_be_written(tmp_path: Path) -> None:
+    ended = run_rmq(*NAMESRV, "--pid-file", str(tmp_path / "no" / "pid"))
+    assert ended.code == 1
+    assert ended.output == b""
+    assert "--pid-file" in ended.error_lines[-1]
+
+
+@pytest.mark.parametrize("kind", ["namesrv", "broker"])
+def test_a_taken_port_is_one_line(tmp_path: Path, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = {
+            "namesrv": ("namesrv", "--listen", f"127.0.0.1:{port}"),
+            "broker": (*servers(tmp_path)["broker"], "-p", f"listenPort={port}"),
+        }
+        ended = run_rmq(*asked[kind])
+    assert ended.code == 1
+    assert ended.output == b""
+    assert "Traceback" not in ended.errors
+    assert str(port) in ended.error_lines[-1]
+
+
+def test_it_ends_with_its_input(tmp_path: Path) -> None:
+    with running(tmp_path, *NAMESRV, "--exit-with-parent", stdin=subprocess.PIPE) as server:
+        assert server.process.stdin is not None
+        server.process.stdin.write(b"ignored\n")
+        server.process.stdin.flush()
+        assert server.process.poll() is None
+        server.process.stdin.close()
+        ended = server.ended()
+    assert ended.code == 0
+    assert "standard input was closed" in ended.errors
+
+
+def test_input_without_a_pipe_is_no_reason_to_end(tmp_path: Path) -> None:
+    with running(tmp_path, *NAMESRV, "--exit-with-parent") as server:
+        with connect(server.address):
+            assert server.process.poll() is None
+        assert server.end().code == 0
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+child.wait()
+"""
+
+
+def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, *command(*NAMESRV, "--exit-with-parent")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as parent:
+        assert parent.stdout is not None
+        assert b"ready" in parent.stdout.readline()
+        parent.kill()
+        # The server holds the other ends of these pipes: they end when it does.
+        _, errors = parent.communicate(timeout=LIMIT_S)
+    assert b"the parent process is gone" in errors
+
+
+def test_without_the_option_it_outlives_its_parent(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, *command(*NAMESRV, "--pid-file", str(pid_file))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    ) as parent:
+        assert parent.stdout is not None
+        address = parent.stdout.readline().decode().split()[-1]
+        parent.kill()
+        parent.wait()
+        connect(address).close()
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+        assert parent.stdout.read() == b""
