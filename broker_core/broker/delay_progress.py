@@ -160,7 +160,7 @@ class DelayProgress:
             record = self._store.message_at(parked_at)
         except CorruptRecord as error:
             # Nobody can deliver it a second time either.
-            _log.warning("a delivered message can no longer be read: %s", error)
+            _log.warning("a delivered message can no longer be read: %s", str(error))
             return
         if record is None or record.topic != SCHEDULE_TOPIC:
             return

@@ -120,19 +120,20 @@ class _Server:
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._is_reachable = True
+        self._is_settled = True
 
     def start(self) -> None:
-        self._has_news.set()
+        self._wake()
         self._task = asyncio.ensure_future(self._run())
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         if self._untold is not None:
             self._untold.update((topic.name, topic) for topic in changed)
-        self._has_news.set()
+        self._wake()
 
     async def settled(self) -> None:
         """Wait until there is nothing left to tell, or nobody to tell it to."""
-        if self._task is None or not self._has_news.is_set() or self._task.done():
+        if self._task is None or self._is_settled or not self._is_reachable:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._settled.append(waiter)
@@ -197,9 +198,14 @@ class _Server:
         """The name server has dropped us with the connection: begin again at once."""
         if connection is self._connection and self._task is not None and not self._task.done():
             self._untold = None
-            self._has_news.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_settled = False
+        self._has_news.set()
 
     def _settle(self) -> None:
+        self._is_settled = True
         waiters, self._settled = self._settled, []
         for waiter in waiters:
             if not waiter.done():

@@ -14,6 +14,8 @@ from broker_core.errors import MessageTooLarge
 IN_FLIGHT_MAX: Final = 256
 # Of the bodies of one batch; properties come on top.
 _BATCH_SIZE_MAX: Final = 1 << 20
+# The answer lists an id for every message, and has to fit into a header.
+_BATCH_COUNT_MAX: Final = 1_000
 
 
 class LineShape(NamedTuple):
@@ -49,7 +51,7 @@ class LineSender:
     def __init__(self, producer: Producer, shape: LineShape, batch_count: int = 1) -> None:
         self._producer = producer
         self._shape = shape
-        self._batch_count = batch_count
+        self._batch_count = min(batch_count, _BATCH_COUNT_MAX)
         self._on_the_way: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()

@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=1,
         metavar="N",
-        help="send up to N lines in one request: faster; they go to the same queue (default: 1)",
+        help="send up to N lines, at most 1000, in one request: faster; they go to the same queue "
+        "(default: 1)",
     )
     parser.add_argument(
         "--delay",

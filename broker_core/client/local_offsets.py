@@ -40,7 +40,11 @@ class LocalOffsets(NotedOffsets):
             raise InvalidConfig("offsets_directory", directory, accepted) from None
         self._table = JsonTable(self._file_system, f"{group}.json")
         self._saving: asyncio.Future[None] | None = None
-        self._kept = _parse(self._table.load() or {})
+        try:
+            self._kept = _parse(self._table.load() or {})
+        except BaseException:
+            self.close()
+            raise
 
     async def read(self, queue: MessageQueue) -> int | None:
         """What the file has."""

@@ -130,8 +130,8 @@ class PushConsumer:
 
     async def start(self) -> None:
         """Join the group; raises when an expression is refused or no name server answers."""
-        if self._is_started:
-            raise InvalidArgument(f"consumer group {self.group} was started before")
+        if self._is_started or self._is_stopped:
+            raise InvalidArgument(f"consumer group {self.group} was started or stopped before")
         if not self.subscriptions:
             raise InvalidArgument(f"consumer group {self.group} has no subscription")
         self._is_started = True
@@ -143,9 +143,24 @@ class PushConsumer:
 
     async def stop(self) -> None:
         """Finish the calls under way, hand over progress, leave the group."""
-        if not self._is_started or self._is_stopped:
+        if self._is_stopped:
             return
         self._is_stopped = True
+        if self._is_started:
+            await self._leave()
+        self.listener.close()
+        if isinstance(self.keeper, LocalOffsets):
+            self.keeper.close()
+        if self._owns_client:
+            await self.client.stop()
+
+    def rebalance_soon(self) -> None:
+        """Look at once whether the queues are still the right ones."""
+        self._wake.set()
+
+    # Inside
+
+    async def _leave(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -157,18 +172,7 @@ class PushConsumer:
         with contextlib.suppress(OSError):
             await self.keeper.persist()
         await self.rebalance.remove_all()
-        self.listener.close()
-        if isinstance(self.keeper, LocalOffsets):
-            self.keeper.close()
         await self.client.remove_consumer(self.group)
-        if self._owns_client:
-            await self.client.stop()
-
-    def rebalance_soon(self) -> None:
-        """Look at once whether the queues are still the right ones."""
-        self._wake.set()
-
-    # Inside
 
     async def _join(self) -> None:
         await self.client.start()

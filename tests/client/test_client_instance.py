@@ -48,31 +48,35 @@ async def _connected(cluster: ScriptedCluster, found: ClientInstance) -> None:
 
 def test_brokers_learn_at_once_who_is_here(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with scripted_cluster("broker-a", "broker-b") as cluster:
-            async with ClientInstance(cluster.config(client_id="me")) as found:
-                found.add_producer("PG")
-                await found.routes.route("T")
-                await until(lambda: all(broker.heartbeats for broker in cluster.brokers))
-                heartbeat = cluster.broker.heartbeats[0]
-                assert heartbeat.client_id == "me"
-                assert heartbeat.producers == ("PG", "CLIENT_INNER_PRODUCER")
-                found.add_consumer(consumer())
-                await until(lambda: cluster.broker.heartbeats[-1].consumers)
-                [data] = cluster.broker.heartbeats[-1].consumers
-                assert data.group == "CG"
-                assert data.subscriptions[0].tags == ("A", "B")
-                assert set(found.heartbeats.broker_versions) == {b.address for b in cluster.brokers}
+        async with (
+            scripted_cluster("broker-a", "broker-b") as cluster,
+            ClientInstance(cluster.config(client_id="me")) as found,
+        ):
+            found.add_producer("PG")
+            await found.routes.route("T")
+            await until(lambda: all(broker.heartbeats for broker in cluster.brokers))
+            heartbeat = cluster.broker.heartbeats[0]
+            assert heartbeat.client_id == "me"
+            assert heartbeat.producers == ("PG", "CLIENT_INNER_PRODUCER")
+            found.add_consumer(consumer())
+            await until(lambda: cluster.broker.heartbeats[-1].consumers)
+            [data] = cluster.broker.heartbeats[-1].consumers
+            assert data.group == "CG"
+            assert data.subscriptions[0].tags == ("A", "B")
+            assert set(found.heartbeats.broker_versions) == {b.address for b in cluster.brokers}
 
     run_async(scenario())
 
 
 def test_heartbeats_go_on(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with scripted_cluster() as cluster:
-            async with ClientInstance(cluster.config(heartbeat_interval_ms=20)) as found:
-                found.add_producer("PG")
-                await found.routes.route("T")
-                await until(lambda: len(cluster.broker.heartbeats) > 3)
+        async with (
+            scripted_cluster() as cluster,
+            ClientInstance(cluster.config(heartbeat_interval_ms=20)) as found,
+        ):
+            found.add_producer("PG")
+            await found.routes.route("T")
+            await until(lambda: len(cluster.broker.heartbeats) > 3)
 
     run_async(scenario())
 

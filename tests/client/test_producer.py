@@ -46,9 +46,11 @@ async def sending(
     *names: str, config: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[ScriptedCluster, Producer]]:
     """A cluster and a producer of it."""
-    async with scripted_cluster(*names) as cluster:
-        async with Producer(cluster.config(**(config or {})), "PG", **options) as producer:
-            yield cluster, producer
+    async with (
+        scripted_cluster(*names) as cluster,
+        Producer(cluster.config(**(config or {})), "PG", **options) as producer,
+    ):
+        yield cluster, producer
 
 
 def test_a_send_says_where_the_message_is(run_async: Callable[..., Any]) -> None:
@@ -252,12 +254,14 @@ def test_no_name_server_no_topic(run_async: Callable[..., Any]) -> None:
 def test_a_new_topic_is_made_by_the_first_send(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         template = (TopicConfig("TBW102", 8, 8, 7),)
-        async with scripted_cluster(topics=template) as cluster:
-            async with Producer(cluster.config(), "PG") as producer:
-                result = await producer.send("New", b"x")
-                assert result.queue.queue_id < 4
-                [command] = cluster.broker.sends
-                assert (command.ext["c"], command.ext["d"]) == ("TBW102", "4")
+        async with (
+            scripted_cluster(topics=template) as cluster,
+            Producer(cluster.config(), "PG") as producer,
+        ):
+            result = await producer.send("New", b"x")
+            assert result.queue.queue_id < 4
+            [command] = cluster.broker.sends
+            assert (command.ext["c"], command.ext["d"]) == ("TBW102", "4")
 
     run_async(scenario())
 

@@ -141,33 +141,37 @@ def test_one_question_serves_all_who_ask_together(run_async: Callable[..., Any])
             asked.append(command)
             return command.reply(0, body=encode_topic_route(ROUTE))
 
-        async with serving(count) as (_, address):
-            async with ClientInstance(ClientConfig((address,))) as found:
-                routes = await asyncio.gather(*(found.routes.route("T") for _ in range(100)))
-                assert routes == [ROUTE] * 100
-                assert len(asked) == 1
-                await found.routes.route("T")
-                assert len(asked) == 1
-                await found.routes.route("T", refresh=True)
-                assert len(asked) == 2
+        async with (
+            serving(count) as (_, address),
+            ClientInstance(ClientConfig((address,))) as found,
+        ):
+            routes = await asyncio.gather(*(found.routes.route("T") for _ in range(100)))
+            assert routes == [ROUTE] * 100
+            assert len(asked) == 1
+            await found.routes.route("T")
+            assert len(asked) == 1
+            await found.routes.route("T", refresh=True)
+            assert len(asked) == 2
 
     run_async(scenario())
 
 
 def test_a_topic_without_route_takes_the_template(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with scripted_cluster(topics=(TopicConfig("TBW102", 8, 8, 7),)) as cluster:
-            async with ClientInstance(cluster.config()) as found:
-                queues = await found.routes.publish_queues("New")
-                assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
-                assert found.routes.is_template("New")
-                with pytest.raises(TopicNotExist):
-                    await found.routes.subscribe_queues("New")
-                # Once it exists, its own route is the better one.
-                cluster.register(cluster.broker, TopicConfig("New", 2, 2), version=2)
-                await found.routes.poll()
-                assert not found.routes.is_template("New")
-                assert len(await found.routes.publish_queues("New")) == 2
+        async with (
+            scripted_cluster(topics=(TopicConfig("TBW102", 8, 8, 7),)) as cluster,
+            ClientInstance(cluster.config()) as found,
+        ):
+            queues = await found.routes.publish_queues("New")
+            assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
+            assert found.routes.is_template("New")
+            with pytest.raises(TopicNotExist):
+                await found.routes.subscribe_queues("New")
+            # Once it exists, its own route is the better one.
+            cluster.register(cluster.broker, TopicConfig("New", 2, 2), version=2)
+            await found.routes.poll()
+            assert not found.routes.is_template("New")
+            assert len(await found.routes.publish_queues("New")) == 2
 
     run_async(scenario())
 
@@ -201,19 +205,21 @@ def test_a_route_survives_a_name_server_that_forgot(run_async: Callable[..., Any
 
 def test_changes_are_told_and_gone_brokers_forgotten(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with scripted_cluster("broker-a", "broker-b") as cluster:
-            async with ClientInstance(cluster.config()) as found:
-                told: list[str] = []
-                found.routes.on_change(told.append)
-                assert len(await found.routes.publish_queues("T")) == 8
-                cluster.unregister(cluster.brokers[1])
-                await found.routes.poll()
-                assert told == ["T", "T"]
-                assert len(found.routes.published("T")) == 4
-                with pytest.raises(BrokerNotExist, match="broker-b"):
-                    found.routes.broker_address("broker-b")
-                await found.routes.poll()
-                assert told == ["T", "T"], "nothing new is not told"
+        async with (
+            scripted_cluster("broker-a", "broker-b") as cluster,
+            ClientInstance(cluster.config()) as found,
+        ):
+            told: list[str] = []
+            found.routes.on_change(told.append)
+            assert len(await found.routes.publish_queues("T")) == 8
+            cluster.unregister(cluster.brokers[1])
+            await found.routes.poll()
+            assert told == ["T", "T"]
+            assert len(found.routes.published("T")) == 4
+            with pytest.raises(BrokerNotExist, match="broker-b"):
+                found.routes.broker_address("broker-b")
+            await found.routes.poll()
+            assert told == ["T", "T"], "nothing new is not told"
 
     run_async(scenario())
 

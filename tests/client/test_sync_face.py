@@ -125,7 +125,7 @@ def test_timeouts_cancel() -> None:
                 cancelled.set()
                 raise
 
-        with pytest.raises(RequestTimeout, match="0.01 s"):
+        with pytest.raises(RequestTimeout, match=r"0\.01 s"):
             thread.call(forever(), 0.01)
         assert cancelled.wait(10)
 

@@ -22,8 +22,10 @@ def broker_killed(ground: Ground) -> None:
 
 
 def consumption_survives(ground: Ground, *, kill: bool) -> None:
-    topic, producer = ground.topic(4), ground.producer(timeout_ms=3_000)
-    consumer = ground.push(topic)
+    # Clients notice within a second, not within half a minute, that the broker is back.
+    soon = {"route_ms": 1_000, "heartbeat_ms": 1_000}
+    topic, producer = ground.topic(4), ground.producer(timeout_ms=3_000, **soon)
+    consumer = ground.push(topic, **soon)
     producer.call("producer.flood", topic=topic, gap_ms=2)
     consumer.wait(BEFORE)
     if kill:

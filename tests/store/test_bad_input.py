@@ -230,6 +230,7 @@ NUMBERS: dict[str, Callable[..., Callable[[MessageStore], Any]]] = {
     "columns.until": lambda n: lambda s: s.read_columns("T", 0, 0, n, 1),
     "columns.wanted": lambda n: lambda s: s.read_columns("T", 0, 0, 1, n),
     "message_at": lambda n: lambda s: s.message_at(n),
+    "record_at": lambda n: lambda s: s.record_at(n),
     "query.count_max": lambda n: lambda s: s.query("T", "key", n),
     "query.begin": lambda n: lambda s: s.query("T", "key", 1, n),
     "query.end": lambda n: lambda s: s.query("T", "key", 1, 0, n),
@@ -325,6 +326,10 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "get": lambda s: s.get("T", 0, 0),
     "read_columns": lambda s: s.read_columns("T", 0, 0, 1, 1),
     "message_at": lambda s: s.message_at(0),
+    "disk_usage": lambda s: s.disk_usage(),
+    "prepared_offsets": lambda s: s.prepared_offsets(0),
+    "record_at": lambda s: s.record_at(0),
+    "units": lambda s: s.units("T", 0, 0, 1),
     "query": lambda s: s.query("T", "key"),
     "offset_by_time": lambda s: s.offset_by_time("T", 0, 0),
     "offsets": lambda s: s.offsets("T", 0),
@@ -339,8 +344,8 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
 ANSWER_A_STATUS = {"append", "append_batch", "append_group", "append_text", "put", "put_batch",
                    "put_group", "put_now"}  # fmt: skip
 # What a caller may still ask of a closed store.
-KEEP_WORKING = {"close", "stats", "store_id", "store_host", "epoch", "recovery", "log_range", "fenced",
-                "flushed_position", "dispatched_position", "when_durable", "acknowledged",
+KEEP_WORKING = {"close", "stats", "store_id", "store_host", "epoch", "recovery", "log_range",
+                "fenced", "flushed_position", "dispatched_position", "when_durable", "acknowledged",
                 "when_acknowledged", "group_acknowledged"}  # fmt: skip
 ASYNC = {"start", "publish"}
 

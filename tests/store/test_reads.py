@@ -368,6 +368,15 @@ class TestByPosition:
             assert found is not None
             assert found.body == message.body
 
+    def test_the_stored_bytes_are_those_of_a_get(self) -> None:
+        store, _ = stored(40, 1_000)
+        result = store.get("T", 0, 0, 40, size_max=1 << 20)
+        records = [store.record_at(m.physical_offset) or b"" for m in result.messages()]
+        assert b"".join(records) == result.records
+        assert store.record_at(store.log_range[1]) is None
+        with pytest.raises(CorruptRecord):
+            store.record_at(7)
+
     def test_outside_and_between(self) -> None:
         store, _ = stored(40, 1_000)
         assert store.message_at(store.log_range[1]) is None

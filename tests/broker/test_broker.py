@@ -1,0 +1,124 @@
+"""A broker as a whole: starting, stopping, restarting, and its name servers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.broker.broker import Broker
+from broker_core.errors import StoreLocked
+from broker_core.nameserver.name_server import NameServer
+from tests.broker.running_broker import broker_config, records, running, until
+
+Run = Callable[..., Any]
+
+
+def test_everything_survives_a_restart(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("Kept", queues=3)
+            for number in range(5):
+                await asker.send("Kept", b"%d" % number, e=1)
+            answer = await asker.ask(
+                15, consumerGroup="CG", topic="Kept", queueId=1, commitOffset=2
+            )
+            assert answer.code == 26
+            await asker.pull("Kept", 1, 2, sysFlag=5, commitOffset=2)
+            port = asker.broker.port
+        async with running(broker_config(tmp_path, listenPort=str(port))) as asker:
+            topic = asker.broker.parts.topics.find("Kept")
+            assert topic is not None
+            assert topic.read_queue_count == 3
+            assert asker.broker.parts.offsets.query("CG", "Kept", 1) == 2
+            answer = await asker.pull("Kept", 1, 2)
+            assert [m.body for m in records(answer)] == [b"2", b"3", b"4"]
+            assert (await asker.send("Kept", e=1)).ext["queueOffset"] == "5"
+
+    run_async(scenario())
+
+
+def test_a_taken_port_leaves_the_store_alone(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = str(taken.getsockname()[1])
+            with pytest.raises(OSError, match=port):
+                await Broker(broker_config(tmp_path / "store", listenPort=port)).start()
+        assert not (tmp_path / "store").exists()
+
+    run_async(scenario())
+
+
+def test_two_brokers_on_one_directory(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            second = Broker(broker_config(tmp_path))
+            with pytest.raises(StoreLocked):
+                await second.start()
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", second.port)) != 0
+            assert (await asker.send()).code == 0
+
+    run_async(scenario())
+
+
+def test_the_vip_port_serves_as_well(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            port = asker.broker.port
+            asker.broker.config = asker.broker.config.with_listen_port(port - 2)
+            assert (await asker.send()).code == 0
+
+    run_async(scenario())
+
+
+def test_unknown_codes_are_answered(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            for code in (0, 999, 200_050, -5):
+                answer = await asker.ask(code)
+                assert (answer.code, str(code) in (answer.remark or "")) == (3, True)
+
+    run_async(scenario())
+
+
+def test_name_servers_know_everything_at_once(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        server = NameServer()
+        port = await server.start("127.0.0.1", 0)
+        # The second one is not there; nobody waits for it.
+        addresses = f"127.0.0.1:{port};127.0.0.1:1"
+        async with running(broker_config(tmp_path, namesrvAddr=addresses)) as asker:
+            assert server.table.route("TBW102") is not None
+            await asker.make_topic("New", queues=5)
+            route = server.table.route("New")
+            assert route is not None
+            assert route.queues[0].read_queue_count == 5
+            await asker.send("ByItself")
+            await until(lambda: server.table.route("ByItself"))
+        assert server.table.route("New") is None
+        await server.stop()
+
+    run_async(scenario())
+
+
+def test_a_name_server_that_comes_back_is_told_everything(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        server = NameServer()
+        port = await server.start("127.0.0.1", 0)
+        async with running(broker_config(tmp_path, namesrvAddr=f"127.0.0.1:{port}")) as asker:
+            await asker.make_topic("T1")
+            await server.stop()
+            await asker.make_topic("T2")
+            server = NameServer()
+            await server.start("127.0.0.1", port)
+            await until(lambda: server.table.route("T2"))
+            assert server.table.route("T1") is not None
+        await server.stop()
+
+    run_async(scenario())

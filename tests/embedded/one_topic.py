@@ -1,0 +1,47 @@
+"""Sends to and reads from a topic, the shortest way: for tests of something else."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.client_instance import ClientInstance
+from broker_core.client.producer import Producer
+from broker_core.client.pull_consumer import PullConsumer
+
+
+def send(name_server: str, topic: str, *bodies: bytes) -> None:
+    """Acknowledged when this returns."""
+
+    async def sending() -> None:
+        async with Producer(ClientConfig((name_server,))) as producer:
+            await asyncio.gather(*(producer.send(topic, body) for body in bodies))
+
+    asyncio.run(sending())
+
+
+def bodies(name_server: str, topic: str) -> list[bytes]:
+    """Everything that is there, sorted."""
+
+    async def reading() -> list[bytes]:
+        found = []
+        async with ClientInstance(ClientConfig((name_server,))) as client:
+            consumer = PullConsumer(client, "reading")
+            for queue in await consumer.queues(topic):
+                until = await consumer.max_offset(queue)
+                start = await consumer.min_offset(queue)
+                async with consumer.stream(queue, start, until) as stream:
+                    found += [message.body async for message in stream.messages()]
+        return sorted(found)
+
+    return asyncio.run(reading())
+
+
+def queue_count(name_server: str, topic: str) -> int:
+    """How many queues the name server knows of."""
+
+    async def asking() -> int:
+        async with ClientInstance(ClientConfig((name_server,))) as client:
+            return len(await client.routes.subscribe_queues(topic))
+
+    return asyncio.run(asking())
