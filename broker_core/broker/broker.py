@@ -12,6 +12,7 @@ import socket
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
 from broker_core.broker.broker_upkeep import BrokerUpkeep
+from broker_core.codec.plain_send import request_decoder
 from broker_core.config import RemotingLimits
 from broker_core.errors import InvalidConfig
 from broker_core.remoting.server import RemotingServer, bind_address
@@ -114,7 +115,9 @@ class Broker:
         parts.delayed.start()
         self._upkeep = BrokerUpkeep(parts)
         self._upkeep.start()
-        self._server = RemotingServer(parts.router, self._limits, clock=self._clock)
+        self._server = RemotingServer(
+            parts.router, self._limits, clock=self._clock, decoder=request_decoder(parts.suffix)
+        )
         for bound in sockets:
             await self._server.serve(bound)
         await parts.registration.start()

@@ -116,6 +116,7 @@ class BrokerParts:
         config, store, stats = self.config, self.store, self.stats
         tables: dict[str, Any] = {"topics": self.topics, "groups": self.groups}
         planner = self._planner()
+        self.suffix = planner.suffix
         pulls = PullMessageProcessor(
             config=config,
             store=store,

@@ -128,6 +128,8 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(append_index_entries, "Put index entries until the file is full."),
     CONTRACT_FUNCTION(split_client_batch, "The body of a batch send as columns."),
     CONTRACT_FUNCTION(list_message_ids, "Offset ids of consecutive records."),
+    {"read_plain_send", (PyCFunction)(void (*)(void))codec_read_plain_send, METH_FASTCALL,
+     "Fields of a send that needs nothing but to be stored."},
     {"java_hash", codec_java_hash, METH_O, "Java's String.hashCode of UTF-8 text."},
     {"body_crc", codec_body_crc, METH_O, "Checksum of a body as records store it."},
     {NULL, NULL, 0, NULL},

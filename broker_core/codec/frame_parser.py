@@ -7,9 +7,13 @@ kept grows with the bytes received, never with the bytes announced. A body is co
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from broker_core.codec.remoting_command import RemotingCommand, decode_header
 from broker_core.errors import ProtocolViolation
+
+# Serialize type and header -> the command, still without its body.
+HeaderDecoder = Callable[[int, bytes], RemotingCommand]
 
 _HEAD = struct.Struct(">II")
 _LENGTH = struct.Struct(">I")
@@ -28,6 +32,7 @@ class FrameParser:
         "_body_missing",
         "_body_size",
         "_data",
+        "_decode",
         "_open",
         "_pieces",
         "_position",
@@ -36,9 +41,15 @@ class FrameParser:
         "header_size_max",
     )
 
-    def __init__(self, frame_size_max: int = 16 << 20, header_size_max: int = 64 << 10) -> None:
+    def __init__(
+        self,
+        frame_size_max: int = 16 << 20,
+        header_size_max: int = 64 << 10,
+        decode: HeaderDecoder = decode_header,
+    ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
+        self._decode = decode
         # Size of the frame that `next_command` returned last, or has begun.
         self.frame_size = 0
         self._data = b""
@@ -99,7 +110,7 @@ class FrameParser:
         if header_end > len(data):
             self._compact()
             return None
-        command = decode_header(word >> 24, data[start + _HEAD_SIZE : header_end])
+        command = self._decode(word >> 24, data[start + _HEAD_SIZE : header_end])
         frame_end = start + 4 + length
         if frame_end <= len(data):
             if frame_end > header_end:

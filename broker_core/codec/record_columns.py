@@ -58,6 +58,7 @@ __all__ = [
     "java_hash",
     "list_message_ids",
     "measure_batch",
+    "read_plain_send",
     "relocate_run",
     "scan_records",
     "split_client_batch",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         java_hash,
         list_message_ids,
         measure_batch,
+        read_plain_send,
         relocate_run,
         scan_records,
         split_client_batch,
@@ -113,6 +115,7 @@ else:
     java_hash = _backend.java_hash
     list_message_ids = _backend.list_message_ids
     measure_batch = _backend.measure_batch
+    read_plain_send = _backend.read_plain_send
     relocate_run = _backend.relocate_run
     scan_records = _backend.scan_records
     split_client_batch = _backend.split_client_batch

@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker_core.codec.client_batch_loops import list_message_ids, split_client_batch
 from broker_core.codec.index_record import append_index_entries
 from broker_core.codec.java_hash import java_hash
+from broker_core.codec.plain_send_loops import read_plain_send
 from broker_core.codec.record_checks import body_crc, check_record
 from broker_core.codec.record_column_loops import decode_columns, gather_records
 from broker_core.codec.record_encode_loops import encode_batch, measure_batch
@@ -28,6 +29,7 @@ __all__ = [
     "java_hash",
     "list_message_ids",
     "measure_batch",
+    "read_plain_send",
     "relocate_run",
     "scan_records",
     "split_client_batch",

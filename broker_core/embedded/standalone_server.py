@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from broker_core.broker.broker import Broker
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.codec.topic_config import TopicConfig
+from broker_core.errors import InvalidArgument
 from broker_core.nameserver.name_server import NameServer
 
 HOST: Final = "127.0.0.1"
@@ -60,12 +61,19 @@ class StandaloneServer:
         self._broker = Broker(config)
         await self._broker.start()
         self.broker_address = self._broker.address
-        parts = self._broker.parts
         for name, queue_count in self._settings.topics.items():
-            # A restart leaves a topic as an administrator has changed it since.
-            if parts.topics.find(name) is None:
-                parts.topics.put(TopicConfig(name, queue_count, queue_count))
-        await parts.registration.announced()
+            self._make_topic(name, queue_count)
+        await self._broker.parts.registration.announced()
+
+    def _make_topic(self, name: str, queue_count: int) -> None:
+        assert self._broker is not None
+        topics = self._broker.parts.topics
+        # A restart leaves a topic as an administrator has changed it since.
+        if topics.find(name) is None:
+            try:
+                topics.put(TopicConfig(name, queue_count, queue_count))
+            except InvalidArgument as error:
+                raise InvalidArgument(f"topic {name!r:.140}: {error}") from None
 
     async def stop(self) -> None:
         """Close both, the broker first. Safe to call twice."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.frame_parser import HeaderDecoder
+from broker_core.codec.remoting_command import RemotingCommand, decode_header
 from broker_core.config import RemotingLimits
 from broker_core.errors import ConnectionLost, InvalidArgument, RequestNotSupported, RequestTimeout
 from broker_core.protocol_codes import ResponseCode
@@ -68,6 +69,7 @@ class RemotingClient:
             request_handler or _refuse_requests, self.limits, self.budget
         )
         self.request_received: RequestReceived = self._dispatcher.dispatch
+        self.decode_header: HeaderDecoder = decode_header
         self._ssl_context = ssl_context
         self._links: dict[str, _Link] = {}
         self._connections: set[Connection] = set()

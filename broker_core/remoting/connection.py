@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from broker_core.codec.frame_parser import FrameParser
+from broker_core.codec.frame_parser import FrameParser, HeaderDecoder
 from broker_core.codec.remoting_command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -57,6 +57,8 @@ class ConnectionOwner(Protocol):
     # Whether this side serves, so that it may stop reading.
     serves: bool
     request_received: RequestReceived
+    # How headers of incoming frames are read; (serialize type, header) -> command.
+    decode_header: HeaderDecoder
 
     def connection_opened(self, connection: Connection) -> bool:
         """False refuses the connection."""
@@ -95,7 +97,9 @@ class Connection(asyncio.Protocol):
         limits = owner.limits
         self._owner = owner
         self._loop = loop
-        self._parser = FrameParser(limits.frame_size_max, limits.header_size_max)
+        self._parser = FrameParser(
+            limits.frame_size_max, limits.header_size_max, owner.decode_header
+        )
         self._in_flight = InFlightRequests(loop)
         self._liveness = Liveness(limits, owner.clock.monotonic())
         # Both are set as long as the connection is open.

@@ -10,6 +10,8 @@ import logging
 import socket
 import ssl
 
+from broker_core.codec.frame_parser import HeaderDecoder
+from broker_core.codec.remoting_command import decode_header
 from broker_core.config import RemotingLimits
 from broker_core.remoting.closing import close_connections
 from broker_core.remoting.connection import Connection, RequestReceived
@@ -54,6 +56,7 @@ class RemotingServer:
         limits: RemotingLimits | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock | None = None,
+        decoder: HeaderDecoder = decode_header,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
@@ -61,6 +64,7 @@ class RemotingServer:
         self.connections: set[Connection] = set()
         self._dispatcher = RequestDispatcher(handler, self.limits, self.budget)
         self.request_received: RequestReceived = self._dispatcher.dispatch
+        self.decode_header: HeaderDecoder = decoder
         self._ssl_context = ssl_context
         self._listeners: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None

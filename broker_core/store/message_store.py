@@ -386,6 +386,11 @@ class MessageStore:
         return self._parts.flush.state.store_id
 
     @property
+    def is_async(self) -> bool:
+        """Whether a put is acknowledged before it is durable."""
+        return self._parts.is_async
+
+    @property
     def store_host(self) -> bytes:
         """Address and port that records carry."""
         return self._parts.appender.store_host

@@ -66,7 +66,8 @@ def test_the_copy_is_as_it_was_sent(broker: ParkedStore) -> None:
     host = ("10.1.2.3", 4_567)
     broker.park(
         b"body", 1, "T", queue_id=3, tags="A", keys="k1 k2",
-        properties={"own": "1", "WAIT": "true"}, flag=7, sys_flag=1, born_timestamp=12, born_host=host, reconsume_times=4,
+        properties={"own": "1", "WAIT": "true"}, flag=7, sys_flag=1,
+        born_timestamp=12, born_host=host, reconsume_times=4,
     )  # fmt: skip
     broker.advance(1_000)
     (copy,) = broker.records("T", 3)

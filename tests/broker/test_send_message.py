@@ -141,7 +141,7 @@ def test_what_is_missing_is_made(tmp_path: Path, run_async: Run) -> None:
         ({"b": "ReadOnly"}, ResponseCode.NO_PERMISSION),
         ({"e": 4}, ResponseCode.INVALID_PARAMETER),
         ({"e": "x"}, ResponseCode.INVALID_PARAMETER),
-        ({"f": 1 << 40}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"f": 1 << 40}, ResponseCode.INVALID_PARAMETER),
         ({"g": "soon"}, ResponseCode.INVALID_PARAMETER),
         ({"i": "a\x01" + "b" * 40_000}, ResponseCode.MESSAGE_ILLEGAL),
         ({"i": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION),

@@ -125,7 +125,7 @@ def test_a_remote_bind_says_what_it_exposes(tmp_path: Path) -> None:
 
 def test_what_a_broker_takes(tmp_path: Path, summary_lines: list[str]) -> None:
     """Memory and processor time of an idle broker, and nothing heavy imported."""
-    options = ("standalone", "--port", "0", "--broker-port", "0")
+    options = ("standalone", "--port", "0", "--broker-port", "0", "--store", str(tmp_path / "s"))
     # Once before, so that bytecode is there as in an installed package.
     with running(tmp_path, *options):
         pass
@@ -143,7 +143,7 @@ def test_what_a_broker_takes(tmp_path: Path, summary_lines: list[str]) -> None:
 
 
 def test_a_broker_imports_nothing_heavy(tmp_path: Path) -> None:
-    options = ("standalone", "--port", "0", "--broker-port", "0")
+    options = ("standalone", "--port", "0", "--broker-port", "0", "--store", str(tmp_path / "s"))
     with running(tmp_path, *options, flags=("-X", "importtime")) as server:
         errors = server.end().errors
     imported = {line.rpartition("|")[2].strip() for line in errors.splitlines() if "|" in line}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -83,7 +84,7 @@ def test_many_lines_in_order(shell: Shell, batch: str) -> None:
     for line in lines:
         queue, _, body = line.partition(b" ")
         by_queue.setdefault(queue, []).append(int(body))
-    assert sorted(sum(by_queue.values(), [])) == list(range(5_000))
+    assert sorted(itertools.chain(*by_queue.values())) == list(range(5_000))
     assert all(bodies == sorted(bodies) for bodies in by_queue.values())
 
 

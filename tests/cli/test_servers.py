@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,10 @@ def servers(tmp_path: Path) -> dict[str, tuple[str, ...]]:
     return {
         "namesrv": NAMESRV,
         "broker": ("broker", "-p", "listenPort=0", "-p", store, *small),
-        "standalone": ("standalone", "--port", "0", "--broker-port", "0"),
+        "standalone": (
+            *("standalone", "--port", "0", "--broker-port", "0"),
+            *("--store", str(tmp_path / "store")),
+        ),
     }
 
 
@@ -40,12 +44,11 @@ def test_one_line_when_it_serves_and_a_clean_stop(
     tmp_path: Path, kind: str, number: signal.Signals
 ) -> None:
     clock = SystemClock()
-    with running(tmp_path, *servers(tmp_path)[kind]) as server:
-        # A client that stays does not hold it up.
-        with connect(server.address):
-            asked_at = clock.monotonic()
-            ended = server.end(number)
-            took_s = clock.monotonic() - asked_at
+    # A client that stays does not hold it up.
+    with running(tmp_path, *servers(tmp_path)[kind]) as server, connect(server.address):
+        asked_at = clock.monotonic()
+        ended = server.end(number)
+        took_s = clock.monotonic() - asked_at
     assert ended.code == 0, ended.errors
     assert ended.output == b""
     assert server.ready.startswith(f"rmq {kind} ")
@@ -58,6 +61,14 @@ def test_the_name_of_the_broker_is_in_its_line(tmp_path: Path) -> None:
     with running(tmp_path, *arguments) as server:
         assert server.ready.startswith("rmq broker b7 ready on 127.0.0.1:")
         assert server.end().code == 0
+
+
+def test_a_temporary_store_is_gone_at_the_end(tmp_path: Path) -> None:
+    with running(tmp_path, "standalone", "--port", "0", "--broker-port", "0") as server:
+        ended = server.end()
+    found = re.search(r"messages are in (\S+) until this ends", ended.errors)
+    assert found
+    assert not Path(found[1]).exists()
 
 
 def test_only_this_machine_can_connect(tmp_path: Path) -> None:
@@ -171,3 +182,28 @@ def test_without_the_option_it_outlives_its_parent(tmp_path: Path) -> None:
         connect(address).close()
         os.kill(int(pid_file.read_text()), signal.SIGTERM)
         assert parent.stdout.read() == b""
+
+
+WITHOUT_UVLOOP = """
+import sys
+sys.modules["uvloop"] = None
+from broker_core.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_it_serves_without_uvloop_too(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_UVLOOP, *NAMESRV, "--exit-with-parent"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().split()[-1]
+        connect(address).close()
+        # Its input ends here, and so does it.
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert b"standard input was closed" in errors

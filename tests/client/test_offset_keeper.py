@@ -62,7 +62,9 @@ def test_brokers_keep_progress(run_async: Run) -> None:
 
     def query(command: RemotingCommand) -> RemotingCommand:
         offset = kept.get(command.ext["queueId"])
-        return command.reply(22, "none") if offset is None else command.reply(ext={"offset": offset})
+        return (
+            command.reply(22, "none") if offset is None else command.reply(ext={"offset": offset})
+        )
 
     def update(command: RemotingCommand) -> RemotingCommand:
         assert command.ext["consumerGroup"] == "G"

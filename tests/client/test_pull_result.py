@@ -60,7 +60,8 @@ def test_a_broker_need_not_suggest_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "asked"), [(0, b"", 0), (0, b"records", 12), (0, b"records", 13), (20, b"", 13)]
+    ("code", "body", "asked"),
+    [(0, b"", 0), (0, b"records", 12), (0, b"records", 13), (20, b"", 13)],
 )
 def test_an_answer_must_lead_forward(code: int, body: bytes, asked: int) -> None:
     with pytest.raises(UnexpectedAnswer):

@@ -46,13 +46,13 @@ async def collected(stream: PullStream) -> list[RecordRun]:
 
 
 def offsets_of(runs: list[RecordRun]) -> list[int]:
-    return [
-        message.queue_offset for run in runs for message in decode_messages(run.records, QUEUE)
-    ]
+    return [message.queue_offset for run in runs for message in decode_messages(run.records, QUEUE)]
 
 
 def scenario(
-    run_async: Run, broker: ScriptedBroker, work: Callable[[ScriptedCluster], Coroutine[Any, Any, Any]]
+    run_async: Run,
+    broker: ScriptedBroker,
+    work: Callable[[ScriptedCluster], Coroutine[Any, Any, Any]],
 ) -> Any:
     async def run() -> Any:
         async with scripted_cluster(broker) as found:
@@ -267,7 +267,9 @@ def test_a_missing_record_is_not_passed_over_in_silence(run_async: Run) -> None:
         (b"", UnexpectedAnswer),
     ],
 )
-def test_a_broker_that_lies_is_found_out(run_async: Run, body: bytes, kind: type[Exception]) -> None:
+def test_a_broker_that_lies_is_found_out(
+    run_async: Run, body: bytes, kind: type[Exception]
+) -> None:
     broker = broker_with(10)
     broker.before_pull = lambda command: broker.answer(command, 0, 10, body)
 

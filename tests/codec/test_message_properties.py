@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.codec.message_properties import (
+    change_properties,
     decode_properties,
     encode_properties,
     split_properties,
@@ -58,3 +59,13 @@ def test_empty_names_and_values_are_left_out() -> None:
 def test_unwritable_pairs_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument):
         encode_properties(properties)
+
+
+def test_change_properties() -> None:
+    text = b"a\x011\x02odd\x01x\x01y\xff\x02b\x012\x02a\x013"
+    assert change_properties(text, {}) == b"a\x013\x02odd\x01x\x01y\xff\x02b\x012\x02"
+    changed = change_properties(text, {"b": "", "a": "new", "c": "4"})
+    assert changed == b"odd\x01x\x01y\xff\x02a\x01new\x02c\x014\x02"
+    assert change_properties(b"", {"missing": ""}) == b""
+    with pytest.raises(InvalidArgument, match="separator"):
+        change_properties(text, {"a": "x\x02y"})

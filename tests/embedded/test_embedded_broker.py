@@ -29,7 +29,7 @@ def is_there(process_id: int) -> bool:
 
 
 def test_messages_go_in_and_come_out_and_nothing_is_left() -> None:
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(topics={"orders": 4}) as broker:
         send(broker.name_server, "orders", b"1", b"2", b"3")
         assert bodies(broker.name_server, "orders") == [b"1", b"2", b"3"]
         directory, process_id = broker.store_dir.parent, broker.process_id
@@ -80,7 +80,8 @@ def test_a_crash_and_a_restart_on_the_same_ports(sync_flush: bool) -> None:
 
 
 def test_several_at_once() -> None:
-    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+    topics = {"orders": 1}
+    with EmbeddedBroker(topics=topics) as one, EmbeddedBroker(topics=topics) as other:
         assert len({one.name_server, one.address, other.name_server, other.address}) == 4
         send(one.name_server, "orders", b"one")
         send(other.name_server, "orders", b"other")
@@ -98,7 +99,7 @@ def test_start_twice_is_one_broker() -> None:
 
 
 def test_one_that_was_stopped_starts_again() -> None:
-    broker = EmbeddedBroker()
+    broker = EmbeddedBroker(topics={"orders": 1})
     with broker:
         send(broker.name_server, "orders", b"gone")
     with broker:

@@ -91,8 +91,7 @@ class Ground:
         self, topic: str, bodies: Iterable[bytes], queue: MessageQueue | None = None, **more: Any
     ) -> None:
         sends = [
-            self.producer.send(OutgoingMessage(topic, body, **more), queue=queue)
-            for body in bodies
+            self.producer.send(OutgoingMessage(topic, body, **more), queue=queue) for body in bodies
         ]
         await asyncio.gather(*sends)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,9 @@ from broker_core.client.received_message import ReceivedMessage
 from broker_core.codec import record_columns as columns
 from broker_core.codec.heartbeat_data import BROADCASTING, FROM_FIRST_OFFSET, FROM_TIMESTAMP
 from broker_core.codec.message_record import COMPRESSED
+from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import OffsetOutOfRange
+from broker_core.protocol_codes import RequestCode
 from tests.interop.clusters import KINDS, run_or_skip
 from tests.interop.consumer_ground import Collected, Ground, ground, until
 from tests.interop.slow_link import slow_link
@@ -137,13 +138,11 @@ async def progress_is_kept(found: Ground) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams(
-    run_async: Run, tmp_path: Path, kind: str, summary_lines: list[str]
-) -> None:
+def test_streams(run_async: Run, tmp_path: Path, kind: str, summary_lines: list[str]) -> None:
     async def pipelined(found: Ground) -> None:
         one, many = await pipelining_hides_the_network(found)
         summary_lines.append(
-            f"pulls of one queue over a link of 10 ms, {kind}: one at a time {one:.2f} s,"
+            f"pulls of one queue over a link of 10 ms each way, {kind}: one at a time {one:.2f} s,"
             f" pipelined {many:.2f} s ({one / many:.1f} times)"
         )
         if kind.startswith("apache-"):
@@ -206,16 +205,21 @@ async def pipelining_hides_the_network(found: Ground) -> tuple[float, float]:
         async with found.new_client(address_rewrite={address: far}) as client:
             puller = PullConsumer(client, "FAR")
             await puller.pull(queue, 0)
-            started, offset = loop.time(), 0
+            # A loop in debug mode notes a stack for every task and would be all that is measured.
+            loop.set_debug(False)
+            started, offset, got = loop.time(), 0, 0
             while offset < count:
-                offset = (await puller.pull(queue, offset)).next_offset
+                result = await puller.pull(queue, offset)
+                offset, got = result.next_offset, got + len(result.messages)
             one = loop.time() - started
-            started, got = loop.time(), 0
+            started = loop.time()
             async with puller.stream(queue, 0, count) as stream:
-                async for run in stream:
-                    got += run.count
-            assert got == count
-            return one, loop.time() - started
+                async for _ in stream.messages():
+                    got += 1
+            many = loop.time() - started
+            loop.set_debug(True)
+            assert got == 2 * count
+            return one, many
 
 
 # Push consumers
@@ -269,16 +273,18 @@ async def failed_ones_come_again_and_die(found: Ground) -> None:
         "RETRY", "Retry", listener, from_where=FROM_FIRST_OFFSET, max_reconsume_times=2
     )
     await found.send("Retry", [b"later", b"raises", b"fine"], tags="T", keys="K")
-    times: Callable[[bytes], list[int]] = lambda body: [
-        m.reconsume_times for m in listener.messages if m.body == body
-    ]
+
+    def times(body: bytes) -> list[int]:
+        return [m.record.reconsume_times for m in listener.messages if m.body == body]
+
     await until(lambda: times(b"later") == [0, 1], "a retry")
     await until(lambda: times(b"raises") == [0, 1, 2], "all retries", 90)
     assert times(b"fine") == [0]
-    retried = [m for m in listener.messages if m.body == b"later"][1]
+    first, retried = (m for m in listener.messages if m.body == b"later")
     assert (retried.topic, retried.tags, retried.keys) == ("Retry", "T", "K")
     assert retried.queue.topic == "%RETRY%RETRY"
-    assert retried.message_id == listener.messages[0].message_id or times(b"later")
+    assert retried.message_id == first.message_id
+    assert retried.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
 
     async def is_dead() -> bool:
         try:
@@ -474,9 +480,7 @@ async def administered(found: Ground) -> None:
     assert "CR_SUCCESS" in direct, direct
     assert len(listener.messages) == seen + 1
     # 221
-    answer = await consumer_status(found, "Managed", "MANAGED")
-    text = json.dumps(answer) if isinstance(answer, dict) else answer
-    assert client_id in text
+    assert client_id in await consumer_status(found, "Managed", "MANAGED")
     # 220
     seen = len(listener.messages)
     await found.admin.reset_offsets("MANAGED", "Managed", 0)
@@ -488,9 +492,6 @@ async def administered(found: Ground) -> None:
 
 
 async def consumer_status(found: Ground, topic: str, group: str) -> str:
-    from broker_core.codec.remoting_command import RemotingCommand
-    from broker_core.protocol_codes import RequestCode
-
     ext = {"topic": topic, "group": group, "clientAddr": ""}
     command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
     answer = await found.client.ask_broker(found.cluster.broker_name, command, 10_000)

@@ -14,7 +14,7 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.parked_message import park
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
-from broker_core.broker.retry_policy import resend_is_dead, retry_level, times_max
+from broker_core.broker.retry_policy import retry_level, times_max
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.host_address import encode_host
@@ -33,7 +33,6 @@ from broker_core.codec.topic_config import (
     UNIT_SUBSCRIPTION_FLAG,
     TopicConfig,
 )
-from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import GroupNotExist, NoPermission, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
@@ -143,30 +142,6 @@ class SendBackProcessor:
             self._stats.send_back(group.name, origin_topic)
             if level is None:
                 self._stats.dlq(group.name, origin_topic)
-
-
-def retry_redirect(
-    *,
-    topic: str,
-    reconsume_times: int,
-    asked_times_max: int | None,
-    topics: TopicTable,
-    groups: GroupTable,
-    is_ordered: bool = False,
-) -> TopicConfig | None:
-    """Where a plain send to a retry topic goes instead; None when it may go there.
-
-    For `%RETRY%group` sends: a consumer that could not send back sends the message itself. The dead
-    letter topic is returned when the message was tried too often; it goes to queue 0, without a
-    delay. Raises `GroupNotExist`. `is_ordered`: the group holds unexpired queue locks.
-    """
-    if not topic.startswith(RETRY_TOPIC_PREFIX):
-        return None
-    group = _known_group(groups, topic[len(RETRY_TOPIC_PREFIX) :])
-    limit = times_max(group.retry_times_max, asked_times_max)
-    if not resend_is_dead(reconsume_times, limit, is_ordered=is_ordered):
-        return None
-    return topics.create_dlq(group.name)
 
 
 def _known_group(groups: GroupTable, name: str) -> GroupConfig:

@@ -1,8 +1,8 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: from a request to a stored message.
 
-The plain message to a known topic takes a short way: its fields are read once, its property text is
-stored as it came, the answer is put together from ready pieces. Everything else (retries, delays,
-batches, binary headers, hooks, mistakes) goes through `SendPlan`.
+The plain message to a known topic takes a short way: see `codec.plain_send` for what is plain; its
+property text is stored as it came and the answer is put together from ready pieces. Everything else
+(retries, delays, batches, binary headers, hooks, mistakes) goes through `SendPlan`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.hot_replies import sent_reply
-from broker_core.codec.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
+from broker_core.codec.plain_send import PlainSend
+from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
 from broker_core.codec.topic_config import PERM_WRITE
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
@@ -28,13 +29,8 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
 
-# A text with one of these in it needs more than to be stored.
-_SPECIAL: Final = (
-    "DELAY\x01", "TRAN_MSG\x01", "TIMER_", "POP_CK\x01", "WAIT\x01false", "CLUSTER\x01",
-    "MSG_REGION\x01",
-)  # fmt: skip
-_UNIQ_KEY: Final = "UNIQ_KEY\x01"
 _HOST: Final = "broker.born_host"
+_NAMES_MAX: Final = 100_000
 
 
 class SendMessageProcessor:
@@ -60,8 +56,9 @@ class SendMessageProcessor:
         trace = "true" if config.trace_on else "false"
         self._answer_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace}
         self._answer_constants = f'"MSG_REGION":"{config.region_id}","TRACE_ON":"{trace}",'.encode()
-        self._suffix = planner.suffix.decode()
-        self._id_prefix = b""
+        self._id_prefix = store.store_host.hex().upper().encode()
+        # Topics that need more than to be stored to, met so far.
+        self._not_plain = _NotPlainTopics(topics)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Codes -> methods."""
@@ -73,49 +70,31 @@ class SendMessageProcessor:
 
     def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE_V2."""
-        ext = command.ext
-        text = ext.get("i", "")
-        topic = ext.get("b", "")
+        if type(command) is not PlainSend or self._hooks:
+            return self._send_planned(connection, command, SHORT_NAMES)
+        opaque, _, topic, queue_id, sys_flag, born, flag, text, unique = command.fields
         config = self._topics.find(topic)
         if (
             config is None
             or not config.perm & PERM_WRITE
-            or topic[:1] == "%"
-            or command.serialize_type == BINARY_HEADER
-            or command.flag & ONEWAY_FLAG
-            or ext.get("m") == "true"
-            or ext.get("j", "0") != "0"
-            or self._hooks
-            or self._topics.refuses_sends(topic)
+            or queue_id >= config.write_queue_count
+            or topic in self._not_plain
         ):
             return self._send_planned(connection, command, SHORT_NAMES)
-        for special in _SPECIAL:
-            if special in text:
-                return self._send_planned(connection, command, SHORT_NAMES)
-        at = text.find(_UNIQ_KEY)
-        if at < 0:
-            return self._send_planned(connection, command, SHORT_NAMES)
-        unique = text[at + len(_UNIQ_KEY) :].partition("\x02")[0]
-        try:
-            queue_id = int(ext["e"])
-            sys_flag, born, flag = int(ext["f"]), int(ext["g"]), int(ext["h"])
-        except (KeyError, ValueError):
-            return self._send_planned(connection, command, SHORT_NAMES)
-        if not 0 <= queue_id < config.write_queue_count or not (
-            unique.isascii() and unique.isalnum()
-        ):
-            return self._send_planned(connection, command, SHORT_NAMES)
-        joined = text + self._suffix if text[-1] == "\x02" else f"{text}\x02{self._suffix}"
-        result = self._store.append_text(
-            topic, queue_id, command.body, joined.encode(), flag=flag, sys_flag=sys_flag,
+        store = self._store
+        result = store.append_text(
+            topic, queue_id, command.body, text, flag=flag, sys_flag=sys_flag,
             born_timestamp=born, born_host=born_host(connection),
         )  # fmt: skip
         if result.status is not PutStatus.PUT_OK:
             return command.reply(result.status.response_code, result.remark)
         self._stats.put(topic, 1, result.end_position - result.position)
-        self._store.when_acknowledged(
-            result, partial(self._answer_one, connection, command, queue_id, unique, result)
-        )
+        if store.is_async:
+            self._answer_one(connection, opaque, queue_id, unique, result, PutStatus.PUT_OK)
+        else:
+            store.when_acknowledged(
+                result, partial(self._answer_one, connection, opaque, queue_id, unique, result)
+            )
         return None
 
     def send_long_names(
@@ -135,23 +114,22 @@ class SendMessageProcessor:
     def _answer_one(
         self,
         connection: Connection,
-        command: RemotingCommand,
+        opaque: int,
         queue_id: int,
-        unique: str,
+        unique: bytes,
         result: PutResult,
         status: PutStatus,
     ) -> None:
         if status is not PutStatus.PUT_OK:
-            connection.send(self._reply(command, queue_id, unique, (result,), status, None))
+            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=opaque)
+            key = unique.decode()
+            connection.send(self._reply(request, queue_id, key, (result,), status, None))
             return
-        if not self._id_prefix:
-            self._id_prefix = result.store_host.hex().upper().encode()
-        message_id = self._id_prefix + b"%016X" % result.position
         connection.send_reply(
-            command.opaque,
+            opaque,
             sent_reply(
-                command.opaque, self._answer_constants, message_id, queue_id,
-                result.queue_offset, unique.encode(),
+                opaque, self._answer_constants, b"%b%016X" % (self._id_prefix, result.position),
+                queue_id, result.queue_offset, unique,
             ),
         )  # fmt: skip
 
@@ -232,6 +210,24 @@ class SendMessageProcessor:
     def _tell(self, context: SendContext | None, outcome: SendOutcome) -> None:
         if context is not None:
             self._hooks.after(context, outcome)
+
+
+class _NotPlainTopics(dict[str, bool]):
+    """Topic names that only the long way may store to; each is looked at once."""
+
+    def __init__(self, topics: TopicTable) -> None:
+        super().__init__()
+        self._topics = topics
+
+    def __contains__(self, name: object) -> bool:
+        return self[str(name)]
+
+    def __missing__(self, name: str) -> bool:
+        if len(self) >= _NAMES_MAX:
+            self.clear()
+        special = name.startswith("%") or self._topics.refuses_sends(name)
+        self[name] = special
+        return special
 
 
 def born_host(connection: Connection) -> bytes:

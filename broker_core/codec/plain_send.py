@@ -1,0 +1,57 @@
+"""Headers of requests to a broker: plain sends without JSON objects, all others as usual.
+
+A `PlainSend` is a whole `RemotingCommand`: its `ext` is decoded when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.codec.frame_parser import HeaderDecoder
+from broker_core.codec.record_columns import codec_backend, read_plain_send
+from broker_core.codec.remoting_command import JSON_HEADER, RemotingCommand, decode_header
+from broker_core.protocol_codes import LanguageCode, RequestCode
+
+_CODE = b'"code":310,'
+
+
+class PlainSend(RemotingCommand):
+    """SEND_MESSAGE_V2 of one message that needs nothing but to be stored."""
+
+    __slots__ = ("_decoded", "_header", "fields")
+
+    def __init__(self, header: bytes, fields: tuple[Any, ...]) -> None:
+        # Not the base class's: this runs for every message.
+        self.code = RequestCode.SEND_MESSAGE_V2.value
+        self.body = b""
+        self.opaque, self.version = fields[:2]
+        self.flag = 0
+        self.remark = None
+        self.language = LanguageCode.OTHER
+        self.serialize_type = JSON_HEADER
+        self.fields = fields
+        self._header = header
+        self._decoded: dict[str, str] | None = None
+
+    @property
+    def ext(self) -> dict[str, str]:  # type: ignore[override]
+        """The fields by name, for whoever cannot use `fields`."""
+        if self._decoded is None:
+            self._decoded = decode_header(JSON_HEADER, self._header).ext
+        return self._decoded
+
+
+def request_decoder(suffix: bytes) -> HeaderDecoder:
+    """A header decoder; property texts of plain sends get `suffix` at their end."""
+    if codec_backend() == "python":
+        # The general way is faster than reading the header in Python.
+        return decode_header
+
+    def decode(serialize_type: int, header: bytes) -> RemotingCommand:
+        if serialize_type == JSON_HEADER and _CODE in header:
+            fields = read_plain_send(header, suffix)
+            if fields is not None:
+                return PlainSend(header, fields)
+        return decode_header(serialize_type, header)
+
+    return decode

@@ -1,0 +1,114 @@
+"""The columns of a row: names, types, order, and which of them a reader was asked for. No Spark.
+
+A user's schema picks columns by name, in any order; what it leaves out is not decoded. Arrow types
+are in `source/message_batches.py`, which a test compares with Spark's own idea of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from broker_core import errors
+
+PLAIN: Final = "default"
+ROCKETMQ_SPARK: Final = "rocketmq-spark"
+NAMINGS: Final = (PLAIN, ROCKETMQ_SPARK)
+
+
+class Column(NamedTuple):
+    """One column of a row under the name that this project gives it."""
+
+    name: str
+    kind: str
+    """Spark's simple name of the type."""
+    nullable: bool = False
+    """Whether messages may lack it."""
+
+
+class ChosenColumn(NamedTuple):
+    """A column to read."""
+
+    output_name: str
+    name: str
+    nullable: bool = True
+
+
+COLUMNS: Final = (
+    Column("key", "string", nullable=True),
+    Column("value", "binary"),
+    Column("topic", "string"),
+    Column("tags", "string", nullable=True),
+    Column("broker", "string"),
+    Column("partition", "int"),
+    Column("offset", "bigint"),
+    Column("timestamp", "timestamp"),
+    Column("bornTimestamp", "timestamp"),
+    Column("msgId", "string"),
+    Column("reconsumeTimes", "int"),
+)
+PROPERTIES: Final = Column("properties", "map<string,string>")
+# Only for who names them in a schema.
+EXTRA_COLUMNS: Final = (
+    PROPERTIES,
+    Column("flag", "int"),
+    Column("offsetMsgId", "string"),
+)
+_OLD_NAMES: Final = {
+    "value": "body",
+    "broker": "brokerName",
+    "partition": "queueId",
+    "offset": "queueOffset",
+    "timestamp": "storeTimestamp",
+}
+_BY_NAME: Final = {column.name: column for column in (*COLUMNS, *EXTRA_COLUMNS)}
+
+
+def default_schema(naming: str = PLAIN, include_properties: bool = False) -> str:
+    """The DDL text of a reader without a user's schema."""
+    columns = (*COLUMNS, PROPERTIES) if include_properties else COLUMNS
+    return ", ".join(f"{_output_name(c.name, naming)} {c.kind}" for c in columns)
+
+
+def choose_columns(
+    fields: Iterable[tuple[str, str, bool]], naming: str = PLAIN
+) -> tuple[ChosenColumn, ...]:
+    """The columns of a schema given as (name, simple type, nullable).
+
+    Raises `InvalidArgument` for a name that there is not, another type, or a promise of no nulls
+    that messages do not keep.
+    """
+    by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
+    chosen = []
+    for output_name, kind, nullable in fields:
+        name = by_output.get(output_name.lower())
+        if name is None:
+            raise errors.InvalidArgument(_unknown(output_name, by_output.values(), naming))
+        column = _BY_NAME[name]
+        if kind != column.kind:
+            raise errors.InvalidArgument(
+                f"column {output_name} is {column.kind}, not {kind}: name it so in the schema and"
+                " cast it afterwards"
+            )
+        if not nullable and column.nullable:
+            raise errors.InvalidArgument(
+                f"column {output_name} may be null: not every message has one"
+            )
+        chosen.append(ChosenColumn(output_name, name, nullable))
+    if not chosen:
+        raise errors.InvalidArgument("the schema has no column")
+    if len({column.name for column in chosen}) != len(chosen):
+        raise errors.InvalidArgument("the schema names a column twice")
+    return tuple(chosen)
+
+
+def _output_name(name: str, naming: str) -> str:
+    return _OLD_NAMES.get(name, name) if naming == ROCKETMQ_SPARK else name
+
+
+def _unknown(asked: str, names: Iterable[str], naming: str) -> str:
+    known: Sequence[str] = [_output_name(name, naming) for name in names]
+    near = difflib.get_close_matches(asked.lower(), [n.lower() for n in known], 1, 0.5)
+    hint = next((f"; did you mean {n}?" for n in known if near and n.lower() == near[0]), "")
+    return f"no column {asked!r:.80}{hint or "."} There are: {', '.join(known)}"

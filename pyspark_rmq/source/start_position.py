@@ -1,0 +1,165 @@
+"""Where to begin or end reading, as options say it. Pure: what it means is asked of the brokers.
+
+    earliest, latest, committed      the ends of the queue, or the progress of the group
+    earliest+100, latest-100         that far from an end
+    -10m                             messages of the last ten minutes
+    23                               an offset; in JSON -2 is earliest and -1 is latest
+    {"t":{"broker-a":{"0":23}}}      for each queue; {"t":{"0":23}} for a topic on one broker,
+    {"t":"latest-100"}               or for a whole topic; queues not named begin at the default
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from broker_core import MessageQueue, errors
+from pyspark_rmq import option_values
+
+_ACCEPTED: Final = (
+    'earliest, latest, committed, latest-N, earliest+N, a duration back in time such as -10m, or'
+    ' JSON such as {"topic":{"broker-a":{"0":23,"1":-1}}} or {"topic":"earliest"}'
+)
+_TIMES_ACCEPTED: Final = (
+    'JSON such as {"topic":{"broker-a":{"0":1717156800000}}} or {"topic":1717156800000}'
+)
+_LATEST_IN_JSON: Final = -1
+_EARLIEST_IN_JSON: Final = -2
+_ANY_BROKER: Final = ""
+_WHOLE_TOPIC: Final = -1
+
+
+class Anchor(enum.Enum):
+    """What a position is counted from."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    OFFSET = "offset"
+    TIME = "time"
+    AGO = "ago"
+
+
+class Position(NamedTuple):
+    """One place in one queue; `number` is a distance, an offset, a time or a duration."""
+
+    anchor: Anchor
+    number: int = 0
+
+
+EARLIEST: Final = Position(Anchor.EARLIEST)
+LATEST: Final = Position(Anchor.LATEST)
+
+
+class Positions(NamedTuple):
+    """A place for every queue."""
+
+    default: Position
+    named: Mapping[tuple[str, str, int], Position] = MappingProxyType({})
+    """(topic, broker name, queue id) -> place; broker "" and queue -1 stand for all of them."""
+    option: str = ""
+    """The option that said so, for messages."""
+    strict_times: bool = False
+    """Whether a time after the last message of a queue is an error rather than its end."""
+
+    def of(self, queue: MessageQueue) -> Position:
+        """The place that counts for a queue: the nearest that names it."""
+        topic, broker, queue_id = queue
+        for key in (
+            (topic, broker, queue_id),
+            (topic, _ANY_BROKER, queue_id),
+            (topic, broker, _WHOLE_TOPIC),
+            (topic, _ANY_BROKER, _WHOLE_TOPIC),
+        ):
+            if key in self.named:
+                return self.named[key]
+        return self.default
+
+
+def parse_positions(option: str, text: str, default: Position, *, is_end: bool = False) -> Positions:
+    """`startingOffsets` or, with `is_end`, `endingOffsets`."""
+    if not text.lstrip().startswith("{"):
+        return Positions(_parse_word(option, text, is_end), option=option)
+    found = option_values.json_object(option, text, _ACCEPTED)
+    named = _by_queue(option, text, found, lambda value: _parse_value(option, text, value, is_end))
+    return Positions(default, MappingProxyType(named), option)
+
+
+def parse_times(option: str, text: str, default: Position, *, strict: bool) -> Positions:
+    """`startingOffsetsByTimestamp` or `endingOffsetsByTimestamp`."""
+    found = option_values.json_object(option, text, _TIMES_ACCEPTED)
+
+    def time_of(value: object) -> Position:
+        if type(value) is int and value >= 0:
+            return Position(Anchor.TIME, value)
+        if isinstance(value, str):
+            return Position(Anchor.TIME, option_values.time_ms(option, value))
+        raise errors.InvalidConfig(option, text, _TIMES_ACCEPTED)
+
+    named = _by_queue(option, text, found, time_of)
+    return Positions(default, MappingProxyType(named), option, strict)
+
+
+def at_time(option: str, text: str, *, strict: bool) -> Positions:
+    """`startingTimestamp` or `endingTimestamp`."""
+    time_ms = option_values.time_ms(option, text)
+    return Positions(Position(Anchor.TIME, time_ms), option=option, strict_times=strict)
+
+
+def _parse_word(option: str, text: str, is_end: bool) -> Position:
+    word = text.strip().lower()
+    found: Position | None = None
+    if word in ("earliest", "latest", "committed"):
+        found = Position(Anchor(word))
+    elif match := re.fullmatch(r"(latest-|earliest\+)([0-9]{1,18})", word):
+        anchor = Anchor.LATEST if word.startswith("latest") else Anchor.EARLIEST
+        found = Position(anchor, int(match[2]))
+    elif re.fullmatch(r"-[0-9]+\s*[a-z]+", word):
+        found = Position(Anchor.AGO, option_values.duration_ms(option, word[1:]))
+    if found is None:
+        raise errors.InvalidConfig(option, text, _ACCEPTED)
+    if is_end and (found == EARLIEST or found.anchor is Anchor.COMMITTED):
+        raise errors.InvalidConfig(option, text, f"an end cannot be {word}; {_ACCEPTED}")
+    return found
+
+
+def _parse_value(option: str, text: str, value: object, is_end: bool) -> Position:
+    if isinstance(value, str):
+        return _parse_word(option, value, is_end)
+    if type(value) is int:
+        if value >= 0:
+            return Position(Anchor.OFFSET, value)
+        if value == _LATEST_IN_JSON:
+            return LATEST
+        if value == _EARLIEST_IN_JSON and not is_end:
+            return EARLIEST
+    raise errors.InvalidConfig(option, text, _ACCEPTED)
+
+
+def _by_queue(
+    option: str, text: str, found: Mapping[str, Any], read: Callable[[object], Position]
+) -> dict[tuple[str, str, int], Position]:
+    named: dict[tuple[str, str, int], Position] = {}
+    for topic, of_topic in found.items():
+        if not isinstance(of_topic, dict):
+            named[topic, _ANY_BROKER, _WHOLE_TOPIC] = read(of_topic)
+            continue
+        for broker, of_broker in of_topic.items():
+            if isinstance(of_broker, dict):
+                for queue_id, value in of_broker.items():
+                    named[topic, broker, _queue_id(option, text, queue_id)] = read(value)
+            elif broker.isdigit():
+                # A topic on one broker: the queues come at once.
+                named[topic, _ANY_BROKER, _queue_id(option, text, broker)] = read(of_broker)
+            else:
+                named[topic, broker, _WHOLE_TOPIC] = read(of_broker)
+    return named
+
+
+def _queue_id(option: str, text: str, queue_id: str) -> int:
+    if not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
+        raise errors.InvalidConfig(option, text, f"queue {queue_id!r:.40} is no number; {_ACCEPTED}")
+    return int(queue_id)
