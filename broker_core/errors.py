@@ -114,6 +114,8 @@ class MalformedBatch(RmqError, ValueError):
 class StagingRefused(RmqError):
     """A staged batch is unknown, expired, incomplete, over its limit, or fails its checks."""
 
+    response_code = ResponseCode.STAGING_REFUSED
+
 
 class DiskFailed(RmqError):
     """The disk refused the operation that is named; the failed call acknowledged nothing."""
@@ -269,3 +271,27 @@ class ConsumerNotOnline(RemoteError):
     """No member of the group is connected."""
 
     response_code = ResponseCode.CONSUMER_NOT_ONLINE
+
+
+class StagedDataRefused(RemoteError):
+    """The broker does not have the staged data, or not as it was promised: stage it again."""
+
+    response_code = ResponseCode.STAGING_REFUSED
+
+
+class SinkFenced(RemoteError):
+    """Another run writes to this sink now, or the sink belongs to another checkpoint."""
+
+    response_code = ResponseCode.SINK_FENCED
+
+
+class SinkBatchOld(RemoteError):
+    """The sink is past this batch, and it is not known to be the one that was published."""
+
+    response_code = ResponseCode.SINK_BATCH_OLD
+
+
+class SinkContentDiffers(RemoteError):
+    """A batch of this number was published before, with other content."""
+
+    response_code = ResponseCode.SINK_CONTENT_DIFFERS

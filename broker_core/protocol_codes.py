@@ -131,6 +131,12 @@ class RequestCode(enum.IntEnum):
     CAPABILITIES = 29900
     BULK_PULL = 29901
     BULK_SEND = 29902
+    STAGE_BEGIN = 29910
+    STAGE_APPEND = 29911
+    STAGE_SEAL = 29912
+    STAGE_DROP = 29913
+    SINK_PUBLISH = 29914
+    SINK_STATUS = 29915
     # Pop consumption of 5.x; these do not fit into a binary header
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -189,6 +195,11 @@ class ResponseCode(enum.IntEnum):
     GO_AWAY = 1500
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+    # Our own broker about staged batches and sinks
+    STAGING_REFUSED = 29900
+    SINK_FENCED = 29901
+    SINK_BATCH_OLD = 29902
+    SINK_CONTENT_DIFFERS = 29903
 
 
 class LanguageCode(enum.IntEnum):

@@ -49,6 +49,7 @@ __all__ = [
     "append_index_entries",
     "body_crc",
     "check_record",
+    "choose_units",
     "codec_backend",
     "decode_columns",
     "encode_batch",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         append_index_entries,
         body_crc,
         check_record,
+        choose_units,
         decode_columns,
         encode_batch,
         encode_message,
@@ -107,6 +109,7 @@ else:
     append_index_entries = _backend.append_index_entries
     body_crc = _backend.body_crc
     check_record = _backend.check_record
+    choose_units = _backend.choose_units
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch
     encode_message = _backend.encode_message

@@ -8,12 +8,18 @@ rebuilt from the log on the way.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeVar
 
 from broker_core.codec.message_properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from broker_core.codec.message_record import MessageRecord, decode_record
-from broker_core.codec.record_columns import check_record, decode_columns, gather_records
+from broker_core.codec.record_columns import (
+    check_record,
+    choose_units,
+    decode_columns,
+    gather_records,
+)
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptRecord, InvalidArgument
 from broker_core.protocol_codes import GetStatus
@@ -95,18 +101,21 @@ class MessageReader:
             return GetResult(corrected[0], corrected[1], low, high)
         visit_max = count_max if tag_codes is None else self._config.visited_units_max
         units = self._healed(queue, lambda: queue.read(offset, max(count_max, visit_max)))
-        chosen = _choose(units, self._log.start, count_max, size_max, tag_codes)
-        next_offset = offset + chosen.visited
-        if not chosen.runs:
-            removed = chosen.removed and not chosen.filtered
+        codes = None if tag_codes is None else array("i", tag_codes)
+        runs, visited, filtered, removed = choose_units(
+            units, self._log.start, count_max, size_max, codes
+        )
+        next_offset = offset + visited
+        if not runs:
+            removed = removed and not filtered
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, next_offset, low, high)
         parts = [
             self._gather(units[start * UNIT_SIZE : end * UNIT_SIZE], offset + start)
-            for start, end in chosen.runs
+            for start, end in runs
         ]
-        count = sum(end - start for start, end in chosen.runs)
-        last = UNIT.unpack_from(units, (chosen.runs[-1][1] - 1) * UNIT_SIZE)[0]
+        count = sum(end - start for start, end in runs)
+        last = UNIT.unpack_from(units, (runs[-1][1] - 1) * UNIT_SIZE)[0]
         records = parts[0] if len(parts) == 1 else b"".join(parts)
         return GetResult(GetStatus.FOUND, next_offset, low, high, count, records, last)
 
@@ -265,15 +274,6 @@ class MessageReader:
         return CorruptRecord(path, error.position, error.reason)
 
 
-class _Choice(NamedTuple):
-    """`runs` of consecutive units to return, of the first `visited` ones."""
-
-    runs: list[tuple[int, int]]
-    visited: int
-    filtered: bool
-    removed: bool
-
-
 def _corrected(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:
     """Status and next offset when nothing can be read at `offset` (never back to 0 by mistake)."""
     if high == 0:
@@ -285,40 +285,6 @@ def _corrected(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None
     if offset > high:
         return GetStatus.OFFSET_OVERFLOW_BADLY, high
     return None
-
-
-def _choose(
-    units: bytes,
-    log_start: int,
-    count_max: int,
-    size_max: int,
-    tag_codes: Collection[int] | None,
-) -> _Choice:
-    """Take matching units until a limit is met, but always at least one."""
-    runs: list[tuple[int, int]] = []
-    count = size = visited = 0
-    filtered = removed = False
-    for position, record_size, code in UNIT.iter_unpack(units):
-        if position < log_start or record_size == PRE_BLANK_SIZE:
-            removed = True
-        elif tag_codes is not None and _low_32_bits(code) not in tag_codes:
-            filtered = True
-        else:
-            if count and (count >= count_max or size + record_size > size_max):
-                break
-            if runs and runs[-1][1] == visited:
-                runs[-1] = (runs[-1][0], visited + 1)
-            else:
-                runs.append((visited, visited + 1))
-            count += 1
-            size += record_size
-        visited += 1
-    return _Choice(runs, visited, filtered, removed)
-
-
-def _low_32_bits(code: int) -> int:
-    """As a signed int, the way subscriptions carry their codes."""
-    return (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
 
 
 def _has_key(record: MessageRecord, topic: bytes, key: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""Reading: consume-queue offsets are the stream's offsets. Comes with a later issue."""
+"""Reading: queue offsets are the offsets of the stream; ranges of them become Arrow batches."""

@@ -23,7 +23,8 @@ from tests.codec.codec_backends import BACKENDS, backend_name
 SUFFIX = b"CLUSTER\x01c\x02"
 TEXT = "UNIQ_KEY\x01ABC123\x02WAIT\x01true\x02TAGS\x01A b\x02"
 FIELDS = {"a": "PG", "b": "Topic", "c": "TBW102", "d": "4", "e": "3", "f": "-1",
-          "g": "1700000000000", "h": "7", "i": TEXT, "j": "0", "k": "false", "m": "false", "n": "broker-a"}  # fmt: skip
+          "g": "1700000000000", "h": "7", "i": TEXT, "j": "0", "k": "false", "m": "false",
+          "n": "broker-a"}  # fmt: skip
 
 
 @pytest.fixture(params=BACKENDS, ids=backend_name)

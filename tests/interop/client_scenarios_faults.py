@@ -50,7 +50,7 @@ def consumption_survives(ground: Ground, *, kill: bool) -> None:
         assert len({m["msg_id"] for m in received if m["text"] == text}) == 1
     # The member that follows begins where this one ended.
     consumer.close()
-    follower = ground.push(topic, "-next")
+    follower = ground.push(topic, "-next", **soon)
     wait_until(lambda: len(follower.queues(topic)) == 4, 60, "all four queues")
     producer.send(topic, b"last", queue=0)
     assert texts(follower.wait(1)) == ["last"]

@@ -3,14 +3,16 @@
     async with cluster("apache-5.5.0", tmp_path) as found:
         config = ClientConfig(found.name_server)
 
-`KINDS` are the brokers to run a scenario against; `ours` joins them once our broker exists.
-A name server of ours runs in the test's own event loop unless Apache's is asked for.
+`KINDS` are the brokers to run a scenario against: ours, as the process that users start, and
+Apache's. A name server of ours runs in the test's own event loop unless Apache's is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,15 +23,16 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
-from tests.interop.java_broker import POLL_S, START_TIMEOUT_S, JavaBroker
+from tests.interop.java_broker import POLL_S, START_TIMEOUT_S, JavaBroker, free_ports
 from tests.interop.java_name_server import JavaNameServer
 from tests.interop.maven_artifacts import PeerUnavailable
 
 APACHE_KINDS: Final = ("apache-4.9.7", "apache-5.5.0")
-# Our own broker goes here: add "ours" and its class to `_new_broker`.
-KINDS: Final = APACHE_KINDS
+OURS: Final = "ours"
+KINDS: Final = (OURS, *APACHE_KINDS)
 
 REQUEST_TIMEOUT_MS: Final = 3_000
+_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class RunningBroker(Protocol):
@@ -67,6 +70,59 @@ class ApacheBroker:
     def check_alive(self) -> None:
         process = self._java.process
         assert process is None or process.returncode is None, self._java._last_words()
+
+
+class OurBroker:
+    """`rmq broker` as a process; the same directory and ports after a restart."""
+
+    def __init__(
+        self, home: Path, name_server: str, name: str, properties: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self._home = home
+        port, ha_port = free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._properties = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": name,
+            "brokerId": "0",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": str(port),
+            "haListenPort": str(ha_port),
+            "namesrvAddr": name_server,
+            "storePathRootDir": str(home / "store"),
+            "mappedFileSizeCommitLog": str(1 << 20),
+            "mappedFileSizeConsumeQueue": str(20_000),
+            "autoCreateTopicEnable": "true",
+            "flushDiskType": "ASYNC_FLUSH",
+            **properties,
+        }
+
+    async def start(self) -> None:
+        self._home.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{key}={value}\n" for key, value in self._properties.items())
+        configuration = self._home / "broker.conf"
+        configuration.write_text(lines)
+        with (self._home / "broker.out").open("wb") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "broker_core", "broker", "-c", str(configuration)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._home,
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            )
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    def check_alive(self) -> None:
+        if self._process is not None and self._process.returncode is not None:
+            words = (self._home / "broker.out").read_text(errors="replace")[-2000:]
+            raise AssertionError(f"our broker ended: {words}")
 
 
 class Cluster:
@@ -163,6 +219,8 @@ def _new_broker(
 ) -> RunningBroker:
     if kind.startswith("apache-"):
         return ApacheBroker(_version_of(kind), home, name_server, name, properties)
+    if kind == OURS:
+        return OurBroker(home, name_server, name, properties)
     raise ValueError(f"there is no broker of kind {kind!r}")
 
 

@@ -125,16 +125,20 @@ def test_oneway(run_async: Callable[..., Any]) -> None:
 def test_timeouts_leave_the_connection_alone(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         held: list[tuple[Connection, RemotingCommand]] = []
+        arrived = asyncio.Event()
 
         def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
             if command.code == 11:
                 held.append((connection, command))
+                arrived.set()
                 return None
             return command.reply(body=b"new")
 
         async with serving(handler) as (server, address), client() as caller:
+            await caller.connect(address, 5_000)
             with pytest.raises(RequestTimeout):
                 await caller.request(address, RemotingCommand(11), 10)
+            await arrived.wait()
             # The late answer meets nobody.
             held[0][0].send(held[0][1].reply(body=b"late"))
             answer = await caller.request(address, RemotingCommand(12), 5_000)

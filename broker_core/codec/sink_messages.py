@@ -1,0 +1,310 @@
+"""Wire forms of the exactly-once sink: staged blocks, publications, their answers, group notes.
+
+    STAGE_APPEND body   u16 queues, per queue { u32 id, u16 size, topic }, then template records
+    other bodies        JSON objects with a version `v`
+    group note          "RMQS" and a JSON object: what an append group is for, kept in the log
+
+Pure. Texts that name a sink, a run or a checkpoint are short and printable, because they end up in
+logs and files.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.json_fields import (
+    I64_MAX,
+    flag_field,
+    list_field,
+    object_field,
+    text_field,
+    whole_field,
+    whole_number,
+)
+from broker_core.codec.record_columns import encode_batch, measure_batch
+from broker_core.errors import InvalidArgument
+
+VERSION: Final = 1
+NAME_SIZE_MAX: Final = 512
+PARTS_MAX: Final = 10_000
+IDS_MAX: Final = 100_000
+QUEUES_MAX: Final = 4_096
+
+_TEMPLATE: Final = -1
+_NOTE_MAGIC: Final = b"RMQS"
+_COUNT: Final = struct.Struct(">H")
+_QUEUE: Final = struct.Struct(">IH")
+_U32_MAX: Final = (1 << 32) - 1
+
+QueueKeys = tuple[tuple[bytes, int], ...]
+# topic -> queue id -> (first offset, offset after the last)
+OffsetRanges = dict[str, dict[int, tuple[int, int]]]
+
+
+class BatchIdentity(NamedTuple):
+    """Who publishes what.
+
+    `run` changes with every start of the writer; `lineage` names what stays (a checkpoint), and
+    `content` is a digest of the batch that does not depend on the run. Empty ones are not compared.
+    """
+
+    sink: str
+    batch: int
+    run: str
+    lineage: str = ""
+    content: str = ""
+    once: bool = False
+    """The sink has no other batch than this one (a batch job): it may be forgotten sooner."""
+
+
+class StagedPart(NamedTuple):
+    """A sealed staging id, and what the broker must find under it."""
+
+    staging_id: str
+    record_count: int
+    size: int
+    checksum: int
+
+
+class Publication(NamedTuple):
+    """What SINK_PUBLISH asks for."""
+
+    identity: BatchIdentity
+    parts: tuple[StagedPart, ...]
+
+
+class PublishAnswer(NamedTuple):
+    """What SINK_PUBLISH says."""
+
+    is_repeat: bool
+    """The batch had been published before; what was staged this time is dropped."""
+    batch: int
+    offsets: OffsetRanges
+
+
+class SinkStatus(NamedTuple):
+    """What SINK_STATUS says; `batch` is -1 when nothing was published."""
+
+    is_known: bool
+    batch: int = -1
+    run: str = ""
+    lineage: str = ""
+    content: str = ""
+    published_ms: int = 0
+
+
+class SinkNote(NamedTuple):
+    """What the note of an append group says: a batch was published, or a run took over."""
+
+    kind: str
+    identity: BatchIdentity
+
+
+BATCH_NOTE: Final = "batch"
+RUN_NOTE: Final = "run"
+
+
+# Staged blocks
+
+
+def template_records(batch: ColumnBatch) -> memoryview:
+    """The rows as template records: complete but for their places in a log."""
+    size, _ = measure_batch(batch)
+    records = bytearray(size + 8)
+    ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
+    encode_batch(batch, 0, ordinals, 0, records, 0, len(records), _TEMPLATE)
+    return memoryview(records)[:size]
+
+
+def block_head(queues: QueueKeys) -> bytes:
+    """What comes before the records in the body of STAGE_APPEND."""
+    if not 1 <= len(queues) <= QUEUES_MAX:
+        raise InvalidArgument(f"{len(queues)} queues in one block: give 1 to {QUEUES_MAX}")
+    parts = [_COUNT.pack(len(queues))]
+    for topic, queue_id in queues:
+        parts += (_QUEUE.pack(queue_id, len(topic)), topic)
+    return b"".join(parts)
+
+
+def parse_block(body: bytes | memoryview) -> tuple[QueueKeys, memoryview]:
+    """Queues and records of a STAGE_APPEND body."""
+    view = memoryview(body)
+    if len(view) < _COUNT.size:
+        raise InvalidArgument("the block is cut")
+    count = _COUNT.unpack_from(view)[0]
+    if not 1 <= count <= QUEUES_MAX:
+        raise InvalidArgument(f"{count} queues in one block: give 1 to {QUEUES_MAX}")
+    at = _COUNT.size
+    queues = []
+    for _ in range(count):
+        if len(view) - at < _QUEUE.size:
+            raise InvalidArgument("the queue table of the block is cut")
+        queue_id, size = _QUEUE.unpack_from(view, at)
+        at += _QUEUE.size
+        if len(view) - at < size:
+            raise InvalidArgument("the queue table of the block is cut")
+        queues.append((bytes(view[at : at + size]), queue_id))
+        at += size
+    return tuple(queues), view[at:]
+
+
+# Requests and answers
+
+
+def encode_publication(publication: Publication) -> bytes:
+    """Body of SINK_PUBLISH."""
+    found = _identity_object(publication.identity)
+    found["parts"] = [list(part) for part in publication.parts]
+    return orjson.dumps(found)
+
+
+def parse_publication(body: bytes | memoryview) -> Publication:
+    """Raises `InvalidArgument` for anything that no client of ours sends."""
+    found = _object(body)
+    parts = list_field(found, "parts")
+    if len(parts) > PARTS_MAX:
+        raise InvalidArgument(f"{len(parts)} parts in one batch: give at most {PARTS_MAX}")
+    return Publication(_parse_identity(found), tuple(map(_parse_part, parts)))
+
+
+def encode_ids(staging_ids: Sequence[str]) -> bytes:
+    """Body of STAGE_DROP."""
+    return orjson.dumps({"v": VERSION, "ids": list(staging_ids)})
+
+
+def parse_ids(body: bytes | memoryview) -> list[str]:
+    """Staging ids to drop."""
+    found = list_field(_object(body), "ids")
+    if len(found) > IDS_MAX or not all(isinstance(item, str) for item in found):
+        raise InvalidArgument(f"ids: give at most {IDS_MAX} texts")
+    return list(found)
+
+
+def encode_publish_answer(answer: PublishAnswer) -> bytes:
+    """Body of the answer to SINK_PUBLISH."""
+    offsets = {
+        topic: {str(queue_id): list(pair) for queue_id, pair in queues.items()}
+        for topic, queues in answer.offsets.items()
+    }
+    return orjson.dumps(
+        {"v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets}
+    )
+
+
+def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
+    """What the broker said."""
+    found = _object(body)
+    topics = object_field(found, "offsets")
+    offsets: OffsetRanges = {}
+    for topic in topics:
+        queues = object_field(topics, topic)
+        offsets[topic] = {
+            whole_number(queue_id, "queue", 0, _U32_MAX): _parse_range(queues[queue_id])
+            for queue_id in queues
+        }
+    return PublishAnswer(flag_field(found, "repeat"), whole_field(found, "batch"), offsets)
+
+
+def encode_status(status: SinkStatus) -> bytes:
+    """Body of the answer to SINK_STATUS."""
+    return orjson.dumps(
+        {
+            "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
+            "lineage": status.lineage, "content": status.content, "time": status.published_ms,
+        }
+    )  # fmt: skip
+
+
+def parse_status(body: bytes | memoryview) -> SinkStatus:
+    """What the broker said."""
+    found = _object(body)
+    return SinkStatus(
+        flag_field(found, "known"),
+        whole_field(found, "batch", -1),
+        text_field(found, "run", ""),
+        text_field(found, "lineage", ""),
+        text_field(found, "content", ""),
+        whole_field(found, "time", 0),
+    )
+
+
+# Notes
+
+
+def encode_note(note: SinkNote) -> bytes:
+    """The note of an append group."""
+    return _NOTE_MAGIC + orjson.dumps({**_identity_object(note.identity), "kind": note.kind})
+
+
+def parse_note(data: bytes) -> SinkNote | None:
+    """None for the note of somebody else; `InvalidArgument` for one that cannot be read.
+
+    A note of a newer version is not skipped: its batch would be published a second time.
+    """
+    if not data.startswith(_NOTE_MAGIC):
+        return None
+    found = _object(data[len(_NOTE_MAGIC) :])
+    kind = text_field(found, "kind")
+    if kind not in (BATCH_NOTE, RUN_NOTE):
+        raise InvalidArgument(f"kind is {kind[:40]!r}: written by a newer version")
+    return SinkNote(kind, _parse_identity(found, least=-1))
+
+
+def checked_name(value: str, what: str, *, required: bool = True) -> str:
+    """`value`, if it may name a sink, a run or a checkpoint."""
+    if not value and not required:
+        return value
+    if not 1 <= len(value) <= NAME_SIZE_MAX or not value.isprintable():
+        raise InvalidArgument(f"{what} must be 1 to {NAME_SIZE_MAX} printable characters")
+    return value
+
+
+def _identity_object(identity: BatchIdentity) -> dict[str, Any]:
+    return {
+        "v": VERSION, "sink": identity.sink, "batch": identity.batch, "run": identity.run,
+        "lineage": identity.lineage, "content": identity.content, "once": identity.once,
+    }  # fmt: skip
+
+
+def _parse_identity(found: Mapping[str, Any], least: int = 0) -> BatchIdentity:
+    return BatchIdentity(
+        checked_name(text_field(found, "sink"), "sink"),
+        whole_field(found, "batch", least=least),
+        checked_name(text_field(found, "run"), "run"),
+        checked_name(text_field(found, "lineage", ""), "lineage", required=False),
+        checked_name(text_field(found, "content", ""), "content", required=False),
+        flag_field(found, "once", False),
+    )
+
+
+def _parse_part(item: Any) -> StagedPart:
+    if not isinstance(item, list) or len(item) != 4 or not isinstance(item[0], str):
+        raise InvalidArgument("a part is not [id, count, size, checksum]")
+    if not all(type(number) is int and 0 <= number <= I64_MAX for number in item[1:]):
+        raise InvalidArgument("a part has a number that is none")
+    return StagedPart(*item)
+
+
+def _parse_range(item: Any) -> tuple[int, int]:
+    if not isinstance(item, list) or len(item) != 2 or not all(type(n) is int for n in item):
+        raise InvalidArgument("an offset range is not [first, next]")
+    return item[0], item[1]
+
+
+def _object(body: bytes | memoryview) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgument(f"not JSON: {error!s:.100}") from None
+    if not isinstance(found, dict):
+        raise InvalidArgument("not a JSON object")
+    version = whole_field(found, "v", 0)
+    if version != VERSION:
+        raise InvalidArgument(f"version {version} of a sink message; this side knows {VERSION}")
+    return found

@@ -1,0 +1,379 @@
+"""The texts that a user gives with `.option(…)` -> one frozen `SourceOptions`.
+
+Strict: an option that is not known, a value that cannot be used and options that contradict each
+other fail here, on the driver, before anything is connected. Secrets are shown to nobody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from broker_core import ClientConfig, errors, parse_tag_expression
+from pyspark_rmq import columns, option_values
+from pyspark_rmq.source import start_position
+from pyspark_rmq.source.start_position import EARLIEST, LATEST, Positions
+
+_I32_MAX: Final = (1 << 31) - 1
+_DAY_MS: Final = 86_400_000
+HIDDEN: Final = "*****"
+
+
+class Known(NamedTuple):
+    """One option: how its text is read, and under which other names it goes."""
+
+    read: Callable[[str, str], Any]
+    default: Any = None
+    aliases: tuple[str, ...] = ()
+    is_secret: bool = False
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise errors.InvalidConfig(name, text, "a text that is not empty")
+    return text.strip()
+
+
+def _number(least: int = 0, most: int = option_values.I64_MAX) -> Callable[[str, str], int]:
+    return lambda name, text: option_values.whole(name, text, least, most)
+
+
+def _one_of(*accepted: str) -> Callable[[str, str], str]:
+    return lambda name, text: option_values.choice(name, text, accepted)
+
+
+_flag = option_values.flag
+_ms = _number(0, _DAY_MS)
+
+KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
+    {
+        # Where
+        "rmq.namesrv.addr": Known(_text, aliases=("nameServer",)),
+        "rmq.broker.address.rewrite": Known(_text, ""),
+        "rmq.connect.timeout.ms": Known(_number(1, _DAY_MS), 10_000),
+        "rmq.access.key": Known(_text, is_secret=True),
+        "rmq.secret.key": Known(_text, is_secret=True),
+        "rmq.security.token": Known(_text, is_secret=True),
+        "rmq.tls.enable": Known(_flag, False),
+        "rmq.tls.ca": Known(_text),
+        "rmq.tls.cert": Known(_text),
+        "rmq.tls.key": Known(_text, is_secret=True),
+        "rmq.tls.verify": Known(_flag, True),
+        # What
+        "subscribe": Known(option_values.words, (), ("topic", "path")),
+        "subscribePattern": Known(option_values.pattern, ""),
+        "assign": Known(_text, ""),
+        "subExpression": Known(_text, "*", ("tags",)),
+        "filterSql": Known(_text, ""),
+        # From where to where
+        "startingOffsets": Known(_text),
+        "startingTimestamp": Known(_text),
+        "startingOffsetsByTimestamp": Known(_text),
+        "startingOffsetsByTimestampStrategy": Known(_one_of("error", "latest"), "error"),
+        "endingOffsets": Known(_text),
+        "endingTimestamp": Known(_text),
+        "endingOffsetsByTimestamp": Known(_text),
+        # How much at once
+        "maxOffsetsPerTrigger": Known(_number(1)),
+        "maxBytesPerTrigger": Known(_number(1)),
+        "minOffsetsPerTrigger": Known(_number(1)),
+        "maxTriggerDelay": Known(option_values.duration_ms, 900_000),
+        "minPartitions": Known(_number(1, 100_000), 1),
+        "maxRecordsPerPartition": Known(_number(1)),
+        "latestOffsetWaitMs": Known(_number(0, 10_000), 200),
+        # Columns
+        "includeProperties": Known(_flag, False, ("includeHeaders",)),
+        "includeSystemProperties": Known(_flag, False),
+        "columnNames": Known(_one_of(*columns.NAMINGS), columns.PLAIN),
+        # Groups
+        "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
+        "groupIdPrefix": Known(_text, "spark-rmq-source"),
+        "commitOffsetsToBroker": Known(_flag),
+        # Trouble
+        "failOnDataLoss": Known(_flag, True),
+        "waitForTopicMs": Known(_ms, 0),
+        "readFromSlave": Known(_one_of("auto"), "auto"),
+        "rmqConsumer.pollTimeoutMs": Known(_number(1, _DAY_MS), 120_000),
+        "fetchOffset.numRetries": Known(_number(0, 1_000), 3),
+        "fetchOffset.retryIntervalMs": Known(_ms, 10),
+        "partition.metadata.cache.ttl.ms": Known(_number(-1, _DAY_MS), 1_000),
+    }
+)
+_NAMES: Final = {
+    spelling.lower(): name
+    for name, known in KNOWN.items()
+    for spelling in (name, *known.aliases)
+}
+_SPELLINGS: Final = {
+    spelling.lower(): spelling for name, known in KNOWN.items() for spelling in (name, *known.aliases)
+}
+# What the client cannot do yet; saying so beats a read that fails later or is not protected.
+_NOT_YET: Final = {
+    "rmq.access.key": "requests are not signed yet",
+    "rmq.secret.key": "requests are not signed yet",
+    "rmq.security.token": "requests are not signed yet",
+    "rmq.tls.ca": "connections are not encrypted yet",
+    "rmq.tls.cert": "connections are not encrypted yet",
+    "rmq.tls.key": "connections are not encrypted yet",
+}
+
+
+class ConnectionOptions(NamedTuple):
+    """How a cluster is reached; equal ones share a client within a process."""
+
+    name_servers: str
+    address_rewrite: str = ""
+    request_timeout_ms: int = 10_000
+
+    def client_config(self) -> ClientConfig:
+        """What a client is made from."""
+        return ClientConfig(
+            self.name_servers,  # type: ignore[arg-type]  # takes one text too
+            address_rewrite=self.address_rewrite,  # type: ignore[arg-type]
+            request_timeout_ms=self.request_timeout_ms,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceOptions:
+    """Everything a reader was told. Plain values, so that it can travel to executors."""
+
+    connection: ConnectionOptions
+    topics: tuple[str, ...]
+    topic_pattern: str
+    assigned: Mapping[str, Mapping[str, tuple[int, ...]]]
+    """Topic -> broker name ("" for the only one) -> queues."""
+    tag_expression: str
+    sql_expression: str
+    starting: Positions | None
+    ending: Positions
+    rows_per_trigger_max: int | None
+    bytes_per_trigger_max: int | None
+    rows_per_trigger_min: int | None
+    trigger_delay_max_ms: int
+    partitions_min: int
+    rows_per_partition_max: int | None
+    latest_offset_wait_ms: int
+    include_properties: bool
+    include_system_properties: bool
+    column_names: str
+    group: str
+    reader_group: str
+    commits_offsets: bool
+    fails_on_data_loss: bool
+    wait_for_topic_ms: int
+    poll_timeout_ms: int
+    lookup_retries: int
+    lookup_retry_interval_ms: int
+    route_ttl_ms: int
+    given: frozenset[str]
+    """Names of the options that were given."""
+
+    @staticmethod
+    def parse(raw: Mapping[str, str]) -> SourceOptions:
+        """From the options as Spark passes them: keys in any case, values as texts."""
+        return _built(_Values(raw))
+
+    def for_batch(self) -> SourceOptions:
+        """Checked for `spark.read`; it begins at the earliest messages."""
+        return self._starting_at(EARLIEST)
+
+    def for_stream(self) -> SourceOptions:
+        """Checked for `spark.readStream`; it begins at the end, and has none."""
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name in self.given:
+                raise errors.InvalidArgument(f"option {name} is for spark.read: a stream has no end")
+        return self._starting_at(LATEST)
+
+    def _starting_at(self, default: start_position.Position) -> SourceOptions:
+        if self.starting is not None:
+            return self
+        return dataclasses.replace(self, starting=Positions(default, option="startingOffsets"))
+
+
+class _Values:
+    """Options by their proper names, read when asked for."""
+
+    def __init__(self, raw: Mapping[str, str]) -> None:
+        self._texts: dict[str, tuple[str, str]] = {}
+        for key, text in raw.items():
+            name = _NAMES.get(key.lower())
+            if name is None:
+                raise errors.InvalidArgument(_unknown(key))
+            spelling = _SPELLINGS[key.lower()]
+            if name in self._texts and self._texts[name][1] != text:
+                raise errors.InvalidArgument(
+                    f"options {self._texts[name][0]} and {spelling} are the same one and have"
+                    " different values"
+                )
+            if text is None:
+                raise errors.InvalidArgument(f"option {spelling} has no value")
+            self._texts[name] = (spelling, text)
+
+    @property
+    def given(self) -> frozenset[str]:
+        return frozenset(self._texts)
+
+    def __getitem__(self, name: str) -> Any:
+        known = KNOWN[name]
+        if name not in self._texts:
+            return known.default
+        spelling, text = self._texts[name]
+        try:
+            return known.read(spelling, text)
+        except errors.InvalidConfig as error:
+            if known.is_secret:
+                raise errors.InvalidConfig(spelling, HIDDEN, error.accepted) from None
+            raise
+
+    def text(self, name: str) -> tuple[str, str] | None:
+        """Name as the user wrote it, and the text."""
+        return self._texts.get(name)
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key.lower(), list(_SPELLINGS), 1, 0.5)
+    hint = f"; did you mean {_SPELLINGS[near[0]]}?" if near else ""
+    # The value is not shown: it may be a secret under a name that was mistyped.
+    return f"no option {key!r:.100}{hint or '.'} docs/source.md has all of them"
+
+
+def _built(values: _Values) -> SourceOptions:
+    _refuse_what_is_not_there(values)
+    topics, pattern, assigned = _subscription(values)
+    tags, sql = values["subExpression"], values["filterSql"]
+    if sql and tags != "*":
+        raise errors.InvalidArgument("options subExpression and filterSql exclude each other")
+    parse_tag_expression("", tags)
+    group = values["rmq.group"]
+    commits = values["commitOffsetsToBroker"]
+    if commits and not group:
+        raise errors.InvalidArgument("option commitOffsetsToBroker needs a group: give rmq.group")
+    starting = _starting(values)
+    if starting is not None and _is_by_group(starting) and not group:
+        raise errors.InvalidArgument("startingOffsets=committed needs a group: give rmq.group")
+    return SourceOptions(
+        connection=_connection(values),
+        topics=topics,
+        topic_pattern=pattern,
+        assigned=assigned,
+        tag_expression=tags,
+        sql_expression=sql,
+        starting=starting,
+        ending=_ending(values),
+        rows_per_trigger_max=values["maxOffsetsPerTrigger"],
+        bytes_per_trigger_max=values["maxBytesPerTrigger"],
+        rows_per_trigger_min=values["minOffsetsPerTrigger"],
+        trigger_delay_max_ms=values["maxTriggerDelay"],
+        partitions_min=values["minPartitions"],
+        rows_per_partition_max=values["maxRecordsPerPartition"],
+        latest_offset_wait_ms=values["latestOffsetWaitMs"],
+        include_properties=values["includeProperties"],
+        include_system_properties=values["includeSystemProperties"],
+        column_names=values["columnNames"],
+        group=group,
+        reader_group=group or values["groupIdPrefix"],
+        commits_offsets=bool(group) if commits is None else commits,
+        fails_on_data_loss=values["failOnDataLoss"],
+        wait_for_topic_ms=values["waitForTopicMs"],
+        poll_timeout_ms=values["rmqConsumer.pollTimeoutMs"],
+        lookup_retries=values["fetchOffset.numRetries"],
+        lookup_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
+        route_ttl_ms=max(0, values["partition.metadata.cache.ttl.ms"]),
+        given=values.given,
+    )
+
+
+def _refuse_what_is_not_there(values: _Values) -> None:
+    for name, why in _NOT_YET.items():
+        if name in values.given:
+            raise errors.InvalidArgument(f"option {name} cannot be used: {why}")
+    if values["rmq.tls.enable"]:
+        raise errors.InvalidArgument(
+            "option rmq.tls.enable cannot be used: connections are not encrypted yet"
+        )
+    # Read for its check only: the broker's suggestion is the only way to a slave so far.
+    _ = values["readFromSlave"]
+    low, high = values["minOffsetsPerTrigger"], values["maxOffsetsPerTrigger"]
+    if low is not None and high is not None and low > high:
+        raise errors.InvalidArgument(
+            f"minOffsetsPerTrigger={low} is more than maxOffsetsPerTrigger={high}"
+        )
+
+
+def _connection(values: _Values) -> ConnectionOptions:
+    servers = values["rmq.namesrv.addr"]
+    if servers is None:
+        raise errors.InvalidArgument(
+            "option rmq.namesrv.addr is missing: give the name servers as host:port;host:port"
+        )
+    found = ConnectionOptions(
+        servers, values["rmq.broker.address.rewrite"], values["rmq.connect.timeout.ms"]
+    )
+    try:
+        found.client_config()
+    except errors.InvalidConfig as error:
+        name = {"name_servers": "rmq.namesrv.addr", "address_rewrite": "rmq.broker.address.rewrite"}
+        raise errors.InvalidConfig(
+            name.get(error.key, error.key), error.value, error.accepted
+        ) from None
+    return found
+
+
+_ASSIGN: Final = '{"topic":{"broker-a":[0,1]}}, or {"topic":[0,1]} for a topic on one broker'
+
+
+def _subscription(
+    values: _Values,
+) -> tuple[tuple[str, ...], str, Mapping[str, Mapping[str, tuple[int, ...]]]]:
+    given = values.given & {"subscribe", "subscribePattern", "assign"}
+    if len(given) != 1:
+        found = " and ".join(sorted(given)) or "none"
+        raise errors.InvalidArgument(
+            f"give one of the options subscribe, subscribePattern and assign; there is {found}"
+        )
+    assigned: dict[str, Mapping[str, tuple[int, ...]]] = {}
+    if "assign" in given:
+        text = values["assign"]
+        for topic, of_topic in option_values.json_object("assign", text, _ASSIGN).items():
+            by_broker = of_topic if isinstance(of_topic, dict) else {"": of_topic}
+            assigned[topic] = {
+                broker: _queue_ids(text, queues) for broker, queues in by_broker.items()
+            }
+    return values["subscribe"], values["subscribePattern"], assigned
+
+
+def _queue_ids(text: str, found: object) -> tuple[int, ...]:
+    is_list = isinstance(found, list) and bool(found)
+    if not is_list or not all(type(q) is int and 0 <= q <= _I32_MAX for q in found):  # type: ignore[attr-defined]
+        raise errors.InvalidConfig("assign", text, _ASSIGN)
+    return tuple(sorted(set(found)))  # type: ignore[call-overload]
+
+
+def _is_by_group(positions: Positions) -> bool:
+    found = (positions.default, *positions.named.values())
+    return any(position.anchor is start_position.Anchor.COMMITTED for position in found)
+
+
+def _starting(values: _Values) -> Positions | None:
+    strict = values["startingOffsetsByTimestampStrategy"] == "error"
+    if (given := values.text("startingTimestamp")) is not None:
+        return start_position.at_time(*given, strict=strict)
+    if (given := values.text("startingOffsetsByTimestamp")) is not None:
+        return start_position.parse_times(*given, EARLIEST, strict=strict)
+    if (given := values.text("startingOffsets")) is not None:
+        return start_position.parse_positions(*given, EARLIEST)
+    return None
+
+
+def _ending(values: _Values) -> Positions:
+    if (given := values.text("endingTimestamp")) is not None:
+        return start_position.at_time(*given, strict=False)
+    if (given := values.text("endingOffsetsByTimestamp")) is not None:
+        return start_position.parse_times(*given, LATEST, strict=False)
+    if (given := values.text("endingOffsets")) is not None:
+        return start_position.parse_positions(*given, LATEST, is_end=True)
+    return Positions(LATEST, option="endingOffsets")

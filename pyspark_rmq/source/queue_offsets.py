@@ -1,0 +1,109 @@
+"""A position in the stream as Spark keeps it in the checkpoint: JSON of a fixed shape and order.
+
+    {"version": 1,
+     "queues":  {topic: {broker: {queue: next offset}}},
+     "begins":  the same shape: queues whose part of this batch does not begin where the last ended
+     "stores":  {broker: {"id": …, "epoch": …}}   which log the offsets belong to
+     "rowBytes": {topic: …},  about how large a record is, for planning
+     "initial": true}         only in the first position of a query
+
+Spark compares positions as texts, so equal ones must be written alike: keys are sorted, empty parts
+left out. A batch is planned from two positions alone, so whatever planning needs is in them:
+`begins` also names every queue of the first batch, because Spark does not keep where that began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from broker_core import MessageQueue, errors
+
+VERSION: Final = 1
+_I64_MAX: Final = (1 << 63) - 1
+_REMEDY: Final = (
+    "the checkpoint was not written by this source, or by a newer version of it; use the checkpoint"
+    " directory that belongs to the query, or a new one"
+)
+
+
+class StoreIdentity(NamedTuple):
+    """Which log a broker has; empty texts for a broker that does not say (Apache's)."""
+
+    store_id: str = ""
+    epoch: str = ""
+
+
+class StreamOffset(NamedTuple):
+    """The next offset to read of every queue, and what belongs to it."""
+
+    queues: Mapping[MessageQueue, int]
+    begins: Mapping[MessageQueue, int] = MappingProxyType({})
+    stores: Mapping[str, StoreIdentity] = MappingProxyType({})
+    row_sizes: Mapping[str, int] = MappingProxyType({})
+    is_initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """What Spark is given."""
+        found: dict[str, Any] = {"version": VERSION, "queues": _nested(self.queues)}
+        if self.begins:
+            found["begins"] = _nested(self.begins)
+        stores = {
+            broker: {"id": store.store_id, "epoch": store.epoch}
+            for broker, store in sorted(self.stores.items())
+            if store.store_id
+        }
+        if stores:
+            found["stores"] = stores
+        if self.row_sizes:
+            found["rowBytes"] = dict(sorted(self.row_sizes.items()))
+        if self.is_initial:
+            found["initial"] = True
+        return found
+
+    @staticmethod
+    def from_json(found: object) -> StreamOffset:
+        """The inverse; raises `InvalidArgument` for anything else."""
+        if not isinstance(found, Mapping) or found.get("version") != VERSION:
+            raise errors.InvalidArgument(f"a position {found!r:.120} cannot be used: {_REMEDY}")
+        try:
+            return StreamOffset(
+                _flat(found["queues"]),
+                _flat(found.get("begins", {})),
+                {
+                    str(broker): StoreIdentity(str(store["id"]), str(store["epoch"]))
+                    for broker, store in found.get("stores", {}).items()
+                },
+                {str(topic): _whole(size) for topic, size in found.get("rowBytes", {}).items()},
+                found.get("initial") is True,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise errors.InvalidArgument(
+                f"a position {found!r:.120} cannot be used ({error!r:.80}): {_REMEDY}"
+            ) from None
+
+
+def _nested(queues: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(queues):
+        of_broker = nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
+        of_broker[str(queue.queue_id)] = queues[queue]
+    return nested
+
+
+def _flat(nested: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    return dict(sorted(_entries(nested)))
+
+
+def _entries(nested: Mapping[str, Any]) -> Iterable[tuple[MessageQueue, int]]:
+    for topic, of_topic in nested.items():
+        for broker, of_broker in of_topic.items():
+            for queue_id, offset in of_broker.items():
+                yield MessageQueue(topic, broker, int(queue_id)), _whole(offset)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _I64_MAX:
+        raise ValueError(f"{value!r:.40} is no offset")
+    return value
