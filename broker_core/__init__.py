@@ -8,7 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker_core import errors
+    from broker_core.client.admin import Admin
+    from broker_core.client.client_config import ClientConfig
+    from broker_core.client.client_instance import ClientInstance
+    from broker_core.client.loop_thread import LoopThread
+    from broker_core.client.outgoing_message import OutgoingMessage
+    from broker_core.client.pull_consumer import PullConsumer
+    from broker_core.client.pull_stream import PullStream
+    from broker_core.client.received_message import ReceivedMessage
+    from broker_core.client.record_run import RecordRun
+    from broker_core.client.sync_consumers import SyncPullConsumer
+    from broker_core.client.sync_face import SyncAdmin, SyncProducer
+    from broker_core.codec import column_names
+    from broker_core.codec.arrow_columns import to_arrow
+    from broker_core.codec.compression import decompress_body
+    from broker_core.codec.message_queue import MessageQueue
     from broker_core.codec.record_columns import codec_backend
+    from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
     from broker_core.config import StoreConfig
     from broker_core.embedded.embedded_broker import EmbeddedBroker
     from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
@@ -16,35 +33,78 @@ if TYPE_CHECKING:
     from broker_core.store.message_store import MessageStore
 
 __all__ = [
+    "Admin",
     "BrokerRole",
+    "ClientConfig",
+    "ClientInstance",
     "EmbeddedBroker",
     "FlushDiskType",
     "GetStatus",
+    "LoopThread",
     "Message",
+    "MessageQueue",
     "MessageStore",
+    "OutgoingMessage",
+    "PullConsumer",
+    "PullStream",
     "PutStatus",
+    "ReceivedMessage",
+    "RecordRun",
     "StoreConfig",
+    "SubscriptionData",
+    "SyncAdmin",
+    "SyncProducer",
+    "SyncPullConsumer",
     "codec_backend",
+    "column_names",
+    "decompress_body",
+    "errors",
+    "parse_tag_expression",
+    "to_arrow",
 ]
 
 _HOMES = {
+    "Admin": "broker_core.client.admin",
     "BrokerRole": "broker_core.protocol_codes",
+    "ClientConfig": "broker_core.client.client_config",
+    "ClientInstance": "broker_core.client.client_instance",
     "EmbeddedBroker": "broker_core.embedded.embedded_broker",
     "FlushDiskType": "broker_core.protocol_codes",
     "GetStatus": "broker_core.protocol_codes",
+    "LoopThread": "broker_core.client.loop_thread",
     "Message": "broker_core.store.message",
+    "MessageQueue": "broker_core.codec.message_queue",
     "MessageStore": "broker_core.store.message_store",
+    "OutgoingMessage": "broker_core.client.outgoing_message",
+    "PullConsumer": "broker_core.client.pull_consumer",
+    "PullStream": "broker_core.client.pull_stream",
     "PutStatus": "broker_core.protocol_codes",
+    "ReceivedMessage": "broker_core.client.received_message",
+    "RecordRun": "broker_core.client.record_run",
     "StoreConfig": "broker_core.config",
+    "SubscriptionData": "broker_core.codec.subscription_data",
+    "SyncAdmin": "broker_core.client.sync_face",
+    "SyncProducer": "broker_core.client.sync_face",
+    "SyncPullConsumer": "broker_core.client.sync_consumers",
     "codec_backend": "broker_core.codec.record_columns",
+    "decompress_body": "broker_core.codec.compression",
+    "parse_tag_expression": "broker_core.codec.subscription_data",
+    "to_arrow": "broker_core.codec.arrow_columns",
+}
+# Modules that are public as a whole.
+_MODULES = {
+    "column_names": "broker_core.codec.column_names",
+    "errors": "broker_core.errors",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name in _MODULES:
+        value: Any = import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -111,4 +111,4 @@ def _unknown(asked: str, names: Iterable[str], naming: str) -> str:
     known: Sequence[str] = [_output_name(name, naming) for name in names]
     near = difflib.get_close_matches(asked.lower(), [n.lower() for n in known], 1, 0.5)
     hint = next((f"; did you mean {n}?" for n in known if near and n.lower() == near[0]), "")
-    return f"no column {asked!r:.80}{hint or "."} There are: {', '.join(known)}"
+    return f"no column {asked!r:.80}{hint or '.'} There are: {', '.join(known)}"

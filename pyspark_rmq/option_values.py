@@ -1,4 +1,4 @@
-"""Texts of single options -> values. Pure; every refusal names the option, its text and the form."""
+"""Texts of single options -> values. Pure; a refusal names the option, its text and the form."""
 
 from __future__ import annotations
 

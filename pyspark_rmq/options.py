@@ -103,12 +103,12 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
     }
 )
 _NAMES: Final = {
-    spelling.lower(): name
-    for name, known in KNOWN.items()
-    for spelling in (name, *known.aliases)
+    spelling.lower(): name for name, known in KNOWN.items() for spelling in (name, *known.aliases)
 }
 _SPELLINGS: Final = {
-    spelling.lower(): spelling for name, known in KNOWN.items() for spelling in (name, *known.aliases)
+    spelling.lower(): spelling
+    for name, known in KNOWN.items()
+    for spelling in (name, *known.aliases)
 }
 # What the client cannot do yet; saying so beats a read that fails later or is not protected.
 _NOT_YET: Final = {
@@ -185,7 +185,9 @@ class SourceOptions:
         """Checked for `spark.readStream`; it begins at the end, and has none."""
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in self.given:
-                raise errors.InvalidArgument(f"option {name} is for spark.read: a stream has no end")
+                raise errors.InvalidArgument(
+                    f"option {name} is for spark.read: a stream has no end"
+                )
         return self._starting_at(LATEST)
 
     def _starting_at(self, default: start_position.Position) -> SourceOptions:

@@ -7,15 +7,34 @@ import broker_core
 
 def test_public_names() -> None:
     assert sorted(broker_core.__all__) == [
+        "Admin",
         "BrokerRole",
+        "ClientConfig",
+        "ClientInstance",
         "EmbeddedBroker",
         "FlushDiskType",
         "GetStatus",
+        "LoopThread",
         "Message",
+        "MessageQueue",
         "MessageStore",
+        "OutgoingMessage",
+        "PullConsumer",
+        "PullStream",
         "PutStatus",
+        "ReceivedMessage",
+        "RecordRun",
         "StoreConfig",
+        "SubscriptionData",
+        "SyncAdmin",
+        "SyncProducer",
+        "SyncPullConsumer",
         "codec_backend",
+        "column_names",
+        "decompress_body",
+        "errors",
+        "parse_tag_expression",
+        "to_arrow",
     ]
     assert broker_core.__all__ == sorted(broker_core.__all__)
     for name in broker_core.__all__:

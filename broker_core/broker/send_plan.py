@@ -154,6 +154,15 @@ class SendPlanner:
         queue_id = _chosen_queue(request, topic, random)
         return queue_id, split_batch(request, body, (topic.name.encode(), queue_id), b"")
 
+    def check_queue(self, request: SendRequest) -> None:
+        """For records that are ready for one queue: raise what a batch to it would raise."""
+        topic = self._writable_topic(request)
+        if topic.name.startswith(RETRY_TOPIC_PREFIX):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic"
+            )
+        _chosen_queue(request, topic, Random(0))
+
     # Checks
 
     def _writable_topic(self, request: SendRequest) -> TopicConfig:

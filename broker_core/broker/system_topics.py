@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker_core.codec.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from broker_core.storage.append_group import GROUP_TOPIC
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
@@ -22,6 +23,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+APPEND_GROUP_TOPIC: Final = GROUP_TOPIC.decode()
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 
 SCHEDULE_QUEUE_COUNT: Final = 18
@@ -56,6 +58,7 @@ _FIXED_NAMES: Final = frozenset(
 # Only the broker writes here: a forged record would be delivered, committed or believed.
 _BROKER_ONLY: Final = frozenset(
     {
+        APPEND_GROUP_TOPIC,
         OFFSET_MOVED_TOPIC,
         SCHEDULE_TOPIC,
         SELF_TEST_TOPIC,

@@ -194,6 +194,10 @@ class Appender:
         self._stats.put_statuses[result.status] += 1
         return result
 
+    def next_offset(self, queue: QueueKey) -> int:
+        """The queue offset that the next record of a queue gets."""
+        return self._counters.next_offset(queue)
+
     def _append(self, batch: ColumnBatch, together: bool) -> PutResult:
         checks = self._checks
         if not batch.append_crc and self._log.check_level == REQUIRE_CHECKSUM:

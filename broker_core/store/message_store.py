@@ -26,6 +26,7 @@ from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
 from broker_core.store.disk_errors import names_disk_errors
+from broker_core.store.group_ranges import group_ranges
 from broker_core.store.message import Message
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
@@ -232,6 +233,17 @@ class MessageStore:
         status = await parts.group_acks.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue gets, visible or not."""
+        _check_numbers(queue_id=queue_id)
+        return self._open_parts().appender.next_offset((_name(topic), queue_id))
+
+    @names_disk_errors
+    def group_ranges(self, start: int, end: int) -> dict[tuple[str, int], tuple[int, int]]:
+        """First and next offset of every queue in the append group at `[start, end)`."""
+        _check_numbers(start=start, end=end)
+        return group_ranges(self._open_parts().log, start, end)
+
     @property
     def staging(self) -> StagingArea:
         """Batches written ahead of their publication."""
@@ -250,6 +262,10 @@ class MessageStore:
     def clean(self, *, manual: bool = False) -> int:
         """Apply retention now; returns the log start. `manual` ignores the hour of the day."""
         return self._open_parts().upkeep.clean(manual=manual)
+
+    def before_clean(self, save: Callable[[], object]) -> None:
+        """Call `save()` before log files are removed; when it raises, they stay."""
+        self._open_parts().upkeep.before_clean.append(save)
 
     def on_arrival(self, listener: Callable[[bytes, int, int], None]) -> None:
         """Call `listener(topic, queue_id, max_offset)` when a queue has new readable messages."""

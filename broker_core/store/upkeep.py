@@ -7,11 +7,12 @@ is in the log: they stop puts until the files can be written again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from broker_core.config import PAGE_SIZE, StoreConfig
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
-from broker_core.errors import CorruptStore, DiskFull, StoreFenced
+from broker_core.errors import CorruptStore, DiskFailed, DiskFull, StoreFenced
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
@@ -61,6 +62,8 @@ class Upkeep:
         self._stats = stats
         self._delays = delays
         self._saving = False
+        # Called before log files go: whoever keeps what only they know saves it now.
+        self.before_clean: list[Callable[[], object]] = []
         self._index_lost_from: int | None = None
         self._last_ms = dict.fromkeys(("write_out", "checkpoint", "clean"), self._now_ms())
 
@@ -117,6 +120,8 @@ class Upkeep:
         self._flush.flush_all()
         self.dispatch()
         try:
+            for save in self.before_clean:
+                save()
             self._heal_oldest(plan.delete_before)
             start = self._cleaning.carry_out(plan, self._dispatcher.position)
         except OSError as error:
@@ -137,7 +142,7 @@ class Upkeep:
         """Nobody waits for the periodic retention; its errors must not end the periodic work."""
         try:
             self.clean(manual=False)
-        except (OSError, StoreFenced) as error:
+        except (OSError, DiskFailed, StoreFenced) as error:
             _logger.warning("retention was not carried out: %s", error)
 
     def delete_topic(self, topic: bytes) -> int:

@@ -84,8 +84,7 @@ def limited(backlog: Sequence[QueueRange], rows_max: int) -> list[QueueRange]:
         shares[number] += extra
         left -= extra
     return [
-        part._replace(until=part.start + share)
-        for part, share in zip(waiting, shares, strict=True)
+        part._replace(until=part.start + share) for part, share in zip(waiting, shares, strict=True)
     ]
 
 

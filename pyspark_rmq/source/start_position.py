@@ -1,11 +1,11 @@
 """Where to begin or end reading, as options say it. Pure: what it means is asked of the brokers.
 
-    earliest, latest, committed      the ends of the queue, or the progress of the group
-    earliest+100, latest-100         that far from an end
-    -10m                             messages of the last ten minutes
-    23                               an offset; in JSON -2 is earliest and -1 is latest
-    {"t":{"broker-a":{"0":23}}}      for each queue; {"t":{"0":23}} for a topic on one broker,
-    {"t":"latest-100"}               or for a whole topic; queues not named begin at the default
+earliest, latest, committed      the ends of the queue, or the progress of the group
+earliest+100, latest-100         that far from an end
+-10m                             messages of the last ten minutes
+23                               an offset; in JSON -2 is earliest and -1 is latest
+{"t":{"broker-a":{"0":23}}}      for each queue; {"t":{"0":23}} for a topic on one broker,
+{"t":"latest-100"}               or for a whole topic; queues not named begin at the default
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker_core import MessageQueue, errors
 from pyspark_rmq import option_values
 
 _ACCEPTED: Final = (
-    'earliest, latest, committed, latest-N, earliest+N, a duration back in time such as -10m, or'
+    "earliest, latest, committed, latest-N, earliest+N, a duration back in time such as -10m, or"
     ' JSON such as {"topic":{"broker-a":{"0":23,"1":-1}}} or {"topic":"earliest"}'
 )
 _TIMES_ACCEPTED: Final = (
@@ -79,7 +79,9 @@ class Positions(NamedTuple):
         return self.default
 
 
-def parse_positions(option: str, text: str, default: Position, *, is_end: bool = False) -> Positions:
+def parse_positions(
+    option: str, text: str, default: Position, *, is_end: bool = False
+) -> Positions:
     """`startingOffsets` or, with `is_end`, `endingOffsets`."""
     if not text.lstrip().startswith("{"):
         return Positions(_parse_word(option, text, is_end), option=option)
@@ -161,5 +163,7 @@ def _by_queue(
 
 def _queue_id(option: str, text: str, queue_id: str) -> int:
     if not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
-        raise errors.InvalidConfig(option, text, f"queue {queue_id!r:.40} is no number; {_ACCEPTED}")
+        raise errors.InvalidConfig(
+            option, text, f"queue {queue_id!r:.40} is no number; {_ACCEPTED}"
+        )
     return int(queue_id)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import os
 import random
 import tracemalloc
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -264,8 +267,13 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
 
 
 def test_mutated_frames(long_run: bool, summary_lines: list[str]) -> None:
-    count = 2_500_000 if long_run else 200_000
-    decoded, refused = fuzz(count, seed=20_240_601)
+    count, workers = 10_000_000 if long_run else 2_000_000, 4
+    # Each worker has its own seed, so that a failure is found again whatever the machine.
+    seeds = range(20_240_601, 20_240_601 + workers)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=context) as pool:
+        results = list(pool.map(fuzz, [count // workers] * workers, seeds))
+    decoded, refused = (sum(column) for column in zip(*results, strict=True))
     assert decoded > count // 20 and refused > count // 20
     summary_lines.append(f"frame parser fuzz: {count} frames, {decoded} decoded, {refused} refused")
 

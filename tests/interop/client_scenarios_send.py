@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from tests.interop.client_ground import Ground, PullConsumer, scenario
+from tests.interop.client_ground import Ground, PullConsumer, scenario, texts
 from tests.interop.java_client import JavaClientError, Row
 from tests.interop.server_processes import BROKER_NAME, OURS, wait_until
 
@@ -15,6 +15,7 @@ MIB = 1 << 20
 # Response codes as the clients report them.
 MESSAGE_ILLEGAL = 13
 SYSTEM_ERROR = 1
+NO_MESSAGE = 208
 NO_ROUTE = 10005
 COMPRESSED_FLAG = 1
 
@@ -240,12 +241,12 @@ def unknown_topic(ground: Ground) -> None:
     assert producer.send(created, b"kept", queue=0)["queue_offset"] == 0
 
 
-@scenario("look-ups: offsets, by time, by id and by key")
+@scenario("look-ups: offsets, by time and by offset id")
 def look_ups(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     empty = producer.offsets(topic)
     assert (empty["min"], empty["max"], empty["earliest_store_time"]) == (0, 0, -1)
-    sent = [producer.send(topic, b"%d" % n, queue=0, keys=f"k{n} all", tags="t") for n in range(5)]
+    sent = [producer.send(topic, b"%d" % n, queue=0, keys=f"k{n}", tags="t") for n in range(5)]
     stored = pulled(ground.pull(topic), 5)
     offsets = producer.offsets(topic)
     assert (offsets["min"], offsets["max"]) == (0, 5)
@@ -254,18 +255,31 @@ def look_ups(ground: Ground) -> None:
         at = message["store_timestamp"]
         found = producer.call("admin.at_time", topic=topic, queue=0, timestamp=at)
         assert stored[found]["store_timestamp"] == at
-        for field in ("msg_id", "offset_msg_id"):
-            viewed = producer.call("admin.view", topic=topic, msg_id=result[field])
-            assert (viewed["text"], viewed["keys"]) == (message["text"], message["keys"])
+        viewed = producer.call("admin.view", topic=topic, msg_id=result["offset_msg_id"])
+        assert (viewed["text"], viewed["keys"]) == (message["text"], message["keys"])
+
+
+@scenario("look-ups: by key and by unique id")
+def look_ups_by_key(ground: Ground) -> None:
+    topic, producer = ground.topic(), ground.producer()
+    sent = [producer.send(topic, b"%d" % n, queue=0, keys=f"k{n} all") for n in range(5)]
     wait_until(lambda: len(by_key(ground, topic, "all")) == 5, 20, "five messages with one key")
-    assert [m["text"] for m in by_key(ground, topic, "k3")] == ["3"]
+    assert texts(by_key(ground, topic, "k3")) == ["3"]
+    for number, result in enumerate(sent):
+        viewed = producer.call("admin.view", topic=topic, msg_id=result["msg_id"])
+        assert (viewed["text"], viewed["keys"]) == (str(number), f"k{number} all")
     with pytest.raises(JavaClientError) as refused:
-        by_key(ground, topic, "absent")
-    assert refused.value.code in (17, 208)
+        producer.call("admin.query", topic=topic, key="absent", begin=0, end=1 << 60)
+    assert refused.value.code == NO_MESSAGE
 
 
 def by_key(ground: Ground, topic: str, key: str) -> list[Row]:
-    found: list[Row] = ground.producer().call(
-        "admin.query", topic=topic, key=key, begin=0, end=1 << 60
-    )
+    """What a query finds; the client raises when that is nothing."""
+    query = {"topic": topic, "key": key, "begin": 0, "end": 1 << 60}
+    try:
+        found: list[Row] = ground.producer().call("admin.query", **query)
+    except JavaClientError as error:
+        if error.code == NO_MESSAGE:
+            return []
+        raise
     return found

@@ -39,8 +39,11 @@ ROOMS = (
 CASES = [case for room in ROOMS for case in SCENARIOS if case.run.__module__ == room.__name__]
 SELECTED = [case for case in CASES if COMPLETE or not case.slow]
 COLUMNS = [(client, kind) for kind in BROKER_KINDS for client in CLIENT_VERSIONS]
-# (client, broker) -> what the two cannot do together, whoever wrote the test.
+_NO_QUERIES = ({"look_ups_by_key"}, "our broker does not answer queries by key yet")
+# (client, broker) -> scenarios that they fail together, and why.
 KNOWN_GAPS = {
+    ("5.5.0", OURS): _NO_QUERIES,
+    ("4.9.8", OURS): _NO_QUERIES,
     ("5.5.0", "4.9.7"): (
         {"lite_pull", "lite_pull_binary", "lite_subscription"},
         "lite pull of 5.x clients uses a request that 4.9 brokers do not have",
@@ -80,8 +83,7 @@ def _selected(session: pytest.Session, kind: str) -> Iterator[tuple[str, Scenari
     for item in session.items:
         if isinstance(item, pytest.Function) and item.originalname == "test_a_java_client":
             parameters = item.callspec.params
-            gap = _known_gap(parameters["case"], parameters["version"], kind)
-            if parameters["kind"] == kind and gap is None:
+            if parameters["kind"] == kind:
                 yield parameters["version"], parameters["case"]
 
 
@@ -102,14 +104,14 @@ def test_a_java_client(
 ) -> None:
     cell = Cell(case.title, version, kind)
     gap = _known_gap(case, version, kind)
-    if gap is not None:
-        results[cell] = FAILED
-        pytest.skip(gap)
     try:
         runs_of(kind).result(version, case)
     except PeerUnavailable as missing:
         pytest.skip(str(missing))
     except BaseException:
         results[cell] = FAILED
-        raise
+        if gap is None:
+            raise
+        pytest.xfail(gap)
     results[cell] = PASSED
+    assert gap is None, f"passes now, so that it is no gap any more: {gap}"

@@ -53,12 +53,16 @@ class Pair:
 async def pair(version: str, home: Path) -> AsyncIterator[Pair]:
     server = NameServer()
     name_server = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
-    properties = {"slaveReadEnable": "true", "mappedFileSizeCommitLog": str(16 << 20)}
+    # The slave learns from the name server where its master hands out copies: at `brokerIP2`.
+    properties = {
+        "slaveReadEnable": "true",
+        "mappedFileSizeCommitLog": str(16 << 20),
+        "brokerIP2": "127.0.0.1",
+    }
     master = JavaBroker(
         version, home / "master", name_server, {**properties, "brokerRole": "ASYNC_MASTER"}
     )
-    ha_address = f"127.0.0.1:{master._properties['haListenPort']}"
-    as_slave = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": ha_address}
+    as_slave = {"brokerRole": "SLAVE", "brokerId": "1"}
     slave = JavaBroker(version, home / "slave", name_server, {**properties, **as_slave})
     client = ClientInstance(ClientConfig((name_server,), route_poll_interval_ms=500))
     try:

@@ -1,0 +1,110 @@
+"""Our own requests for the exactly-once sink.
+
+STAGE_BEGIN    ext sinkId, batchId, runId, lineage?, once?   -> stagingId, bornHost, storeHostSize
+STAGE_APPEND   ext stagingId, index; body: one block         -> count
+STAGE_SEAL     ext stagingId                                 -> count, size, checksum
+STAGE_DROP     body: ids                                     -> dropped
+SINK_PUBLISH   body: publication                             -> body: what was published where
+SINK_STATUS    ext sinkId                                    -> body: the last batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.broker.processors.send_message import born_host
+from broker_core.broker.request_fields import optional_flag, required_number, required_text
+from broker_core.broker.sink_batches import SinkBatches
+from broker_core.broker.sink_publisher import SinkPublisher
+from broker_core.broker.sink_staging import SinkStaging
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.sink_messages import (
+    BatchIdentity,
+    checked_name,
+    encode_publish_answer,
+    encode_status,
+    parse_block,
+    parse_ids,
+    parse_publication,
+)
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.message_store import MessageStore
+
+_BLOCKS_MAX: Final = 1 << 31
+
+
+class SinkPublishProcessor:
+    """Owner of nothing: reads requests, writes answers."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        batches: SinkBatches,
+        staging: SinkStaging,
+        publisher: SinkPublisher,
+    ) -> None:
+        self._store = store
+        self._batches = batches
+        self._staging = staging
+        self._publisher = publisher
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Codes -> methods."""
+        return {
+            RequestCode.STAGE_BEGIN: self._begin,
+            RequestCode.STAGE_APPEND: self._append,
+            RequestCode.STAGE_SEAL: self._seal,
+            RequestCode.STAGE_DROP: self._drop,
+            RequestCode.SINK_PUBLISH: self._publish,
+            RequestCode.SINK_STATUS: self._status,
+        }
+
+    async def _begin(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        ext = command.ext
+        identity = BatchIdentity(
+            checked_name(required_text(ext, "sinkId"), "sinkId"),
+            required_number(ext, "batchId", 0),
+            checked_name(required_text(ext, "runId"), "runId"),
+            checked_name(ext.get("lineage", ""), "lineage", required=False),
+            once=optional_flag(ext, "once", False),
+        )
+        await self._publisher.announce(identity)
+        fields = {
+            "stagingId": self._staging.begin(identity),
+            "bornHost": born_host(connection).hex(),
+            "storeHostSize": str(len(self._store.store_host)),
+        }
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _append(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        ext = command.ext
+        queues, records = parse_block(command.body)
+        index = required_number(ext, "index", 0, _BLOCKS_MAX)
+        count = self._staging.append(required_text(ext, "stagingId"), index, queues, records)
+        return command.reply(ResponseCode.SUCCESS, None, {"count": str(count)})
+
+    def _seal(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        part = self._staging.seal(required_text(command.ext, "stagingId"))
+        fields = {
+            "count": str(part.record_count),
+            "size": str(part.size),
+            "checksum": str(part.checksum),
+        }
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _drop(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        dropped = self._staging.drop(parse_ids(command.body))
+        return command.reply(ResponseCode.SUCCESS, None, {"dropped": str(dropped)})
+
+    async def _publish(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        answer = await self._publisher.publish(parse_publication(command.body))
+        return command.reply(ResponseCode.SUCCESS, None, body=encode_publish_answer(answer))
+
+    def _status(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        sink = checked_name(required_text(command.ext, "sinkId"), "sinkId")
+        body = encode_status(self._batches.status(sink))
+        return command.reply(ResponseCode.SUCCESS, None, body=body)

@@ -1,0 +1,345 @@
+"""What every sink has published last: in the log, in memory and in `config/sinkBatches.json`.
+
+The log decides. A batch is one append group whose note names it (`codec/sink_messages.py`), so the
+batch and the fact that it was published are one thing on disk. The file is a copy of what the notes
+said up to some point; a start reads the notes behind it. It exists because retention removes old
+notes together with their log files, and it is saved before that happens.
+
+A note is entered here only when its group is durable, so the file never knows of a batch that a
+power cut could take. Owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core.codec.json_fields import (
+    flag_field,
+    list_field,
+    object_field,
+    text_field,
+    whole_field,
+)
+from broker_core.codec.sink_messages import (
+    BATCH_NOTE,
+    BatchIdentity,
+    SinkNote,
+    SinkStatus,
+    parse_note,
+)
+from broker_core.errors import (
+    CorruptStore,
+    InvalidArgument,
+    LimitReached,
+    SinkBatchOld,
+    SinkContentDiffers,
+    SinkFenced,
+    StoreUnusable,
+)
+from broker_core.protocol_codes import ResponseCode
+from broker_core.runtime.clock import Clock
+from broker_core.storage.append_group import GROUP_TOPIC, decode_header
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.disk_errors import names_disk_errors
+from broker_core.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+SINKS_FILE: Final = "config/sinkBatches.json"
+SINKS_MAX: Final = 20_000
+# A sink that is silent for longer may be forgotten when there are too many.
+KEEP_MS: Final = 7 * 86_400_000
+# Batches of a sink that a late repeat is compared with.
+BATCHES_KEPT: Final = 8
+RUNS_KEPT: Final = 64
+
+_NOTES = GROUP_TOPIC.decode()
+_READ_COUNT: Final = 64
+_READ_SIZE: Final = 4 << 20
+
+
+class PublishedBatch(NamedTuple):
+    """One batch that is in the log, or was until retention took it."""
+
+    batch: int
+    run: str
+    content: str
+    note: int
+    """Offset of its note among all notes."""
+    position: int
+    end: int
+
+
+class Sink:
+    """What is known of one sink."""
+
+    __slots__ = ("batches", "lineage", "once", "runs", "silent_since_ms")
+
+    def __init__(self) -> None:
+        # Oldest first; the last one is the last published.
+        self.batches: list[PublishedBatch] = []
+        # Newest first: runs[0] may publish, the others never again.
+        self.runs: list[str] = []
+        self.lineage = ""
+        self.once = False
+        self.silent_since_ms = 0
+
+    @property
+    def last(self) -> int:
+        """The last published batch; -1 when there is none."""
+        return self.batches[-1].batch if self.batches else -1
+
+    def find(self, batch: int) -> PublishedBatch | None:
+        """A batch that is still remembered."""
+        return next((found for found in self.batches if found.batch == batch), None)
+
+
+class SinkBatches:
+    """Sinks by id. Loads when built; the store must be open and dispatched up to its end."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        table: JsonTable,
+        clock: Clock,
+        sinks_max: int = SINKS_MAX,
+        keep_ms: int = KEEP_MS,
+        once_keep_ms: int = 7_200_000,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._clock = clock
+        self._sinks_max = sinks_max
+        self._keep_ms = keep_ms
+        self._once_keep_ms = once_keep_ms
+        self._sinks: dict[str, Sink] = {}
+        # Every note below this offset is entered.
+        self._entered = 0
+        self._is_changed = False
+        self._load()
+        store.before_clean(self.save)
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    def find(self, sink: str) -> Sink | None:
+        """A sink that has published, or that a run has announced itself for."""
+        return self._sinks.get(sink)
+
+    def status(self, sink: str) -> SinkStatus:
+        """For whoever asks."""
+        found = self._sinks.get(sink)
+        if found is None:
+            return SinkStatus(False)
+        run = found.runs[0] if found.runs else ""
+        content = found.batches[-1].content if found.batches else ""
+        return SinkStatus(True, found.last, run, found.lineage, content, found.silent_since_ms)
+
+    # Decisions
+
+    def judge(self, asked: BatchIdentity) -> PublishedBatch | None:
+        """None: publish it. A batch: it was published before, as this one.
+
+        Raises `SinkFenced`, `SinkBatchOld`, `SinkContentDiffers` or `LimitReached`.
+        """
+        self.check_run(asked)
+        sink = self._sinks.get(asked.sink)
+        if sink is None or asked.batch > sink.last:
+            return None
+        known = sink.find(asked.batch)
+        if known is not None and known.content and asked.content and known.content != asked.content:
+            raise SinkContentDiffers(
+                ResponseCode.SINK_CONTENT_DIFFERS,
+                f"batch {asked.batch} of sink {asked.sink} was published by run {known.run} with "
+                f"other content ({known.content}, now {asked.content}): the checkpoint is a copy "
+                "or an older state, or the query gives other rows each time. Use a new checkpoint "
+                "or another sinkId",
+            )
+        if known is not None and (
+            known is sink.batches[-1]
+            or known.run == asked.run
+            or (known.content and known.content == asked.content)
+        ):
+            return known
+        raise SinkBatchOld(
+            ResponseCode.SINK_BATCH_OLD,
+            f"batch {asked.batch} of sink {asked.sink} comes too late, {sink.last} is published "
+            "already: the checkpoint was restored from an older state. Use a new checkpoint or "
+            "another sinkId",
+        )
+
+    def check_run(self, asked: BatchIdentity) -> None:
+        """Whether this run may write to the sink; `SinkFenced` or `LimitReached` if not."""
+        sink = self._sinks.get(asked.sink)
+        if sink is None:
+            self._make_room(asked.sink)
+            return
+        if asked.lineage and sink.lineage and asked.lineage != sink.lineage:
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"sink {asked.sink} belongs to checkpoint {sink.lineage}, not to {asked.lineage}: "
+                "a copied checkpoint must not write as the original. Use another sinkId",
+            )
+        if asked.run in sink.runs[1:]:
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"run {asked.run} of sink {asked.sink} was replaced by run {sink.runs[0]}: only "
+                "the latest one writes",
+            )
+
+    def is_current(self, asked: BatchIdentity) -> bool:
+        """Whether the sink already knows that this run writes to it."""
+        sink = self._sinks.get(asked.sink)
+        return sink is not None and sink.runs[:1] == [asked.run]
+
+    def enter(self, note: SinkNote, offset: int, position: int, end: int, time_ms: int) -> None:
+        """A note is durable."""
+        asked = note.identity
+        sink = self._sinks.setdefault(asked.sink, Sink())
+        if asked.run not in sink.runs:
+            sink.runs.insert(0, asked.run)
+            del sink.runs[RUNS_KEPT:]
+        sink.lineage = asked.lineage or sink.lineage
+        sink.once = asked.once
+        sink.silent_since_ms = time_ms
+        if note.kind == BATCH_NOTE:
+            sink.batches.append(
+                PublishedBatch(asked.batch, asked.run, asked.content, offset, position, end)
+            )
+            del sink.batches[:-BATCHES_KEPT]
+        self._entered = max(self._entered, offset + 1)
+        self._is_changed = True
+
+    # The file
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether the file lacks something."""
+        return self._is_changed
+
+    @names_disk_errors
+    def save(self) -> bool:
+        """Write the file if it lacks something; waits for the disk."""
+        if not self._is_changed:
+            return False
+        self._forget_jobs()
+        self._table.save(
+            {
+                "storeId": self._store.store_id,
+                "notesEntered": self._entered,
+                "sinks": {name: _sink_object(sink) for name, sink in self._sinks.items()},
+            }
+        )
+        self._is_changed = False
+        return True
+
+    # Inside
+
+    def _load(self) -> None:
+        stored = self._table.load()
+        if stored is not None:
+            try:
+                self._take(stored)
+            except InvalidArgument as error:
+                raise StoreUnusable(f"{SINKS_FILE}: {error}. Repair the file") from error
+        low, high = self._store.offsets(_NOTES, 0)
+        if self._entered > high:
+            self._forget_lost(high)
+        elif self._entered < low and stored is not None:
+            raise CorruptStore(
+                SINKS_FILE,
+                self._entered,
+                f"the notes of batches up to {low} are in neither the file nor the log",
+                "Restore the file, or remove it if no sink of this broker will repeat a batch",
+            )
+        for offset, position, end, time_ms, note in self._notes(max(self._entered, low), high):
+            self.enter(note, offset, position, end, time_ms)
+
+    def _notes(self, offset: int, high: int) -> Iterator[tuple[int, int, int, int, SinkNote]]:
+        while offset < high:
+            result = self._store.get(_NOTES, 0, offset, _READ_COUNT, size_max=_READ_SIZE)
+            messages = result.messages()
+            if not messages:
+                raise CorruptStore(_NOTES, offset, "a note is missing", "Restore the log")
+            for record in messages:
+                header = decode_header(record.body, record.physical_offset)
+                try:
+                    note = parse_note(header.note)
+                except InvalidArgument as error:
+                    raise StoreUnusable(
+                        f"the note of the group at log position {header.start}: {error}"
+                    ) from error
+                if note is not None:
+                    yield record.queue_offset, header.start, header.end, record.store_timestamp, note
+                offset = record.queue_offset + 1
+
+    def _take(self, stored: Mapping[str, Any]) -> None:
+        if text_field(stored, "storeId", "") != self._store.store_id:
+            # Another log: what it had published is not here.
+            _log.warning("%s belongs to another log and is not used", SINKS_FILE)
+            self._is_changed = True
+            return
+        self._entered = whole_field(stored, "notesEntered", least=0)
+        sinks = object_field(stored, "sinks")
+        for name in sinks:
+            self._sinks[name] = _parse_sink(object_field(sinks, name))
+
+    def _forget_lost(self, high: int) -> None:
+        """The log lost its end after the file was saved: what is not there was not published."""
+        _log.warning("%s names %d notes, the log has %d", SINKS_FILE, self._entered, high)
+        for sink in self._sinks.values():
+            sink.batches = [batch for batch in sink.batches if batch.note < high]
+        self._entered = high
+        self._is_changed = True
+
+    def _forget_jobs(self) -> None:
+        """A batch job has one run: once its staged data has expired, nobody can repeat it."""
+        limit = self._clock.wall_ms() - self._once_keep_ms
+        old = [name for name, s in self._sinks.items() if s.once and s.silent_since_ms < limit]
+        for name in old:
+            del self._sinks[name]
+
+    def _make_room(self, name: str) -> None:
+        if len(self._sinks) < self._sinks_max:
+            return
+        self._forget_jobs()
+        if len(self._sinks) < self._sinks_max:
+            return
+        oldest = min(self._sinks, key=lambda known: self._sinks[known].silent_since_ms)
+        silent_ms = self._clock.wall_ms() - self._sinks[oldest].silent_since_ms
+        if silent_ms < self._keep_ms:
+            raise LimitReached(
+                f"no room for sink {name}: this broker knows {len(self._sinks)} sinks, at most "
+                f"{self._sinks_max}, and each has published within {self._keep_ms // 86_400_000} "
+                "days"
+            )
+        _log.warning("sink %s is forgotten: silent for %d days", oldest, silent_ms // 86_400_000)
+        del self._sinks[oldest]
+        self._is_changed = True
+
+
+def _sink_object(sink: Sink) -> dict[str, Any]:
+    return {
+        "runs": sink.runs,
+        "lineage": sink.lineage,
+        "once": sink.once,
+        "time": sink.silent_since_ms,
+        "batches": [list(batch) for batch in sink.batches],
+    }
+
+
+def _parse_sink(found: Mapping[str, Any]) -> Sink:
+    sink = Sink()
+    sink.runs = [run for run in list_field(found, "runs") if isinstance(run, str)]
+    sink.lineage = text_field(found, "lineage", "")
+    sink.once = flag_field(found, "once", False)
+    sink.silent_since_ms = whole_field(found, "time", 0)
+    kinds = (int, str, str, int, int, int)
+    for item in list_field(found, "batches"):
+        if not isinstance(item, list) or tuple(map(type, item)) != kinds:
+            raise InvalidArgument("a batch is not [batch, run, content, note, position, end]")
+        sink.batches.append(PublishedBatch(*item))
+    return sink

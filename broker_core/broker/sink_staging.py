@@ -1,0 +1,233 @@
+"""Staged records on their way in: who stages them, for which batch, and whether they may be sent.
+
+    begin ─► append, append, … ─► seal ─► published, dropped, swept or expired
+
+Everything that an ordinary send would be refused for is refused here, block by block, so that a
+publication finds only records that may be published. Owned by the event loop. What is kept in
+memory is gone after a restart: sealed data can be published then all the same, because its id
+cannot be guessed and its checksum must match; data that was not sealed cannot, and expires.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker_core.codec.record_columns import inspect_run
+from broker_core.codec.record_run_loops import encode_places
+from broker_core.codec.send_request import SendRequest
+from broker_core.codec.sink_messages import BatchIdentity, QueueKeys, StagedPart
+from broker_core.errors import (
+    InvalidArgument,
+    LimitReached,
+    MalformedRecord,
+    MessageTooLarge,
+    NoPermission,
+    RemoteError,
+    StagingRefused,
+)
+from broker_core.protocol_codes import ResponseCode
+from broker_core.runtime.clock import Clock
+from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.staging import StagedBatch, StagingArea
+from broker_core.store.message_store import MessageStore
+
+# Each has an open file.
+DRAFTS_MAX: Final = 1_024
+
+_DEFAULT_TOPIC: Final = "TBW102"
+_DEFAULT_QUEUE_COUNT: Final = 4
+# Record size, SYSFLAG and PREPARED TRANSACTION OFFSET of a record with short hosts.
+_HEAD: Final = struct.Struct(">i32xi36xq")
+_PREPARED: Final = struct.Struct(">q")
+_PREPARED_AT: Final = 76
+_BODY_SIZE: Final = struct.Struct(">i")
+_V6_GROWTH: Final = 12
+_TRANSACTION: Final = 0x0C
+_LONG_HOSTS: Final = 0x30
+
+
+class _Draft:
+    """One staging id that is being written or waits to be published."""
+
+    __slots__ = ("block_count", "identity", "is_sealed", "last_block", "touched")
+
+    def __init__(self, identity: BatchIdentity, touched: float) -> None:
+        self.identity = identity
+        self.touched = touched
+        self.block_count = 0
+        self.last_block = 0
+        self.is_sealed = False
+
+
+class SinkStaging:
+    """The staging ids of this run of the broker."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        clock: Clock,
+        check_queue: Callable[[SendRequest], object],
+        message_size_max: int,
+        segment_size: int,
+        expiry_ms: int,
+        append_crc: bool,
+        drafts_max: int = DRAFTS_MAX,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._check_queue = check_queue
+        self._message_size_max = message_size_max
+        self._segment_size = segment_size
+        self._expiry_s = expiry_ms / 1000
+        self._crc_level = 2 if append_crc else 1
+        self._drafts_max = drafts_max
+        self._drafts: dict[str, _Draft] = {}
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    def begin(self, identity: BatchIdentity) -> str:
+        """A fresh id for one writer of a batch."""
+        self._forget_expired()
+        unsealed = sum(not draft.is_sealed for draft in self._drafts.values())
+        if unsealed >= self._drafts_max:
+            raise LimitReached(
+                f"{unsealed} writers stage data on this broker, at most {self._drafts_max} can"
+            )
+        staging_id = self._staging.begin()
+        self._drafts[staging_id] = _Draft(identity, self._clock.monotonic())
+        return staging_id
+
+    def append(
+        self, staging_id: str, index: int, queues: QueueKeys, records: memoryview
+    ) -> int:
+        """Take block number `index`; a block that came before is not taken twice.
+
+        Returns the number of records in it.
+        """
+        draft = self._draft(staging_id)
+        checksum = zlib.crc32(records)
+        if index == draft.block_count - 1 and checksum == draft.last_block:
+            # The answer was lost, not the block.
+            return 0
+        if draft.is_sealed or index != draft.block_count:
+            state = "is sealed" if draft.is_sealed else f"expects block {draft.block_count}"
+            raise StagingRefused(f"{staging_id} {state}, not block {index}")
+        self.check_queues(queues)
+        count = self._checked(queues, records)
+        self._staging.append(staging_id, TemplateRun(queues, records), count)
+        draft.block_count += 1
+        draft.last_block = checksum
+        draft.touched = self._clock.monotonic()
+        return count
+
+    def seal(self, staging_id: str) -> StagedPart:
+        """No more blocks come."""
+        draft = self._draft(staging_id)
+        if draft.is_sealed:
+            raise StagingRefused(f"{staging_id} is sealed already")
+        sealed = self._staging.seal(staging_id)
+        draft.is_sealed = True
+        draft.touched = self._clock.monotonic()
+        return StagedPart(*sealed)
+
+    def drop(self, staging_ids: Iterable[str]) -> int:
+        """Forget staged data; unknown ids are none of it. How many were there."""
+        dropped = 0
+        for staging_id in staging_ids:
+            self._drafts.pop(staging_id, None)
+            dropped += self._staging.drop(staging_id)
+        return dropped
+
+    def sweep(self, sink: str, batch: int) -> int:
+        """Drop what is staged for batches of a sink up to `batch`: nobody can publish it."""
+        old = [
+            staging_id
+            for staging_id, draft in self._drafts.items()
+            if draft.identity.sink == sink and draft.identity.batch <= batch
+        ]
+        return self.drop(old)
+
+    def batches(self, identity: BatchIdentity, parts: Iterable[StagedPart]) -> list[StagedBatch]:
+        """The parts as the store knows them, if they were staged for this batch by this run."""
+        found = []
+        for part in parts:
+            draft = self._drafts.get(part.staging_id)
+            if draft is not None and draft.identity[:3] != identity[:3]:
+                mine = draft.identity
+                raise StagingRefused(
+                    f"{part.staging_id} was staged for batch {mine.batch} of sink {mine.sink} by "
+                    f"run {mine.run}, not for batch {identity.batch} of {identity.sink} by "
+                    f"{identity.run}"
+                )
+            found.append(StagedBatch(*part))
+        return found
+
+    def check_queues(self, queues: Iterable[tuple[bytes, int]]) -> None:
+        """Raise what a send to one of these queues would raise."""
+        for topic, queue_id in queues:
+            request = SendRequest(
+                "", topic.decode("latin-1"), _DEFAULT_TOPIC, _DEFAULT_QUEUE_COUNT, queue_id, 0, 0, 0
+            )
+            self._check_queue(request)
+
+    # Inside
+
+    @property
+    def _staging(self) -> StagingArea:
+        return self._store.staging
+
+    def _draft(self, staging_id: str) -> _Draft:
+        draft = self._drafts.get(staging_id)
+        if draft is None:
+            raise StagingRefused(
+                f"nothing is being staged under {staging_id[:80]!r}: it was published, dropped or "
+                "has expired, or the broker was started again. Stage the data again"
+            )
+        return draft
+
+    def _forget_expired(self) -> None:
+        limit = self._clock.monotonic() - self._expiry_s
+        for staging_id in [name for name, d in self._drafts.items() if d.touched < limit]:
+            self.drop((staging_id,))
+
+    def _checked(self, queues: QueueKeys, records: memoryview) -> int:
+        """Prove every record; the number of them."""
+        try:
+            count, _, _ = inspect_run(
+                records, len(queues), 0, self._segment_size, encode_places(queues),
+                len(self._store.store_host), self._crc_level,
+            )  # fmt: skip
+        except MalformedRecord as error:
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"staged records: {error}") from error
+        if count == 0:
+            raise InvalidArgument("the block has no records")
+        limit, at, size = self._message_size_max, 0, 0
+        unpack, end = _HEAD.unpack_from, len(records)
+        while at < end:
+            size, sys_flag, prepared = unpack(records, at)
+            # The rare ones are looked at closely.
+            if prepared or size > limit or sys_flag & (_TRANSACTION | _LONG_HOSTS):
+                self._check_record(records, at, size, sys_flag)
+            at += size
+        return count
+
+    def _check_record(self, records: memoryview, at: int, size: int, sys_flag: int) -> None:
+        hosts = bool(sys_flag & 0x10) + bool(sys_flag & 0x20)
+        prepared_at = at + _PREPARED_AT + _V6_GROWTH * hosts
+        if sys_flag & _TRANSACTION or _PREPARED.unpack_from(records, prepared_at)[0]:
+            # Such a record would count as the outcome of another one.
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, "a staged record is part of a transaction"
+            )
+        body_size = _BODY_SIZE.unpack_from(records, prepared_at + _PREPARED.size)[0]
+        if body_size > self._message_size_max:
+            raise MessageTooLarge(
+                f"a staged body has {body_size} bytes, maxMessageSize is {self._message_size_max}"
+            )
+        if size > self._message_size_max + (64 << 10):
+            raise MessageTooLarge(f"a staged record has {size} bytes")

@@ -1,0 +1,200 @@
+"""Asks brokers where queues begin and end, where a time is, and how far a group has come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from broker_core import Admin, ClientInstance, MessageQueue, PullConsumer, errors
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.queue_offsets import StoreIdentity
+from pyspark_rmq.source.start_position import Anchor, Position, Positions
+from pyspark_rmq.source.topic_discovery import pause
+
+_log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+_ASKED_AT_ONCE: Final = 64
+_SAMPLE_ROWS: Final = 8
+_TIME_STEP: Final = 32
+_MASTER_ID: Final = 0
+
+
+class OffsetLookup:
+    """Questions about queues; each is tried again as often as the options say."""
+
+    def __init__(self, client: ClientInstance, options: SourceOptions) -> None:
+        self._client = client
+        self._options = options
+        self._admin = Admin(client)
+        self._consumer = PullConsumer(client, options.reader_group)
+
+    async def ends(
+        self, queues: Iterable[MessageQueue]
+    ) -> tuple[dict[MessageQueue, int], dict[str, errors.RmqError]]:
+        """The end of each queue, and the brokers that did not tell, with the reason."""
+        found, failed = await _each(
+            queues, lambda q: self._tried(lambda: self._admin.max_offset(q))
+        )
+        silent: dict[str, errors.RmqError] = {}
+        for queue, error in failed.items():
+            if not _is_passing(error):
+                raise error
+            silent.setdefault(queue.broker_name, error)
+        return found, silent
+
+    async def begins(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The first offset of each queue that can still be read."""
+        return await _all(queues, lambda q: self._tried(lambda: self._admin.min_offset(q)))
+
+    async def resolve(
+        self, positions: Positions, queues: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """What `positions` mean for each queue now."""
+        known = {queue.topic for queue in queues}
+        for topic, _, _ in positions.named:
+            if topic not in known:
+                raise errors.InvalidArgument(
+                    f"option {positions.option} names topic {topic!r:.140}, which is not read"
+                )
+        return await _all(queues, lambda queue: self._resolved(positions, queue))
+
+    async def stores(self, brokers: Iterable[str]) -> dict[str, StoreIdentity]:
+        """Which log each broker has, as its master says; brokers without an answer are left out."""
+        routes, capabilities = self._client.routes, self._client.capabilities
+
+        async def ask(broker: str) -> StoreIdentity:
+            address = routes.broker_address(broker, _MASTER_ID)
+            # Another store may be behind the same address by now.
+            capabilities.forget(address)
+            known = await capabilities.of(address)
+            return StoreIdentity(known.store_id, known.epoch)
+
+        found, _ = await _each(brokers, ask)
+        return found
+
+    async def row_size(self, queue: MessageQueue, end: int) -> int | None:
+        """About how many bytes a record of the queue takes, as a power of two."""
+        try:
+            result = await self._consumer.pull(
+                queue, max(0, end - _SAMPLE_ROWS), max_count=_SAMPLE_ROWS
+            )
+        except errors.RmqError as error:
+            _log.info("no sample of %s: %s", queue, error)
+            return None
+        if not result.messages:
+            return None
+        return 1 << (len(result.records) // len(result.messages)).bit_length()
+
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Tell the brokers how far the group has come; what fails is logged."""
+        _, failed = await _each(
+            offsets, lambda queue: self._admin.commit_offset(group, queue, offsets[queue])
+        )
+        for queue, error in failed.items():
+            _log.warning("progress of %s in %s was not committed: %s", group, queue, error)
+
+    # Inside
+
+    async def _resolved(self, positions: Positions, queue: MessageQueue) -> int:
+        position = positions.of(queue)
+        anchor, number = position
+        if anchor is Anchor.OFFSET:
+            return number
+        if anchor is Anchor.LATEST:
+            end = await self._tried(lambda: self._admin.max_offset(queue))
+            if not number:
+                return end
+            return max(end - number, await self._tried(lambda: self._admin.min_offset(queue)))
+        if anchor is Anchor.EARLIEST:
+            begin = await self._tried(lambda: self._admin.min_offset(queue))
+            if not number:
+                return begin
+            return min(begin + number, await self._tried(lambda: self._admin.max_offset(queue)))
+        if anchor is Anchor.COMMITTED:
+            return await self._committed(queue)
+        return await self._at_time(positions, position, queue)
+
+    async def _committed(self, queue: MessageQueue) -> int:
+        group = self._options.group
+        found = await self._tried(lambda: self._admin.committed_offset(group, queue))
+        begin = await self._tried(lambda: self._admin.min_offset(queue))
+        # A group that never said anything here has read nothing.
+        return begin if found is None else found
+
+    async def _at_time(self, positions: Positions, position: Position, queue: MessageQueue) -> int:
+        is_ago = position.anchor is Anchor.AGO
+        now_ms = self._client.clock.wall_ms()
+        time_ms = max(0, now_ms - position.number) if is_ago else position.number
+        begin = await self._tried(lambda: self._admin.min_offset(queue))
+        end = await self._tried(lambda: self._admin.max_offset(queue))
+        found = await self._tried(lambda: self._admin.offset_by_time(queue, time_ms))
+        found = await self._first_from(queue, min(max(found, begin), end), end, time_ms)
+        if found >= end and positions.strict_times and not is_ago:
+            raise errors.InvalidArgument(
+                f"option {positions.option}: queue {queue.queue_id} of {queue.topic} on"
+                f" {queue.broker_name} has no message stored at {time_ms} or later; set"
+                " startingOffsetsByTimestampStrategy=latest to begin at its end"
+            )
+        return found
+
+    async def _first_from(self, queue: MessageQueue, offset: int, end: int, time_ms: int) -> int:
+        """Brokers answer with the message before, for a time between two (4.9) or after the last."""
+        while offset < end:
+            at = offset
+            result = await self._tried(
+                lambda: self._consumer.pull(queue, at, max_count=_TIME_STEP)  # noqa: B023
+            )
+            if not result.messages:
+                break
+            for message in result.messages:
+                if message.record.store_timestamp >= time_ms:
+                    return message.record.queue_offset
+            offset = result.next_offset
+        return min(offset, end)
+
+    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        for _ in range(self._options.lookup_retries):
+            try:
+                return await ask()
+            except errors.RmqError as error:
+                if not _is_passing(error):
+                    raise
+            await pause(self._options.lookup_retry_interval_ms / 1000)
+        return await ask()
+
+
+def _is_passing(error: errors.RmqError) -> bool:
+    """Whether the same question may be answered later."""
+    return error.retriable or isinstance(error, errors.RemoteError)
+
+
+async def _each(
+    keys: Iterable[K], ask: Callable[[K], Awaitable[T]]
+) -> tuple[dict[K, T], dict[K, errors.RmqError]]:
+    """Answers and failures; a limited number of questions at a time."""
+    wanted = list(keys)
+    found: dict[K, T] = {}
+    failed: dict[K, errors.RmqError] = {}
+    for first in range(0, len(wanted), _ASKED_AT_ONCE):
+        part = wanted[first : first + _ASKED_AT_ONCE]
+        answers = await asyncio.gather(*(ask(key) for key in part), return_exceptions=True)
+        for key, answer in zip(part, answers, strict=True):
+            if isinstance(answer, errors.RmqError):
+                failed[key] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[key] = answer
+    return found, failed
+
+
+async def _all(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T]:
+    found, failed = await _each(keys, ask)
+    for error in failed.values():
+        raise error
+    return found
