@@ -21,7 +21,7 @@ ifdef LONG
 export RMQ_CRASH_LONG := $(LONG)
 endif
 
-.PHONY: help demo test check lint types format bench test-crash test-interop examples clean
+.PHONY: help demo test check lint types format bench bench-broker test-crash test-interop examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,10 +50,14 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 bench: $(INSTALLED) ## Measure the store; ARGS=--quick takes at most 3 minutes
 	@$(BIN)/python benchmarks/store.py $(ARGS)
 
+bench-broker: $(INSTALLED) ## Measure the broker beside Apache's; ARGS=--quick takes at most 5 minutes
+	@$(BIN)/python benchmarks/broker.py $(ARGS)
+
 test-crash: $(INSTALLED) ## Crash, error and damage tests with their table; LONG=1 for the nightly size
 	$(PYTEST) -m "crash or root"
 
-test-interop: $(INSTALLED) ## Exchange stores with Apache RocketMQ's own store classes
+test-interop: export RMQ_INTEROP_ALL := 1
+test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix
 	@bash tools/ensure_java.sh jdk maven || true
 	$(PYTEST) -m interop
 

@@ -42,7 +42,7 @@ async def send_all(producer: Producer, topic: str, count: int, queue: MessageQue
 
 async def measure_batches(name_server: str, quick: bool) -> None:
     count = 200_000 if quick else 1_000_000
-    async with Producer(ClientConfig(name_server), "bench") as producer:
+    async with Producer(ClientConfig((name_server,)), "bench") as producer:
         await producer.send("PyBatches", b"creates the topic")
         rates = [await send_all(producer, "PyBatches", count, None) for _ in range(ROUNDS)]
     rate = statistics.median(rates[1:])
@@ -85,7 +85,7 @@ async def streamed(consumer: PullConsumer, queue: MessageQueue, until: int) -> f
 async def measure_pulls(name_server: str, kind: str, quick: bool) -> None:
     counts = {APACHE: (20_000, 200_000), OURS: (20_000, 1_000_000)}[kind]
     few, many = (counts[0], counts[1] // 2) if quick else counts
-    config = ClientConfig(name_server)
+    config = ClientConfig((name_server,))
     queue = await filled_queue(config, many)
     async with ClientInstance(config) as client:
         consumer = PullConsumer(client, "bench")

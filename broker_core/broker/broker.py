@@ -112,7 +112,8 @@ class Broker:
         await self._store.start()
         parts = BrokerParts(config, self._clock, self._file_system, self._store, self._limits)
         self._parts = parts
-        parts.delayed.start()
+        if config.is_master:
+            parts.delayed.start()
         self._upkeep = BrokerUpkeep(parts)
         self._upkeep.start()
         self._server = RemotingServer(
@@ -133,6 +134,7 @@ class Broker:
         if parts is not None:
             parts.delayed.stop()
             parts.offsets.save()
+            parts.sinks.save()
         if self._store is not None:
             store, self._store = self._store, None
             # Waits for the disk; by now nobody is served any more.

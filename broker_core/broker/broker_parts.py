@@ -23,14 +23,19 @@ from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.heartbeat import HeartbeatProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
 from broker_core.broker.processors.pull_message import PullMessageProcessor
+from broker_core.broker.processors.query_message import QueryMessageProcessor
 from broker_core.broker.processors.queue_lock import QueueLockProcessor
 from broker_core.broker.processors.send_back import SendBackProcessor
 from broker_core.broker.processors.send_message import SendMessageProcessor
+from broker_core.broker.processors.sink_publish import SinkPublishProcessor
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.request_router import RequestRouter
 from broker_core.broker.send_hooks import SendHooks
 from broker_core.broker.send_plan import SendPlanner
+from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
+from broker_core.broker.sink_publisher import SinkPublisher
+from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
 from broker_core.codec.unique_key import UniqueKeys
 from broker_core.config import RemotingLimits, delay_levels_ms
@@ -91,6 +96,12 @@ class BrokerParts:
             levels=self.levels_ms,
             stats=self.stats,
         )
+        self.sinks = SinkBatches(
+            store=store,
+            table=self._table(SINKS_FILE),
+            clock=clock,
+            once_keep_ms=2 * config.store.staging_expiry_ms,
+        )
         self.registration = NameServerRegistration(config, self.topics)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
@@ -135,6 +146,7 @@ class BrokerParts:
                     planner=planner,
                     stats=stats,
                     hooks=self.hooks,
+                    routes_told=self.registration.announced,
                 ),
                 pulls,
                 BulkTransferProcessor(
@@ -161,8 +173,26 @@ class BrokerParts:
                     **tables,
                 ),
                 QueueLockProcessor(locks=self.locks, **tables),
+                self._sink_requests(planner),
                 *self._administration(),
             )
+        )
+
+    def _sink_requests(self, planner: SendPlanner) -> SinkPublishProcessor:
+        store, settings = self.store, self.config.store
+        staging = SinkStaging(
+            store=store,
+            clock=self.clock,
+            check_queue=planner.check_queue,
+            message_size_max=settings.message_size_max,
+            segment_size=settings.commit_log_file_size,
+            expiry_ms=settings.staging_expiry_ms,
+        )
+        publisher = SinkPublisher(
+            store=store, batches=self.sinks, staging=staging, stats=self.stats
+        )
+        return SinkPublishProcessor(
+            store=store, batches=self.sinks, staging=staging, publisher=publisher
         )
 
     def _administration(self) -> tuple[Any, ...]:
@@ -179,6 +209,7 @@ class BrokerParts:
             TopicAdminProcessor(routes_told=self.registration.announced, **named),
             GroupAdminProcessor(groups=self.groups, **named),
             OffsetLookupProcessor(store=self.store),
+            QueryMessageProcessor(store=self.store),
             BrokerInfoProcessor(
                 config=self.config,
                 clock=self.clock,

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 TICK_MS: Final = 1_000
 # Clients and locks live for a minute or two: no need to look more often.
 EXPIRE_INTERVAL_MS: Final = 10_000
+# The log has all of it; saving bounds what the next start has to read there.
+SINK_SAVE_INTERVAL_MS: Final = 60_000
 
 
 class BrokerUpkeep:
@@ -28,7 +30,7 @@ class BrokerUpkeep:
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
         now = parts.clock.monotonic()
-        self._saved_at = self._expired_at = self._sampled_at = now
+        self._saved_at = self._expired_at = self._sampled_at = self._sinks_saved_at = now
 
     def start(self) -> None:
         """Begin."""
@@ -57,6 +59,10 @@ class BrokerUpkeep:
             self._saved_at = now
             if self._saving is None and parts.offsets.has_unsaved:
                 self._saving = asyncio.ensure_future(self._save())
+        if now - self._sinks_saved_at >= SINK_SAVE_INTERVAL_MS / 1000 and self._saving is None:
+            self._sinks_saved_at = now
+            if parts.sinks.has_unsaved:
+                self._saving = asyncio.ensure_future(self._save_sinks())
 
     async def _save(self) -> None:
         offsets = self._parts.offsets
@@ -67,6 +73,18 @@ class BrokerUpkeep:
                 offsets.written(unsaved)
         except RmqError as error:
             _log.warning("consumer offsets were not saved, trying again: %s", error)
+        finally:
+            self._saving = None
+
+    async def _save_sinks(self) -> None:
+        sinks = self._parts.sinks
+        try:
+            unsaved = sinks.unsaved()
+            if unsaved is not None:
+                await asyncio.to_thread(sinks.write, unsaved)
+                sinks.written(unsaved)
+        except RmqError as error:
+            _log.warning("sink batches were not saved, trying again: %s", error)
         finally:
             self._saving = None
 

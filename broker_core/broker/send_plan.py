@@ -54,6 +54,8 @@ class SendPlan:
     waits: bool = True
     message_count: int = 1
     body_size: int = 0
+    # Whether this send made its topic, so that the name servers may not know it yet.
+    made_topic: bool = False
 
 
 class SendPlanner:
@@ -84,6 +86,7 @@ class SendPlanner:
 
     def plan(self, request: SendRequest, command: RemotingCommand, random: Random) -> SendPlan:
         """For one message."""
+        version = self._topics.version
         topic = self._writable_topic(request)
         name, queue_id = topic.name, _chosen_queue(request, topic, random)
         pairs = decode_properties(request.properties.encode())
@@ -117,12 +120,14 @@ class SendPlanner:
             return (result,)
 
         waits = pairs.get(names.WAIT, "").lower() != "false"
-        return SendPlan(append, queue_id, name, unique, waits, 1, len(body))
+        made = self._topics.version != version
+        return SendPlan(append, queue_id, name, unique, waits, 1, len(body), made)
 
     def plan_batch(
         self, request: SendRequest, body: bytes | memoryview, random: Random
     ) -> SendPlan:
         """For a batch: one queue, consecutive offsets, all or nothing."""
+        version = self._topics.version
         topic = self._writable_topic(request)
         if topic.name.startswith(RETRY_TOPIC_PREFIX):
             raise RemoteError(
@@ -144,6 +149,7 @@ class SendPlanner:
             waits,
             sum(batch.count for batch in batches),
             len(body),
+            self._topics.version != version,
         )
 
     def plan_bulk(

@@ -31,6 +31,7 @@ from broker_core.codec.sink_messages import (
 )
 from broker_core.errors import (
     CorruptStore,
+    DiskFailed,
     InvalidArgument,
     LimitReached,
     SinkBatchOld,
@@ -70,6 +71,13 @@ class PublishedBatch(NamedTuple):
     """Offset of its note among all notes."""
     position: int
     end: int
+
+
+class UnsavedSinks(NamedTuple):
+    """A state of the table on its way to the disk."""
+
+    table: dict[str, Any]
+    change_count: int
 
 
 class Sink:
@@ -118,7 +126,8 @@ class SinkBatches:
         self._sinks: dict[str, Sink] = {}
         # Every note below this offset is entered.
         self._entered = 0
-        self._is_changed = False
+        self._change_count = self._saved_change_count = 0
+        self._is_writing = False
         self._load()
         store.before_clean(self.save)
 
@@ -211,30 +220,53 @@ class SinkBatches:
             )
             del sink.batches[:-BATCHES_KEPT]
         self._entered = max(self._entered, offset + 1)
-        self._is_changed = True
+        self._change_count += 1
 
     # The file
 
     @property
     def has_unsaved(self) -> bool:
         """Whether the file lacks something."""
-        return self._is_changed
+        return self._change_count != self._saved_change_count
 
-    @names_disk_errors
     def save(self) -> bool:
         """Write the file if it lacks something; waits for the disk."""
-        if not self._is_changed:
+        unsaved = self.unsaved()
+        if unsaved is None:
             return False
-        self._forget_jobs()
-        self._table.save(
-            {
-                "storeId": self._store.store_id,
-                "notesEntered": self._entered,
-                "sinks": {name: _sink_object(sink) for name, sink in self._sinks.items()},
-            }
-        )
-        self._is_changed = False
+        self.write(unsaved)
+        self.written(unsaved)
         return True
+
+    def unsaved(self) -> UnsavedSinks | None:
+        """What `write` has to write; None when nothing changed since the last time.
+
+        Raises `DiskFailed` while another write is under way, which might be slower.
+        """
+        if not self.has_unsaved:
+            return None
+        if self._is_writing:
+            raise DiskFailed(f"{SINKS_FILE} is being written; try again when that is done")
+        self._forget_jobs()
+        table = {
+            "storeId": self._store.store_id,
+            "notesEntered": self._entered,
+            "sinks": {name: _sink_object(sink) for name, sink in self._sinks.items()},
+        }
+        self._is_writing = True
+        return UnsavedSinks(table, self._change_count)
+
+    @names_disk_errors
+    def write(self, unsaved: UnsavedSinks) -> None:
+        """Wait for the disk; on any thread. `written` must follow, `unsaved` allows no second."""
+        try:
+            self._table.save(unsaved.table)
+        finally:
+            self._is_writing = False
+
+    def written(self, unsaved: UnsavedSinks) -> None:
+        """`write` has returned; only later changes are unsaved now."""
+        self._saved_change_count = unsaved.change_count
 
     # Inside
 
@@ -273,14 +305,20 @@ class SinkBatches:
                         f"the note of the group at log position {header.start}: {error}"
                     ) from error
                 if note is not None:
-                    yield record.queue_offset, header.start, header.end, record.store_timestamp, note
+                    yield (
+                        record.queue_offset,
+                        header.start,
+                        header.end,
+                        record.store_timestamp,
+                        note,
+                    )
                 offset = record.queue_offset + 1
 
     def _take(self, stored: Mapping[str, Any]) -> None:
         if text_field(stored, "storeId", "") != self._store.store_id:
             # Another log: what it had published is not here.
             _log.warning("%s belongs to another log and is not used", SINKS_FILE)
-            self._is_changed = True
+            self._change_count += 1
             return
         self._entered = whole_field(stored, "notesEntered", least=0)
         sinks = object_field(stored, "sinks")
@@ -293,7 +331,7 @@ class SinkBatches:
         for sink in self._sinks.values():
             sink.batches = [batch for batch in sink.batches if batch.note < high]
         self._entered = high
-        self._is_changed = True
+        self._change_count += 1
 
     def _forget_jobs(self) -> None:
         """A batch job has one run: once its staged data has expired, nobody can repeat it."""
@@ -318,7 +356,7 @@ class SinkBatches:
             )
         _log.warning("sink %s is forgotten: silent for %d days", oldest, silent_ms // 86_400_000)
         del self._sinks[oldest]
-        self._is_changed = True
+        self._change_count += 1
 
 
 def _sink_object(sink: Sink) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker_core.codec.record_columns import inspect_run
+from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.codec.record_run_loops import encode_places
 from broker_core.codec.send_request import SendRequest
 from broker_core.codec.sink_messages import BatchIdentity, QueueKeys, StagedPart
@@ -74,7 +75,6 @@ class SinkStaging:
         message_size_max: int,
         segment_size: int,
         expiry_ms: int,
-        append_crc: bool,
         drafts_max: int = DRAFTS_MAX,
     ) -> None:
         self._store = store
@@ -83,7 +83,6 @@ class SinkStaging:
         self._message_size_max = message_size_max
         self._segment_size = segment_size
         self._expiry_s = expiry_ms / 1000
-        self._crc_level = 2 if append_crc else 1
         self._drafts_max = drafts_max
         self._drafts: dict[str, _Draft] = {}
 
@@ -102,9 +101,7 @@ class SinkStaging:
         self._drafts[staging_id] = _Draft(identity, self._clock.monotonic())
         return staging_id
 
-    def append(
-        self, staging_id: str, index: int, queues: QueueKeys, records: memoryview
-    ) -> int:
+    def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
         """Take block number `index`; a block that came before is not taken twice.
 
         Returns the number of records in it.
@@ -200,7 +197,7 @@ class SinkStaging:
         try:
             count, _, _ = inspect_run(
                 records, len(queues), 0, self._segment_size, encode_places(queues),
-                len(self._store.store_host), self._crc_level,
+                len(self._store.store_host), REQUIRE_CHECKSUM,
             )  # fmt: skip
         except MalformedRecord as error:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"staged records: {error}") from error

@@ -24,6 +24,8 @@ class Capabilities(NamedTuple):
     store_id: str = ""
     epoch: str = ""
     frame_size_max: int = 16 << 20
+    sink: bool = False
+    """Takes staged batches and publishes each exactly once."""
 
 
 NO_CAPABILITIES: Final = Capabilities()
@@ -93,4 +95,5 @@ def _parse(answer: RemotingCommand) -> Capabilities:
         ext.get("storeId", ""),
         ext.get("epoch", ""),
         frame_size,
+        ext.get("sink") == "1",
     )

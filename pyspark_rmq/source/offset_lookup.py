@@ -143,7 +143,7 @@ class OffsetLookup:
         return found
 
     async def _first_from(self, queue: MessageQueue, offset: int, end: int, time_ms: int) -> int:
-        """Brokers answer with the message before, for a time between two (4.9) or after the last."""
+        """Some brokers name the message before, for a time that is between two or after the last."""
         while offset < end:
             at = offset
             result = await self._tried(
@@ -170,7 +170,8 @@ class OffsetLookup:
 
 def _is_passing(error: errors.RmqError) -> bool:
     """Whether the same question may be answered later."""
-    return error.retriable or isinstance(error, errors.RemoteError)
+    is_refusal = isinstance(error, errors.NoPermission | errors.RequestNotSupported)
+    return error.retriable or (isinstance(error, errors.RemoteError) and not is_refusal)
 
 
 async def _each(

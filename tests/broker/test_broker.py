@@ -13,6 +13,7 @@ from broker_core.broker.broker import Broker
 from broker_core.errors import StoreLocked
 from broker_core.nameserver.name_server import NameServer
 from tests.broker.running_broker import broker_config, records, running, until
+from tests.broker.test_send_message import batch_item
 
 Run = Callable[..., Any]
 
@@ -99,8 +100,9 @@ def test_name_servers_know_everything_at_once(tmp_path: Path, run_async: Run) ->
             route = server.table.route("New")
             assert route is not None
             assert route.queues[0].read_queue_count == 5
-            await asker.send("ByItself")
-            await until(lambda: server.table.route("ByItself"))
+            for topic, code, body in (("ByItself", 310, b"x"), ("ByBatch", 320, batch_item(b"x"))):
+                assert (await asker.send(topic, body, code=code)).code == 0
+                assert server.table.route(topic) is not None
         assert server.table.route("New") is None
         await server.stop()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.interop.client_ground import Ground, PushConsumer, scenario, texts
 from tests.interop.client_scenarios_send import pulled
-from tests.interop.java_client import Row
+from tests.interop.java_client import CLIENT_VERSIONS, Row
 from tests.interop.server_processes import wait_until
 
 STREAM_COUNT = 20_000
@@ -220,7 +220,7 @@ def rebalance(ground: Ground) -> None:
     first.wait(lambda got: expected <= set(texts(got)))
 
 
-@scenario("an orderly member that dies hands its locked queues over", slow=True)
+@scenario("an orderly member that dies hands its locked queues over", slow_with=CLIENT_VERSIONS)
 def orderly_rebalance(ground: Ground) -> None:
     topic, producer = ground.topic(2), ground.producer()
     with ground.second_process() as other:

@@ -263,7 +263,7 @@ def look_ups(ground: Ground) -> None:
 def look_ups_by_key(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     sent = [producer.send(topic, b"%d" % n, queue=0, keys=f"k{n} all") for n in range(5)]
-    wait_until(lambda: len(by_key(ground, topic, "all")) == 5, 20, "five messages with one key")
+    wait_until(lambda: len(by_key(ground, topic, "all")) == 5, 10, "five messages with one key")
     assert texts(by_key(ground, topic, "k3")) == ["3"]
     for number, result in enumerate(sent):
         viewed = producer.call("admin.view", topic=topic, msg_id=result["msg_id"])

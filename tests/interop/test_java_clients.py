@@ -37,7 +37,12 @@ ROOMS = (
     client_scenarios_faults,
 )
 CASES = [case for room in ROOMS for case in SCENARIOS if case.run.__module__ == room.__name__]
-SELECTED = [case for case in CASES if COMPLETE or not case.slow]
+SELECTED = [
+    pytest.param(version, case, id=f"{version}-{case.name}")
+    for version in CLIENT_VERSIONS
+    for case in CASES
+    if COMPLETE or version not in case.slow_with
+]
 COLUMNS = [(client, kind) for kind in BROKER_KINDS for client in CLIENT_VERSIONS]
 _NO_QUERIES = ({"look_ups_by_key"}, "our broker does not answer queries by key yet")
 # (client, broker) -> scenarios that they fail together, and why.
@@ -92,12 +97,11 @@ def _known_gap(case: Scenario, version: str, kind: str) -> str | None:
     return reason if case.name in names else None
 
 
-@pytest.mark.parametrize("case", SELECTED, ids=lambda case: case.name)
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize(("version", "case"), SELECTED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_java_client(
-    case: Scenario,
     version: str,
+    case: Scenario,
     kind: str,
     runs_of: Callable[[str], ScenarioRuns],
     results: dict[Cell, str],

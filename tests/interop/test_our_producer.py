@@ -33,12 +33,11 @@ from broker_core.errors import (
     NoPermission,
     QueryNotFound,
     RemoteError,
-    RequestNotSupported,
     RmqError,
     TopicNotExist,
 )
 from broker_core.protocol_codes import RequestCode
-from tests.interop.clusters import APACHE_KINDS, KINDS, OURS, Cluster, cluster, run_or_skip
+from tests.interop.clusters import APACHE_KINDS, KINDS, Cluster, cluster, run_or_skip
 
 pytestmark = pytest.mark.interop
 
@@ -245,14 +244,7 @@ async def check_the_broker_knows_the_producer(peers: Peers) -> None:
     assert connection["language"] == "PYTHON"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        # Our broker has the index and does not answer questions about it yet.
-        pytest.param(OURS, marks=pytest.mark.xfail(raises=RequestNotSupported)),
-        *APACHE_KINDS,
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_messages_are_found_by_key(
     run_async: Callable[..., Any], tmp_path: Path, kind: str
 ) -> None:

@@ -67,6 +67,7 @@ class BulkTransferProcessor:
         fields = {
             "bulkPull": "1",
             "bulkSend": "1",
+            "sink": "1",
             "storeId": self._store.store_id,
             "epoch": str(self._store.epoch),
             "frameSizeMax": str(self._frame_size_max),

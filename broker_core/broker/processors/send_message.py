@@ -7,7 +7,7 @@ property text is stored as it came and the answer is put together from ready pie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -29,6 +29,8 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
 
+Answer = RemotingCommand | None | Awaitable[RemotingCommand]
+
 _HOST: Final = "broker.born_host"
 _NAMES_MAX: Final = 100_000
 
@@ -45,6 +47,7 @@ class SendMessageProcessor:
         planner: SendPlanner,
         stats: BrokerStats,
         hooks: SendHooks,
+        routes_told: Callable[[], Awaitable[object]],
         random: Random | None = None,
     ) -> None:
         self._store = store
@@ -52,6 +55,7 @@ class SendMessageProcessor:
         self._planner = planner
         self._stats = stats
         self._hooks = hooks
+        self._routes_told = routes_told
         self._random = random or Random()
         trace = "true" if config.trace_on else "false"
         self._answer_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace}
@@ -68,7 +72,7 @@ class SendMessageProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
-    def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def send(self, connection: Connection, command: RemotingCommand) -> Answer:
         """SEND_MESSAGE_V2."""
         if type(command) is not PlainSend or self._hooks:
             return self._send_planned(connection, command, SHORT_NAMES)
@@ -97,15 +101,11 @@ class SendMessageProcessor:
             )
         return None
 
-    def send_long_names(
-        self, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    def send_long_names(self, connection: Connection, command: RemotingCommand) -> Answer:
         """SEND_MESSAGE."""
         return self._send_planned(connection, command, LONG_NAMES)
 
-    def send_batch(
-        self, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    def send_batch(self, connection: Connection, command: RemotingCommand) -> Answer:
         """SEND_BATCH_MESSAGE."""
         return self._send_planned(connection, command, SHORT_NAMES, is_batch=True)
 
@@ -142,7 +142,7 @@ class SendMessageProcessor:
         names: tuple[str, ...],
         *,
         is_batch: bool = False,
-    ) -> RemotingCommand | None:
+    ) -> Answer:
         request = parse_send_request(command.ext, names)
         if is_batch or request.is_batch:
             plan = self._planner.plan_batch(request, command.body, self._random)
@@ -160,6 +160,8 @@ class SendMessageProcessor:
             return command.reply(result.status.response_code, result.remark)
         size = result.end_position - result.position
         self._stats.put(plan.counted_topic, result.message_count, size)
+        if plan.made_topic:
+            return self._answer_when_routed(command, plan, unique, results, context)
         answer = partial(
             self._answer_planned, connection, command, plan.answered_queue_id, unique, results,
             context,
@@ -169,6 +171,21 @@ class SendMessageProcessor:
         else:
             answer(PutStatus.PUT_OK)
         return None
+
+    async def _answer_when_routed(
+        self,
+        command: RemotingCommand,
+        plan: SendPlan,
+        unique: str,
+        results: tuple[PutResult, ...],
+        context: SendContext | None,
+    ) -> RemotingCommand:
+        """A producer that is told "stored" may tell a consumer, who asks for the route at once."""
+        await self._routes_told()
+        result = merged(results)
+        status = (await self._store.acknowledged(result)).status if plan.waits else result.status
+        queue_id = plan.answered_queue_id
+        return self._reply(command, queue_id, unique, results, status, context)
 
     def _answer_planned(
         self,

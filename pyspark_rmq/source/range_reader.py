@@ -1,0 +1,192 @@
+"""Executor side: the rows of exactly the ranges of one task, as Arrow batches, or an error.
+
+    ranges ──► a PullStream each, a few ahead of the one that is read   (on the client's thread)
+           ──► runs of records ──► batches ──► Spark                    (on the task's thread)
+
+The streams fetch while Spark works on the last batch. Memory is bounded by `BUFFER_SIZE` for all
+streams of a task together, whatever the ranges are. Small batches are joined, up to 4 MB.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from broker_core import PullStream, RecordRun, SubscriptionData, errors, parse_tag_expression
+from pyspark_rmq import connections
+from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.connections import Connected
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.message_batches import BatchMaker
+from pyspark_rmq.source.offset_lookup import OffsetLookup
+from pyspark_rmq.source.offset_planning import QueueRange
+from pyspark_rmq.source.queue_offsets import StoreIdentity
+
+BATCH_SIZE: Final = 4 << 20
+BATCH_ROWS: Final = 50_000
+BUFFER_SIZE: Final = 32 << 20
+_STREAMS_AHEAD: Final = 8
+# Answers of Apache's brokers are small; joined they make a batch worth sending.
+_RUN_SIZE_MIN: Final = 1 << 20
+_MERGE_BELOW: Final = 256 << 10
+
+
+class Task(NamedTuple):
+    """What one task reads. Plain values: Spark pickles it."""
+
+    ranges: tuple[QueueRange, ...]
+    stores: Mapping[str, StoreIdentity]
+
+
+def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn]) -> Iterator[Any]:
+    """All rows of the task, range by range in the order of their offsets."""
+    _freeze_once()
+    connected = connections.connect(options.connection)
+    _check_stores(task, options, connected)
+    tags = parse_tag_expression("", options.tag_expression).tags
+    maker = BatchMaker(
+        columns, tags=tags, include_system_properties=options.include_system_properties
+    )
+    batches = (maker.batch(run, part.queue) for part, run in _runs(task.ranges, options, connected))
+    yield from joined(batches)
+
+
+def joined(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows in fewer batches, as far as they are small; none is empty."""
+    held: list[Any] = []
+    size = rows = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if held and (size + batch.nbytes > BATCH_SIZE or rows + batch.num_rows > BATCH_ROWS):
+            yield _merged(held)
+            held, size, rows = [], 0, 0
+        held.append(batch)
+        size += batch.nbytes
+        rows += batch.num_rows
+        if size >= _MERGE_BELOW:
+            yield _merged(held)
+            held, size, rows = [], 0, 0
+    if held:
+        yield _merged(held)
+
+
+def _merged(batches: list[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    [merged] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return merged
+
+
+def _runs(
+    ranges: Sequence[QueueRange], options: SourceOptions, connected: Connected
+) -> Iterator[tuple[QueueRange, RecordRun]]:
+    """Runs of all ranges, in order; the first answers of the next ranges are on their way."""
+    waiting = deque(ranges)
+    begun: deque[tuple[QueueRange, PullStream, Any]] = deque()
+    buffer_size = BUFFER_SIZE // min(len(ranges) or 1, _STREAMS_AHEAD)
+    try:
+        while waiting or begun:
+            while waiting and len(begun) < _STREAMS_AHEAD:
+                part = waiting.popleft()
+                stream = _stream(part, options, connected, buffer_size)
+                begun.append((part, stream, connected.begin(_next(stream))))
+            part, stream, first = begun[0]
+            for run in _runs_of(part, stream, first, options, connected):
+                yield part, run
+            begun.popleft()
+            connected.call(stream.close())
+    finally:
+        for _, stream, first in begun:
+            first.cancel()
+            connected.call(stream.close())
+
+
+def _runs_of(
+    part: QueueRange,
+    stream: PullStream,
+    first: Any,
+    options: SourceOptions,
+    connected: Connected,
+) -> Iterator[RecordRun]:
+    try:
+        run = first.result()
+        while run is not None:
+            yield run
+            run = connected.call(_next(stream))
+    except errors.OffsetOutOfRange as error:
+        report_loss(
+            f"queue {part.queue_id} of {part.topic} on {part.broker_name} was to be read from"
+            f" offset {part.start} to {part.until}, and has {error.min_offset} to"
+            f" {error.max_offset} only: offset {error.offset} was deleted, or is not there any more",
+            fails=options.fails_on_data_loss,
+        )
+
+
+async def _next(stream: PullStream) -> RecordRun | None:
+    return await anext(stream, None)
+
+
+def _stream(
+    part: QueueRange, options: SourceOptions, connected: Connected, buffer_size: int
+) -> PullStream:
+    if options.sql_expression:
+        subscription = SubscriptionData(part.topic, options.sql_expression, expression_type="SQL92")
+    else:
+        subscription = parse_tag_expression(part.topic, options.tag_expression)
+    return PullStream(
+        connected.client,
+        part.queue,
+        part.start,
+        part.until,
+        group=options.reader_group,
+        subscription=subscription,
+        buffer_size_max=buffer_size,
+        request_size=min(BATCH_SIZE, buffer_size),
+        run_size_min=min(_RUN_SIZE_MIN, buffer_size),
+        retry_limit_ms=options.poll_timeout_ms,
+        allow_gaps=not options.fails_on_data_loss,
+    )
+
+
+def _check_stores(task: Task, options: SourceOptions, connected: Connected) -> None:
+    """The log must be the one that the offsets were taken from; a replaced one has others."""
+    expected = {broker: store for broker, store in task.stores.items() if store.store_id}
+    if not expected:
+        return
+    topics = {part.broker_name: part.topic for part in task.ranges}
+    found = connected.call(_stores(topics, options, connected))
+    for broker, store in expected.items():
+        if broker in found and found[broker] != store:
+            report_loss(
+                f"broker {broker} has another log (store {found[broker].store_id}, epoch"
+                f" {found[broker].epoch}) than the one that these offsets belong to (store"
+                f" {store.store_id}, epoch {store.epoch})",
+                fails=options.fails_on_data_loss,
+            )
+
+
+async def _stores(
+    topics: Mapping[str, str], options: SourceOptions, connected: Connected
+) -> dict[str, StoreIdentity]:
+    for topic in set(topics.values()):
+        await connected.client.routes.route(topic)
+    return await OffsetLookup(connected.client, options).stores(topics)
+
+
+class _Freezing:
+    """Spark collects garbage after every task; what a worker has imported is none."""
+
+    is_done = False
+
+
+def _freeze_once() -> None:
+    if not _Freezing.is_done:
+        gc.collect()
+        gc.freeze()
+        _Freezing.is_done = True
