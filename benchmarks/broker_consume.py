@@ -32,7 +32,7 @@ def consume_rate(side: Side, topic: str, count: int, number: int) -> float:
         topic=topic,
         count=count,
     )
-    return count / figures["seconds"]
+    return count / float(figures["seconds"])
 
 
 def run(root: Path, quick: bool) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -53,14 +54,15 @@ _LONG_HOSTS: Final = 0x30
 class _Draft:
     """One staging id that is being written or waits to be published."""
 
-    __slots__ = ("block_count", "identity", "is_sealed", "last_block", "touched")
+    __slots__ = ("blocks", "identity", "part", "touched")
 
     def __init__(self, identity: BatchIdentity, touched: float) -> None:
         self.identity = identity
         self.touched = touched
-        self.block_count = 0
-        self.last_block = 0
-        self.is_sealed = False
+        # Checksum of each block, to know one that comes again.
+        self.blocks = array("L")
+        # What was sealed
+        self.part: StagedPart | None = None
 
 
 class SinkStaging:
@@ -92,7 +94,7 @@ class SinkStaging:
     def begin(self, identity: BatchIdentity) -> str:
         """A fresh id for one writer of a batch."""
         self._forget_expired()
-        unsealed = sum(not draft.is_sealed for draft in self._drafts.values())
+        unsealed = sum(draft.part is None for draft in self._drafts.values())
         if unsealed >= self._drafts_max:
             raise LimitReached(
                 f"{unsealed} writers stage data on this broker, at most {self._drafts_max} can"
@@ -108,29 +110,26 @@ class SinkStaging:
         """
         draft = self._draft(staging_id)
         checksum = zlib.crc32(records)
-        if index == draft.block_count - 1 and checksum == draft.last_block:
+        if index < len(draft.blocks) and checksum == draft.blocks[index]:
             # The answer was lost, not the block.
             return 0
-        if draft.is_sealed or index != draft.block_count:
-            state = "is sealed" if draft.is_sealed else f"expects block {draft.block_count}"
+        if draft.part is not None or index != len(draft.blocks):
+            state = f"expects block {len(draft.blocks)}" if draft.part is None else "is sealed"
             raise StagingRefused(f"{staging_id} {state}, not block {index}")
         self.check_queues(queues)
         count = self._checked(queues, records)
         self._staging.append(staging_id, TemplateRun(queues, records), count)
-        draft.block_count += 1
-        draft.last_block = checksum
+        draft.blocks.append(checksum)
         draft.touched = self._clock.monotonic()
         return count
 
     def seal(self, staging_id: str) -> StagedPart:
-        """No more blocks come."""
+        """No more blocks come; the same answer again to whoever asks again."""
         draft = self._draft(staging_id)
-        if draft.is_sealed:
-            raise StagingRefused(f"{staging_id} is sealed already")
-        sealed = self._staging.seal(staging_id)
-        draft.is_sealed = True
-        draft.touched = self._clock.monotonic()
-        return StagedPart(*sealed)
+        if draft.part is None:
+            draft.part = StagedPart(*self._staging.seal(staging_id))
+            draft.touched = self._clock.monotonic()
+        return draft.part
 
     def drop(self, staging_ids: Iterable[str]) -> int:
         """Forget staged data; unknown ids are none of it. How many were there."""

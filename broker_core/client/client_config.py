@@ -22,6 +22,11 @@ _CLIENT_ID_SIZE_MAX: Final = 255
 _SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)
 
 
+def _client_limits() -> RemotingLimits:
+    # The answer to a batch lists the ids of all its messages in its header.
+    return RemotingLimits(header_size_max=4 << 20)
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientConfig:
     """Settings of one `ClientInstance`.
@@ -43,7 +48,7 @@ class ClientConfig:
     # Bodies of at least this size are sent compressed; 0 never compresses.
     compress_from_size: int = COMPRESS_FROM_SIZE
     compression_level: int = 5
-    remoting: RemotingLimits = dataclasses.field(default_factory=RemotingLimits)
+    remoting: RemotingLimits = dataclasses.field(default_factory=_client_limits)
 
     def __post_init__(self) -> None:
         servers = parse_name_servers(self.name_servers)

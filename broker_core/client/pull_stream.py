@@ -68,8 +68,8 @@ class PullStream:
     """Async iterator of `RecordRun`; use it in `async with`, or `await close()` it.
 
     `expression` filters by tags at the broker, by their hashes only; whoever needs certainty
-    compares the tags of the records. A run never has gaps; between runs there may be some when
-    a filter is used or `allow_gaps` says so (records that expired while they were read).
+    compares the tags of the records. A run never has gaps; between runs there are some when a
+    filter is used, or when `allow_gaps` lets records be missing that expired before they were read.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class PullStream:
         self._suspend_ms = suspend_ms
         self._retry_limit_ms = retry_limit_ms
         self._allow_gaps = allow_gaps or not subscription.matches_all
+        self._allow_loss = allow_gaps
         # The plan
         self._slots: deque[_Slot] = deque()
         self._ready: deque[RecordRun] = deque()
@@ -333,7 +334,7 @@ class PullStream:
             await backoff.wait()
 
     def _check_not_lost(self, slot: _Slot, result: PullResult) -> None:
-        if result.status is PullStatus.OFFSET_ILLEGAL and not self._allow_gaps:
+        if result.status is PullStatus.OFFSET_ILLEGAL and not self._allow_loss:
             raise self._not_there(slot.start, result)
 
     def _check_gaps(self, slot: _Slot, next_offset: int, result: PullResult) -> None:

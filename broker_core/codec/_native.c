@@ -127,6 +127,7 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(decode_columns, "The records that queue units point to, as columns."),
     CONTRACT_FUNCTION(append_index_entries, "Put index entries until the file is full."),
     CONTRACT_FUNCTION(choose_units, "Which of the units read a pull returns."),
+    CONTRACT_FUNCTION(join_client_batch, "Rows as the body of a batch send."),
     CONTRACT_FUNCTION(split_client_batch, "The body of a batch send as columns."),
     CONTRACT_FUNCTION(list_message_ids, "Offset ids of consecutive records."),
     {"read_plain_send", (PyCFunction)(void (*)(void))codec_read_plain_send, METH_FASTCALL,

@@ -57,6 +57,7 @@ __all__ = [
     "gather_records",
     "inspect_run",
     "java_hash",
+    "join_client_batch",
     "list_message_ids",
     "measure_batch",
     "read_plain_send",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         gather_records,
         inspect_run,
         java_hash,
+        join_client_batch,
         list_message_ids,
         measure_batch,
         read_plain_send,
@@ -116,6 +118,7 @@ else:
     gather_records = _backend.gather_records
     inspect_run = _backend.inspect_run
     java_hash = _backend.java_hash
+    join_client_batch = _backend.join_client_batch
     list_message_ids = _backend.list_message_ids
     measure_batch = _backend.measure_batch
     read_plain_send = _backend.read_plain_send

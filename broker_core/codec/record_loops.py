@@ -7,6 +7,7 @@ two on every kind of input. Use `record_columns`, which picks one of them.
 from __future__ import annotations
 
 from broker_core.codec.client_batch_loops import list_message_ids, split_client_batch
+from broker_core.codec.client_join_loops import join_client_batch
 from broker_core.codec.index_record import append_index_entries
 from broker_core.codec.java_hash import java_hash
 from broker_core.codec.plain_send_loops import read_plain_send
@@ -29,6 +30,7 @@ __all__ = [
     "gather_records",
     "inspect_run",
     "java_hash",
+    "join_client_batch",
     "list_message_ids",
     "measure_batch",
     "read_plain_send",

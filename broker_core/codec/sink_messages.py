@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -37,6 +37,8 @@ IDS_MAX: Final = 100_000
 QUEUES_MAX: Final = 4_096
 
 _TEMPLATE: Final = -1
+# The encoder leaves room for the blank at the end of a log file.
+_SPARE_SIZE: Final = 8
 _NOTE_MAGIC: Final = b"RMQS"
 _COUNT: Final = struct.Struct(">H")
 _QUEUE: Final = struct.Struct(">IH")
@@ -113,13 +115,23 @@ RUN_NOTE: Final = "run"
 # Staged blocks
 
 
-def template_records(batch: ColumnBatch) -> memoryview:
-    """The rows as template records: complete but for their places in a log."""
-    size, _ = measure_batch(batch)
-    records = bytearray(size + 8)
-    ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
-    encode_batch(batch, 0, ordinals, 0, records, 0, len(records), _TEMPLATE)
-    return memoryview(records)[:size]
+def encode_blocks(batch: ColumnBatch, size_max: int) -> Iterator[tuple[int, memoryview]]:
+    """The rows as bodies of STAGE_APPEND, each of about `size_max` bytes at most: (rows, body).
+
+    The records are templates: complete but for their places in a log.
+    """
+    _, largest = measure_batch(batch)
+    head = block_head(batch.queues)
+    size_max = max(size_max, len(head) + largest + _SPARE_SIZE)
+    row = 0
+    while row < batch.count:
+        block = bytearray(size_max)
+        block[: len(head)] = head
+        # Each block counts its own records per queue.
+        ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
+        after, end = encode_batch(batch, row, ordinals, 0, block, len(head), len(block), _TEMPLATE)
+        yield after - row, memoryview(block)[:end]
+        row = after
 
 
 def block_head(queues: QueueKeys) -> bytes:

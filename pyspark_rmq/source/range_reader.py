@@ -123,7 +123,7 @@ def _runs_of(
         report_loss(
             f"queue {part.queue_id} of {part.topic} on {part.broker_name} was to be read from"
             f" offset {part.start} to {part.until}, and has {error.min_offset} to"
-            f" {error.max_offset} only: offset {error.offset} was deleted, or is not there any more",
+            f" {error.max_offset} only: offset {error.offset} was deleted or cut off",
             fails=options.fails_on_data_loss,
         )
 

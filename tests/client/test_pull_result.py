@@ -1,4 +1,4 @@
-"""Answers to pulls: the four outcomes, refusals, and answers of brokers that must not be trusted."""
+"""Answers to pulls: the four outcomes, refusals, and answers that must not be trusted."""
 
 from __future__ import annotations
 

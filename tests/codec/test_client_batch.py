@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from array import array
 from itertools import pairwise
@@ -16,7 +17,8 @@ from broker_core.codec import record_reasons as reasons
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.message_id import encode_message_id
 from broker_core.errors import MalformedBatch
-from tests.codec.codec_backends import BACKENDS, backend_name
+from tests.codec.codec_backends import BACKENDS, backend_name, batch_of, column
+from tests.codec.codec_inputs import good_batch, questionable_batch
 
 EXAMPLE = bytes.fromhex(
     "0000001e0000000000000000000000000000000161000754414753014102000000180000000000000000000000"
@@ -90,7 +92,7 @@ def test_ids_follow_the_sizes(codec: ModuleType) -> None:
 def outcome(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
-    except (MalformedBatch, ValueError) as error:
+    except (MalformedBatch, ValueError, TypeError, OverflowError, BufferError) as error:
         return type(error), error.args
 
 
@@ -118,3 +120,44 @@ def test_both_backends_are_one(
     arguments = (data, at % 8, len(items), encode_host(("1.2.3.4", 5)), value)
     expected = outcome(python.list_message_ids, *arguments)
     assert outcome(native.list_message_ids, *arguments) == expected
+
+
+@pytest.mark.parametrize("queue", [-1, 0, 1])
+def test_joined_rows_split_into_themselves(codec: ModuleType, queue: int) -> None:
+    bodies = [b"", b"a", b"bb" * 50, b"c"]
+    batch = batch_of(
+        *bodies,
+        queues=((b"T", 0), (b"T", 1)),
+        queue_index=array("i", (0, 1, 1, 0)),
+        tags=column(b"A", b"", b"B", b""),
+        keys=column(b"", b"k", b"", b""),
+        properties=column(b"", b"x\x01y", b"x\x01y\x02", b""),
+        flag=-3,
+    )
+    texts = [b"TAGS\x01A\x02", b"KEYS\x01k\x02x\x01y\x02", b"TAGS\x01B\x02x\x01y\x02", b""]
+    mine = [row for row, owner in enumerate((0, 1, 1, 0)) if queue in (-1, owner)]
+    following, count, body = codec.join_client_batch(batch, 0, queue, 1 << 20)
+    assert (following, count) == (4, len(mine))
+    _, flags, joined, _, properties, _ = codec.split_client_batch(body, b"")
+    assert joined == b"".join(bodies[row] for row in mine)
+    assert properties == b"".join(texts[row] for row in mine)
+    assert set(array("i", flags)) == {-3}
+    # In pieces: at least one row each, the same rows in all.
+    start, pieces = 0, []
+    while start < 4:
+        start, taken, piece = codec.join_client_batch(batch, start, queue, 1)
+        assert taken <= 1
+        pieces.append(piece)
+    assert b"".join(pieces) == body
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="the native codec is not built")
+@given(st.integers(0, 2**32 - 1), st.integers(-1, 3), st.integers(0, 400))
+def test_joining_is_one_on_both_backends(seed: int, queue: int, size_max: int) -> None:
+    rng = random.Random(seed)
+    for batch in (good_batch(rng), questionable_batch(rng)):
+        first = rng.randrange(3)
+        python, native = (
+            outcome(codec.join_client_batch, batch, first, queue, size_max) for codec in BACKENDS
+        )
+        assert python == native

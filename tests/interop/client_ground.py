@@ -82,12 +82,14 @@ class Producer:
     def send_ordered(self, topic: str, body: bytes, shard: str) -> Row:
         return self._send("producer.ordered", topic, body, {"shard": shard})
 
-    def _send(self, op: str, topic: str, body: Any, options: dict[str, Any]) -> Any:
-        return self.call(op, topic=topic, body=body, **options)
+    def _send(self, op: str, topic: str, body: Any, options: dict[str, Any]) -> Row:
+        answer: Row = self.call(op, topic=topic, body=body, **options)
+        return answer
 
     def offsets(self, topic: str, queue: int = 0) -> Row:
         """Lowest and next offset of a queue, and the store time of its first message."""
-        return self.call("admin.offsets", topic=topic, queue=queue)
+        offsets: Row = self.call("admin.offsets", topic=topic, queue=queue)
+        return offsets
 
     def call(self, op: str, **arguments: Any) -> Any:
         return self._java.call(op, producer=self.name, broker=BROKER_NAME, **arguments)
@@ -110,7 +112,8 @@ class PushConsumer:
 
     def queues(self, topic: str) -> list[int]:
         """The queues that it holds now."""
-        return self._java.call("push.queues", consumer=self.name, topic=topic)
+        queues: list[int] = self._java.call("push.queues", consumer=self.name, topic=topic)
+        return queues
 
     def close(self) -> None:
         """Its own graceful shutdown."""
@@ -185,7 +188,7 @@ class Ground:
     def push(
         self, topic: str | list[str], mark: str = "", java: JavaClient | None = None, **options: Any
     ) -> PushConsumer:
-        """`options` as in the driver: expression, model, orderly, from, batch, failures, …"""
+        """`options` as in the driver: expression, model, orderly, start_at, batch, failures, …"""
         java = java or self.java
         name = f"c-{self._name}{mark}"
         options = {"group": self.group(), "topic": topic, **options}

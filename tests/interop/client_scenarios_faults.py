@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from tests.interop.client_ground import Ground, scenario, texts
 from tests.interop.server_processes import wait_until
@@ -26,7 +27,7 @@ def broker_killed(ground: Ground) -> None:
 
 def consumption_survives(ground: Ground, *, kill: bool) -> None:
     # Clients notice within a second, not within half a minute, that the broker is back.
-    soon = {"route_ms": 1_000, "heartbeat_ms": 1_000}
+    soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
     topic, producer = ground.topic(4), ground.producer(timeout_ms=3_000, **soon)
     consumer = ground.push(topic, **soon)
     producer.call("producer.flood", topic=topic, gap_ms=2)

@@ -45,7 +45,7 @@ def start_positions(ground: Ground) -> None:
     producer.send(topic, b"old", queue=0)
     first = ground.push(topic, "-first", group=ground.group("-first"))
     last = ground.push(
-        topic, "-last", group=ground.group("-last"), **{"from": "CONSUME_FROM_LAST_OFFSET"}
+        topic, "-last", group=ground.group("-last"), start_at="CONSUME_FROM_LAST_OFFSET"
     )
     assert texts(first.wait(1)) == ["old"]
     wait_until(lambda: last.queues(topic) == [0], 30, "the queue of the second group")
@@ -110,8 +110,7 @@ def ordered_stream(ground: Ground) -> None:
 def broadcasting(ground: Ground) -> None:
     topic, producer = ground.topic(4), ground.producer()
     members = [ground.push(topic, f"-{n}", model="BROADCASTING") for n in range(2)]
-    for member in members:
-        wait_until(lambda m=member: len(m.queues(topic)) == 4, 30, "all four queues")
+    shares(topic, members, [[0, 1, 2, 3]] * 2)
     expected = sorted(f"m{number}" for number in range(20))
     for text in expected:
         producer.send(topic, text.encode())

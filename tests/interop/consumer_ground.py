@@ -1,4 +1,4 @@
-"""What scenarios with our consumers stand on: a cluster, a client, a producer, collected messages."""
+"""What scenarios with our consumers stand on: a cluster, a client, a producer, a listener."""
 
 from __future__ import annotations
 
@@ -128,11 +128,13 @@ class Ground:
 @contextlib.asynccontextmanager
 async def ground(kind: str, tmp_path: Path, **options: Any) -> AsyncIterator[Ground]:
     """A running cluster of `kind` with a client; everything in it ends with the block."""
-    async with cluster(kind, tmp_path, **options) as found:
-        async with ClientInstance(ClientConfig((found.name_server,))) as client:
-            async with Producer(client, "PRODUCERS") as producer:
-                made = Ground(found, client, producer, tmp_path)
-                try:
-                    yield made
-                finally:
-                    await made.close()
+    async with (
+        cluster(kind, tmp_path, **options) as found,
+        ClientInstance(ClientConfig((found.name_server,))) as client,
+        Producer(client, "PRODUCERS") as producer,
+    ):
+        made = Ground(found, client, producer, tmp_path)
+        try:
+            yield made
+        finally:
+            await made.close()

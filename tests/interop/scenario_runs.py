@@ -24,7 +24,7 @@ Wanted = tuple[str, Scenario]
 
 
 class ScenarioRuns:
-    """Starts what is wanted at once; `result` waits for one of them."""
+    """Starts what is wanted at once; `failure` waits for one of them."""
 
     def __init__(self, kind: str, home: Path, wanted: Iterable[Wanted]) -> None:
         self.kind = kind
@@ -40,13 +40,12 @@ class ScenarioRuns:
             if not scenario.alone
         }
 
-    def result(self, version: str, scenario: Scenario) -> None:
-        """Returns if the scenario's checks held, and raises what it raised otherwise."""
+    def failure(self, version: str, scenario: Scenario) -> BaseException | None:
+        """What the scenario raised, or None if its checks held."""
         if scenario.alone:
             wait(self._runs.values())
-            self._run(version, scenario)
-        else:
-            self._runs[version, scenario.name].result()
+            return self._pool.submit(self._run, version, scenario).exception()
+        return self._runs[version, scenario.name].exception()
 
     def close(self) -> None:
         """End what runs; scenarios that nobody asked for any more fail quietly."""

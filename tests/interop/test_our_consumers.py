@@ -100,8 +100,11 @@ async def tags_are_compared_exactly(found: Ground) -> None:
         await found.send("Tags", [tag.encode()], queue, tags=tag)
     await found.readable(queue, 4)
     for expression, wanted in (
-        ("Aa", ["Aa"]), ("Aa || C", ["Aa", "C"]), ("*", ["Aa", "BB", "C", "标签"]), ("标签", ["标签"]),
-    ):  # fmt: skip
+        ("Aa", ["Aa"]),
+        ("Aa || C", ["Aa", "C"]),
+        ("*", ["Aa", "BB", "C", "标签"]),
+        ("标签", ["标签"]),
+    ):
         result = await found.puller.pull(queue, 0, expression=expression)
         assert [m.tags for m in result.messages] == wanted
     raw = await found.puller.pull(queue, 0, expression="Aa")
@@ -201,25 +204,27 @@ async def pipelining_hides_the_network(found: Ground) -> tuple[float, float]:
     await found.readable(queue, count)
     loop = asyncio.get_running_loop()
     address = found.client.routes.broker_address(queue.broker_name)
-    async with slow_link(address, 10) as far:
-        async with found.new_client(address_rewrite={address: far}) as client:
-            puller = PullConsumer(client, "FAR")
-            await puller.pull(queue, 0)
-            # A loop in debug mode notes a stack for every task and would be all that is measured.
-            loop.set_debug(False)
-            started, offset, got = loop.time(), 0, 0
-            while offset < count:
-                result = await puller.pull(queue, offset)
-                offset, got = result.next_offset, got + len(result.messages)
-            one = loop.time() - started
-            started = loop.time()
-            async with puller.stream(queue, 0, count) as stream:
-                async for _ in stream.messages():
-                    got += 1
-            many = loop.time() - started
-            loop.set_debug(True)
-            assert got == 2 * count
-            return one, many
+    async with (
+        slow_link(address, 10) as far,
+        found.new_client(address_rewrite={address: far}) as client,
+    ):
+        puller = PullConsumer(client, "FAR")
+        await puller.pull(queue, 0)
+        # A loop in debug mode notes a stack for every task and would be all that is measured.
+        loop.set_debug(False)
+        started, offset, got = loop.time(), 0, 0
+        while offset < count:
+            result = await puller.pull(queue, offset)
+            offset, got = result.next_offset, got + len(result.messages)
+        one = loop.time() - started
+        started = loop.time()
+        async with puller.stream(queue, 0, count) as stream:
+            async for _ in stream.messages():
+                got += 1
+        many = loop.time() - started
+        loop.set_debug(True)
+        assert got == 2 * count
+        return one, many
 
 
 # Push consumers

@@ -110,7 +110,7 @@ async def filled(found: Pair) -> MessageQueue:
                 return False
 
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for _ in range(1_200):
+        for _ in range(2_400):
             if await is_copied():
                 return queue
             await asyncio.wait((never,), timeout=0.05)

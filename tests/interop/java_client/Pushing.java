@@ -46,7 +46,7 @@ final class Pushing {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.text("group"));
         command.configure(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
-            command.text("from", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET.name())));
+            command.text("start_at", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET.name())));
         Reflected.setEnum(consumer, "setMessageModel", command.text("model", "CLUSTERING"));
         consumer.setConsumeMessageBatchMaxSize(command.number("batch", 1));
         consumer.setPullBatchSize(command.number("pull_batch", 32));

@@ -1,0 +1,208 @@
+"""Sends columns: hundreds of thousands of messages as requests of megabytes.
+
+Our own broker takes whole megabytes at once (BULK_SEND); every other one gets ordinary batches, as
+large as it accepts. At least once: what was not acknowledged is sent again, to another broker if
+there is one. Messages of one call to one queue keep their order as long as nothing has to be sent
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from broker_core.client.backoff import Backoff
+from broker_core.client.client_instance import ClientInstance
+from broker_core.client.queue_choice import Turn
+from broker_core.client.send_failures import is_worth_another_try
+from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.host_address import encode_host
+from broker_core.codec.message_queue import MessageQueue
+from broker_core.codec.record_columns import join_client_batch
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.send_request import SendRequest, send_request_fields
+from broker_core.errors import InvalidArgument, NotAcknowledged, RemoteError, RmqError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+
+REQUEST_SIZE: Final = 1 << 20
+# What Apache's broker accepts as one batch is its maxMessageSize, headers included.
+BATCH_SIZE: Final = 1 << 20
+# The answer to an ordinary batch lists an id of 32 digits for every message.
+BATCH_COUNT: Final = 1_000
+IN_FLIGHT: Final = 4
+_NO_HOST: Final = encode_host(("127.0.0.1", 0))
+
+
+class StoredRun(NamedTuple):
+    """Messages with consecutive offsets in one queue."""
+
+    queue: MessageQueue
+    queue_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+
+
+class BulkProducer:
+    """One topic's worth of columns at a time; shares its client with whatever else uses it."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str = "PYTHON_BULK_PRODUCER",
+        *,
+        attempts: int = 3,
+        in_flight: int = IN_FLIGHT,
+        timeout_ms: int = 30_000,
+    ) -> None:
+        if attempts < 1 or in_flight < 1:
+            raise InvalidArgument(f"attempts={attempts}, in_flight={in_flight}: give 1 or more")
+        self._client = client
+        self._group = group
+        self._attempts = attempts
+        self._window = in_flight
+        self._timeout_ms = timeout_ms
+        self._turn = Turn()
+
+    async def send_bodies(
+        self, topic: str, bodies: Sequence[bytes], *, queue: MessageQueue | None = None
+    ) -> list[StoredRun]:
+        """Messages without tags, keys or properties."""
+        offsets = array("q", (0, *accumulate(map(len, bodies))))
+        return await self.send_columns(columns_of(topic, b"".join(bodies), offsets), queue=queue)
+
+    async def send_columns(
+        self, batch: ColumnBatch, *, queue: MessageQueue | None = None
+    ) -> list[StoredRun]:
+        """All rows of the batch, whose queues only name the topic, in parts to its queues in turn.
+
+        With `queue` all go there. Returns when every message is acknowledged; raises the error of
+        the first part that cannot be stored.
+        """
+        topic = batch.queues[0][0].decode()
+        runs: list[StoredRun] = []
+        under_way: set[asyncio.Task[list[StoredRun]]] = set()
+        try:
+            async for target, body, count in self._parts(topic, batch, queue):
+                task = asyncio.ensure_future(self._store(topic, target, body, count, queue))
+                under_way.add(task)
+                if len(under_way) >= self._window:
+                    done, under_way = await asyncio.wait(
+                        under_way, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for finished in done:
+                        runs += finished.result()
+            for finished_runs in await asyncio.gather(*under_way):
+                runs += finished_runs
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        return runs
+
+    # Inside
+
+    async def _parts(
+        self, topic: str, batch: ColumnBatch, queue: MessageQueue | None
+    ) -> AsyncIterator[tuple[MessageQueue, bytes, int]]:
+        row = 0
+        while row < batch.count:
+            target = queue or await self._choose(topic)
+            size = REQUEST_SIZE if await self._takes_bulk(target) else BATCH_SIZE
+            limited = batch
+            if size == BATCH_SIZE and batch.count - row > BATCH_COUNT:
+                limited = batch._replace(count=row + BATCH_COUNT)
+            row, count, body = join_client_batch(limited, row, -1, size)
+            yield target, body, count
+
+    async def _choose(self, topic: str, avoid: Sequence[str] = ()) -> MessageQueue:
+        return self._turn.choose(await self._client.routes.publish_queues(topic), avoid)
+
+    async def _takes_bulk(self, queue: MessageQueue) -> bool:
+        address = self._client.routes.broker_address(queue.broker_name)
+        return (await self._client.capabilities.of(address)).bulk_send
+
+    async def _store(
+        self,
+        topic: str,
+        target: MessageQueue,
+        body: bytes,
+        count: int,
+        fixed: MessageQueue | None,
+    ) -> list[StoredRun]:
+        """Until it is acknowledged or there is no hope."""
+        backoff = Backoff()
+        for attempt in range(self._attempts):
+            try:
+                if await self._takes_bulk(target):
+                    return [await self._send_bulk(topic, target, body)]
+                return [await self._send_batch(topic, target, body, count)]
+            except RmqError as error:
+                if attempt + 1 == self._attempts or not is_worth_another_try(error):
+                    raise
+                await backoff.wait()
+                # While a broker restarts, the name servers may know of none.
+                with contextlib.suppress(RmqError):
+                    await self._client.routes.route(topic, refresh=True)
+                    if fixed is None:
+                        target = await self._choose(topic, (target.broker_name,))
+        raise AssertionError("unreachable")
+
+    async def _send_bulk(self, topic: str, target: MessageQueue, body: bytes) -> StoredRun:
+        fields = {
+            "producerGroup": self._group,
+            "topic": topic,
+            "queueId": str(target.queue_id),
+            "defaultTopic": "TBW102",
+            "bornTimestamp": str(self._client.clock.wall_ms()),
+        }
+        command = RemotingCommand(RequestCode.BULK_SEND, fields, body)
+        answer = await self._acknowledged(target, command)
+        return StoredRun(target, int(answer.ext["queueOffset"]), int(answer.ext["count"]))
+
+    async def _send_batch(
+        self, topic: str, target: MessageQueue, body: bytes, count: int
+    ) -> StoredRun:
+        born = self._client.clock.wall_ms()
+        request = SendRequest(
+            self._group, topic, "TBW102", 4, target.queue_id, 0, born, 0, "WAIT\x01true\x02",
+            is_batch=True,
+        )  # fmt: skip
+        fields = send_request_fields(request)
+        command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, fields, body)
+        answer = await self._acknowledged(target, command)
+        return StoredRun(target, int(answer.ext["queueOffset"]), count)
+
+    async def _acknowledged(
+        self, target: MessageQueue, command: RemotingCommand
+    ) -> RemotingCommand:
+        answer = await self._client.request_broker(
+            target.broker_name, command, timeout_ms=self._timeout_ms
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            return answer
+        stored = (
+            ResponseCode.FLUSH_DISK_TIMEOUT,
+            ResponseCode.FLUSH_SLAVE_TIMEOUT,
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+        )
+        if answer.code in stored:
+            raise NotAcknowledged(
+                f"{target.topic} at {target.broker_name}: stored, but {answer.remark}", answer
+            )
+        raise RemoteError.for_code(answer.code, answer.remark)
+
+
+def columns_of(topic: str, data: bytes, offsets: array[int]) -> ColumnBatch:
+    """Bodies alone as a batch; the hosts and the queue are placeholders for the broker's."""
+    return ColumnBatch(
+        len(offsets) - 1,
+        ((topic.encode(), 0),),
+        None,
+        (data, offsets, 8),
+        born_host=_NO_HOST,
+        store_host=_NO_HOST,
+        append_crc=False,
+    )

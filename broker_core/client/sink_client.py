@@ -1,0 +1,261 @@
+"""The client half of the exactly-once sink: stage, seal, publish, abort, ask.
+
+Writers stage their rows under ids of their own, anywhere in the cluster; whoever coordinates the
+batch publishes exactly the sealed ones with one request. A publication may be repeated until its
+outcome is known: the broker does it once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, TypeVar
+
+from broker_core.client.backoff import Backoff
+from broker_core.client.broker_capabilities import Capabilities
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.client_instance import ClientInstance, checked
+from broker_core.client.stage_writer import BLOCK_SIZE, WINDOW_SIZE, StagedAt, StageWriter
+from broker_core.client.topic_queues import MASTER_ID
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.sink_messages import (
+    BatchIdentity,
+    Publication,
+    PublishAnswer,
+    SinkStatus,
+    checked_name,
+    encode_ids,
+    encode_publication,
+    parse_publish_answer,
+    parse_status,
+)
+from broker_core.errors import (
+    BrokerNotExist,
+    ConnectionLost,
+    InvalidArgument,
+    RemoteError,
+    RequestNotSupported,
+    RequestTimeout,
+    RmqError,
+    UnexpectedAnswer,
+)
+from broker_core.protocol_codes import RequestCode, ResponseCode
+
+T = TypeVar("T")
+
+PUBLISH_TIMEOUT_MS: Final = 120_000
+RETRY_FOR_MS: Final = 60_000
+_APPEND_TIMEOUT_MS: Final = 30_000
+# Room for ext fields beside a block in one frame.
+_HEADER_ROOM: Final = 64 << 10
+
+# Stored, but the broker would not say yet that it is safe: asking again tells.
+_UNSETTLED: Final = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+
+class SinkClient:
+    """`start` before use and `stop` at the end, or `async with`.
+
+    A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
+    made. `retry_for_ms` is how long a broker may be away before a request fails.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | ClientConfig,
+        *,
+        block_size: int = BLOCK_SIZE,
+        window_size: int = WINDOW_SIZE,
+        retry_for_ms: int = RETRY_FOR_MS,
+        publish_timeout_ms: int = PUBLISH_TIMEOUT_MS,
+    ) -> None:
+        self._owns_client = isinstance(client, ClientConfig)
+        self.client = ClientInstance(client) if isinstance(client, ClientConfig) else client
+        self._block_size = block_size
+        self._window_size = window_size
+        self._retry_for_ms = retry_for_ms
+        self._publish_timeout_ms = publish_timeout_ms
+        self._addresses: dict[str, str] = {}
+
+    async def __aenter__(self) -> SinkClient:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Nothing is connected before it is needed."""
+        await self.client.start()
+
+    async def stop(self) -> None:
+        """Stop the client if it is this object's own."""
+        if self._owns_client:
+            await self.client.stop()
+
+    async def is_supported(self, broker_name: str) -> bool:
+        """Whether a broker can publish exactly once; others are sent to in the ordinary way."""
+        return (await self._capabilities(broker_name)).sink
+
+    async def stage(self, identity: BatchIdentity, broker_name: str) -> StageWriter:
+        """Begin to stage rows of a batch; the broker checks that this run may.
+
+        Raises `SinkFenced` when another run has taken over, `RequestNotSupported` when the broker
+        cannot do this at all.
+        """
+        capabilities = await self._require(broker_name)
+        ext = {
+            "sinkId": checked_name(identity.sink, "sink"),
+            "batchId": str(identity.batch),
+            "runId": checked_name(identity.run, "run"),
+            "lineage": identity.lineage,
+            "once": "true" if identity.once else "false",
+        }
+        begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
+        return StageWriter(
+            partial(self._ask, broker_name),
+            self.client.clock,
+            broker_name,
+            identity,
+            begun,
+            block_size=min(self._block_size, capabilities.frame_size_max - _HEADER_ROOM),
+            window_size=self._window_size,
+        )
+
+    async def publish(
+        self, identity: BatchIdentity, staged: Sequence[StagedAt], broker_name: str | None = None
+    ) -> PublishAnswer:
+        """Publish exactly these as batch `identity.batch`, or learn that it was published before.
+
+        All of them must be at one broker; `broker_name` says which when there are none. Repeated
+        until the outcome is known or the broker has been away for too long; it is safe to call
+        this again then.
+        """
+        names = {part.broker_name for part in staged} | ({broker_name} if broker_name else set())
+        if len(names) != 1:
+            known = ", ".join(sorted(names)) or "none"
+            raise InvalidArgument(
+                f"a batch is published by one broker, this one names {known}: stage all of it at "
+                "one broker"
+            )
+        [name] = names
+        await self._require(name)
+        body = encode_publication(Publication(identity, tuple(part.part for part in staged)))
+        command = RemotingCommand(RequestCode.SINK_PUBLISH, None, body)
+        answer = await self._ask(name, command, True, self._publish_timeout_ms)
+        try:
+            return parse_publish_answer(answer.body)
+        except InvalidArgument as error:
+            raise UnexpectedAnswer(f"SINK_PUBLISH of broker {name}: {error}") from None
+
+    async def abort(self, staged: Iterable[StagedAt]) -> int:
+        """Drop what was staged, as far as brokers can be reached; how many parts were there.
+
+        What a publication has made visible stays visible.
+        """
+        by_broker: dict[str, list[str]] = defaultdict(list)
+        for part in staged:
+            by_broker[part.broker_name].append(part.staging_id)
+        dropped = 0
+        for name, ids in by_broker.items():
+            command = RemotingCommand(RequestCode.STAGE_DROP, None, encode_ids(ids))
+            try:
+                answer = await self._ask(name, command, False)
+            except RmqError:
+                # It expires at the broker by itself.
+                continue
+            dropped += int(answer.ext.get("dropped", "0"))
+        return dropped
+
+    async def status(self, sink: str, broker_name: str) -> SinkStatus:
+        """What a broker knows of a sink."""
+        await self._require(broker_name)
+        ext = {"sinkId": checked_name(sink, "sink")}
+        answer = await self._ask(broker_name, RemotingCommand(RequestCode.SINK_STATUS, ext), True)
+        try:
+            return parse_status(answer.body)
+        except InvalidArgument as error:
+            raise UnexpectedAnswer(f"SINK_STATUS of broker {broker_name}: {error}") from None
+
+    # Inside
+
+    async def _require(self, broker_name: str) -> Capabilities:
+        capabilities = await self._capabilities(broker_name)
+        if not capabilities.sink:
+            raise RequestNotSupported(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"broker {broker_name} cannot publish exactly once: it is not one of this project."
+                " Use deliveryGuarantee=at_least_once with it",
+            )
+        return capabilities
+
+    async def _capabilities(self, broker_name: str) -> Capabilities:
+        async def attempt() -> Capabilities:
+            return await self.client.capabilities.of(await self._address(broker_name))
+
+        return await self._until_known(broker_name, attempt, True)
+
+    async def _address(self, broker_name: str) -> str:
+        try:
+            return self.client.routes.broker_address(broker_name)
+        except BrokerNotExist:
+            address = self._addresses.get(broker_name)
+        if address is None:
+            info = await self.client.name_servers.cluster_info()
+            found = info.brokers.get(broker_name)
+            master = found.addresses.get(MASTER_ID) if found is not None else None
+            if master is None:
+                text = f"broker {broker_name} has no master at the name servers"
+                raise BrokerNotExist(ResponseCode.BROKER_NOT_EXIST, text)
+            address = self._addresses[broker_name] = self.client.routes.rewritten(master)
+        return address
+
+    async def _ask(
+        self,
+        broker_name: str,
+        command: RemotingCommand,
+        repeat: bool,
+        timeout_ms: float = _APPEND_TIMEOUT_MS,
+    ) -> RemotingCommand:
+        """The answer, which says success. `repeat`: again until it is known, for a while."""
+
+        async def attempt() -> RemotingCommand:
+            address = await self._address(broker_name)
+            again = RemotingCommand(command.code, command.ext, command.body)
+            return checked(await self.client.remoting.request(address, again, timeout_ms))
+
+        return await self._until_known(broker_name, attempt, repeat)
+
+    async def _until_known(
+        self, broker_name: str, attempt: Callable[[], Awaitable[T]], repeat: bool
+    ) -> T:
+        clock, backoff = self.client.clock, Backoff()
+        deadline = clock.monotonic() + self._retry_for_ms / 1000
+        while True:
+            try:
+                return await attempt()
+            except RmqError as error:
+                if isinstance(error, ConnectionLost | RequestTimeout):
+                    # It may have moved.
+                    self._addresses.pop(broker_name, None)
+                    self.client.routes.refresh_broker_soon(broker_name)
+                if not repeat or not _may_be_asked_again(error) or clock.monotonic() > deadline:
+                    raise
+            await backoff.wait()
+
+
+def _may_be_asked_again(error: RmqError) -> bool:
+    return error.retriable or (isinstance(error, RemoteError) and error.code in _UNSETTLED)

@@ -1,0 +1,149 @@
+"""`spark.readStream`: Spark's questions, handed on. Thin, and the only place that knows releases.
+
+Spark 4.2 and later ask `latestOffset(start, limit)`; 4.0 and 4.1 ask `latestOffset()`, know no
+limits, and want to know where the last batch ended from nobody: this object remembers it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyspark_rmq import connections
+from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
+from pyspark_rmq.source.queue_offsets import StreamOffset
+from pyspark_rmq.source.range_reader import Task, read_task
+from pyspark_rmq.source.stream_session import Limits, StreamSession
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # 4.0 and 4.1
+    HAS_LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Unknown to this release."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """The driver asks one object for the life of a query; tasks get copies of another one."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._session: StreamSession | None = None
+        self._last: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_session": None, "_last": None}
+
+    # Positions
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins."""
+        return self._call(self._asked().initial()).to_json()
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; `start`, unchanged, when there is none."""
+        if start is None:
+            # Before 4.2. Once a position is known, Spark waits here for the next one.
+            may_wait = self._last is not None
+            start = self._last or self.initialOffset()
+        else:
+            may_wait = True
+        begin = StreamOffset.from_json(start)
+        end = self._call(self._asked().latest(begin, self._limits(limit), may_wait=may_wait))
+        self._last = start if end is begin else end.to_json()
+        return self._last
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """What Spark hands back with every question, unless the trigger says otherwise."""
+        if self._options.rows_per_trigger_max is not None:
+            return ReadMaxRows(self._options.rows_per_trigger_max)
+        if self._options.bytes_per_trigger_max is not None:
+            return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Everything that is there now is read, in as many batches as the limits make of it."""
+        self._call(self._asked().fix_target())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What waits, for the progress reports; asks nobody."""
+        return self._session.backlog() if self._session is not None else None
+
+    # Batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch; a function of its arguments and the options alone."""
+        self._last = end
+        begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        tasks = plan_tasks(
+            ranges_between(begin, until) if start != end else [],
+            until.row_sizes,
+            tasks_min=self._options.partitions_min,
+            rows_max=self._options.rows_per_partition_max,
+        )
+        return [InputPartition(Task(tuple(ranges), dict(until.stores))) for ranges in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a task."""
+        return read_task(partition.value, self._options, self._columns)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done, and the next one has begun."""
+        self._call(self._asked().commit(StreamOffset.from_json(end)))
+
+    def stop(self) -> None:
+        """Not called by every Spark at every end: nothing depends on it."""
+        if self._session is not None:
+            self._call(self._session.close())
+            self._session = None
+        connections.close_connections()
+
+    # Inside
+
+    def _asked(self) -> StreamSession:
+        if self._session is None:
+            connected = connections.connect(self._options.connection)
+            self._session = StreamSession(connected.client, self._options)
+            if not HAS_LIMITS and self._limits(None) != Limits():
+                _log.warning(
+                    "this Spark knows no limits for a batch: maxOffsetsPerTrigger,"
+                    " maxBytesPerTrigger and minOffsetsPerTrigger have no effect before Spark 4.2"
+                )
+        return self._session
+
+    def _call(self, coroutine: Any) -> Any:
+        return connections.connect(self._options.connection).call(coroutine)
+
+    def _limits(self, limit: Any) -> Limits:
+        options = self._options
+        given = Limits(
+            options.rows_per_trigger_max,
+            options.bytes_per_trigger_max,
+            options.rows_per_trigger_min,
+        )
+        if limit is None:
+            return given if not HAS_LIMITS or self._session is None else Limits()
+        if isinstance(limit, ReadAllAvailable):
+            # Trigger.Once says so; without limits it is also the default.
+            is_default = given.rows is None and given.size is None
+            return Limits(rows_min=given.rows_min) if is_default else Limits()
+        return given

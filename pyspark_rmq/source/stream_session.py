@@ -1,0 +1,281 @@
+"""Driver side of a streaming query without Spark: where it begins, and how far the next batch goes.
+
+Lives on the client's thread. Its memory (what was seen last, what was reported) makes it cheaper
+and quieter; every decision about a batch is in the two positions that Spark keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core import ClientInstance, MessageQueue, errors
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.arrival_watch import ArrivalWatch
+from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.offset_lookup import OffsetLookup
+from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
+from pyspark_rmq.source.queue_offsets import StoreIdentity, StreamOffset
+from pyspark_rmq.source.topic_discovery import TopicDiscovery
+
+_log = logging.getLogger(__name__)
+
+# How long a topic that was read may be unknown to all name servers before it counts as deleted.
+TOPIC_GRACE_S: Final = 30.0
+_SAMPLE_INTERVAL_S: Final = 60.0
+
+
+class Limits(NamedTuple):
+    """How much one batch may have; None is no limit."""
+
+    rows: int | None = None
+    size: int | None = None
+    rows_min: int | None = None
+
+
+class Seen(NamedTuple):
+    """What brokers said at one moment."""
+
+    ends: Mapping[MessageQueue, int]
+    stores: Mapping[str, StoreIdentity]
+
+
+class StreamSession:
+    """One run of one query."""
+
+    def __init__(self, client: ClientInstance, options: SourceOptions) -> None:
+        self._client = client
+        self._options = options
+        self._discovery = TopicDiscovery(client, options)
+        self._lookup = OffsetLookup(client, options)
+        self._watch = ArrivalWatch(client, options.reader_group)
+        self._initial: StreamOffset | None = None
+        self._target: Seen | None = None
+        self._seen = Seen({}, {})
+        self._position: StreamOffset | None = None
+        self._row_sizes: dict[str, tuple[int, float]] = {}
+        self._committed: Mapping[MessageQueue, int] = {}
+        self._last_batch_at: float | None = None
+        self._silent_since: float | None = None
+        self._reported: set[object] = set()
+
+    # What Spark asks
+
+    async def initial(self) -> StreamOffset:
+        """Where a new query begins; the same answer every time."""
+        if self._initial is None:
+            assert self._options.starting is not None
+            queues = await self._discovery.first_queues()
+            begins = await self._lookup.resolve(self._options.starting, queues)
+            stores = await self._lookup.stores({queue.broker_name for queue in queues})
+            self._initial = StreamOffset(begins, stores=stores, is_initial=True)
+        return self._initial
+
+    async def fix_target(self) -> None:
+        """Everything that is there now, and nothing that comes later (AvailableNow)."""
+        await self._first_look()
+        self._target = await self._look()
+
+    async def latest(self, start: StreamOffset, limits: Limits, *, may_wait: bool) -> StreamOffset:
+        """The end of the next batch; `start` itself when there is nothing to read."""
+        await self._first_look()
+        await self._commit(start)
+        end = await self._next(start, limits)
+        if end is start and may_wait and self._target is None:
+            seconds = self._options.latest_offset_wait_ms / 1000
+            if seconds and await self._watch.wait(self._seen.ends, seconds):
+                end = await self._next(start, limits)
+        if end is not start:
+            self._last_batch_at = self._client.clock.monotonic()
+        return end
+
+    async def commit(self, end: StreamOffset) -> None:
+        """A batch is done."""
+        await self._commit(end)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        await self._watch.close()
+
+    def backlog(self) -> dict[str, Any]:
+        """What waits, as of the last look: for Spark's progress reports."""
+        position = self._position.queues if self._position is not None else {}
+        ends = self._seen.ends
+        lags = {q: max(0, ends[q] - position[q]) for q in sorted(ends) if q in position}
+        found = StreamOffset(ends, row_sizes={}).to_json()
+        found["lag"] = StreamOffset(lags).to_json()["queues"]
+        found["totalLag"] = sum(lags.values())
+        return found
+
+    # Looking
+
+    async def _first_look(self) -> None:
+        """After a restart nothing is known, and a topic may be gone for a while."""
+        if self._initial is None and self._last_batch_at is None and not self._seen.ends:
+            await self._discovery.first_queues()
+
+    async def _look(self) -> Seen:
+        queues = await self._discovery.queues()
+        ends, silent = await self._lookup.ends(queues)
+        self._check_silence(silent, bool(ends) or not queues)
+        self._check_topics()
+        stores = await self._lookup.stores({queue.broker_name for queue in ends})
+        return Seen(ends, stores)
+
+    def _check_silence(self, silent: Mapping[str, errors.RmqError], has_answers: bool) -> None:
+        """Queues of a broker that is away wait; a cluster that is away for long is an error."""
+        now = self._client.clock.monotonic()
+        for broker, error in silent.items():
+            self._say_once(("silent", broker), f"broker {broker} does not answer: {error}")
+        self._reported -= {
+            key
+            for key in self._reported
+            if isinstance(key, tuple) and key[0] == "silent" and key[1] not in silent
+        }
+        if has_answers:
+            self._silent_since = None
+            return
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if (now - self._silent_since) * 1000 >= self._options.poll_timeout_ms:
+            raise next(iter(silent.values()))
+
+    def _check_topics(self) -> None:
+        now = self._client.clock.monotonic()
+        for topic, since in self._discovery.missing_since.items():
+            if now - since >= TOPIC_GRACE_S and ("gone", topic) not in self._reported:
+                self._reported.add(("gone", topic))
+                report_loss(
+                    f"topic {topic} was read and no name server knows it any more",
+                    fails=self._options.fails_on_data_loss,
+                )
+
+    def _say_once(self, key: object, text: str) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
+            _log.warning("%s", text)
+
+    # Deciding
+
+    async def _next(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        self._position = start
+        self._seen = seen = self._target or await self._look()
+        begins = await self._begins(start, seen)
+        backlog = [
+            QueueRange(*queue, begins.get(queue, start.queues.get(queue, 0)), end)
+            for queue, end in sorted(seen.ends.items())
+        ]
+        backlog = [part for part in backlog if part.rows > 0]
+        rows = sum(part.rows for part in backlog)
+        if not rows or self._should_wait(rows, limits):
+            return start
+        row_sizes = await self._sizes(backlog)
+        parts = limited(backlog, min(rows, _rows_max(limits, row_sizes, backlog)))
+        read = {part.queue: part for part in parts}
+        if start.is_initial:
+            # Spark does not keep where a query began, so the first batch has to say it.
+            begins = {**start.queues, **begins}
+        queues = {**start.queues, **{queue: part.until for queue, part in read.items()}}
+        return StreamOffset(
+            queues,
+            {
+                queue: offset
+                for queue, offset in begins.items()
+                if queue in read or (start.is_initial and queue in start.queues)
+            },
+            {**start.stores, **seen.stores},
+            {**start.row_sizes, **row_sizes},
+        )
+
+    async def _begins(self, start: StreamOffset, seen: Seen) -> dict[MessageQueue, int]:
+        """Where queues begin that do not go on where they were: new ones, and replaced ones."""
+        replaced = self._replaced(start, seen)
+        odd = [
+            queue
+            for queue, end in seen.ends.items()
+            if queue not in start.queues
+            or queue.broker_name in replaced
+            or end < start.queues[queue]
+        ]
+        for queue in odd:
+            if queue in start.queues and queue.broker_name not in replaced:
+                self._report_once(
+                    ("cut", queue, seen.ends[queue]),
+                    f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} ends at"
+                    f" {seen.ends[queue]}, and was read up to {start.queues[queue]} before: the"
+                    " topic was deleted and made again, or the log was cut",
+                )
+        return await self._lookup.begins(odd) if odd else {}
+
+    def _replaced(self, start: StreamOffset, seen: Seen) -> set[str]:
+        """Brokers whose log is another one than that of `start`."""
+        replaced = set()
+        for broker, store in seen.stores.items():
+            before = start.stores.get(broker)
+            if before is None or not before.store_id or before == store:
+                continue
+            if before.store_id != store.store_id:
+                replaced.add(broker)
+                text = (
+                    f"broker {broker} has another store ({store.store_id}, not {before.store_id})"
+                )
+            else:
+                text = (
+                    f"broker {broker} came back after a crash in which messages that were read may"
+                    f" have been cut off (epoch {store.epoch}, not {before.epoch})"
+                )
+            self._report_once(("store", broker, store), text)
+        return replaced
+
+    def _report_once(self, key: object, text: str) -> None:
+        if self._options.fails_on_data_loss or key not in self._reported:
+            self._reported.add(key)
+            report_loss(text, fails=self._options.fails_on_data_loss)
+
+    def _should_wait(self, rows: int, limits: Limits) -> bool:
+        if limits.rows_min is None or rows >= limits.rows_min or self._target is not None:
+            return False
+        now = self._client.clock.monotonic()
+        if self._last_batch_at is None:
+            self._last_batch_at = now
+        return (now - self._last_batch_at) * 1000 < self._options.trigger_delay_max_ms
+
+    async def _sizes(self, backlog: list[QueueRange]) -> dict[str, int]:
+        """About how large records of each topic are; looked at now and then."""
+        now = self._client.clock.monotonic()
+        longest: dict[str, QueueRange] = {}
+        for part in backlog:
+            if part.topic not in longest or part.rows > longest[part.topic].rows:
+                longest[part.topic] = part
+        found = {}
+        for topic, part in longest.items():
+            known = self._row_sizes.get(topic)
+            if known is None or now - known[1] >= _SAMPLE_INTERVAL_S:
+                size = await self._lookup.row_size(part.queue, part.until)
+                if size is not None:
+                    known = self._row_sizes[topic] = (size, now)
+            if known is not None:
+                found[topic] = known[0]
+        return found
+
+    async def _commit(self, position: StreamOffset) -> None:
+        """Progress of the group; `position` is the end of a batch that is done."""
+        if not self._options.commits_offsets or position.is_initial:
+            return
+        changed = {
+            queue: offset
+            for queue, offset in position.queues.items()
+            if self._committed.get(queue) != offset
+        }
+        if changed:
+            self._committed = dict(position.queues)
+            await self._lookup.commit(self._options.group, changed)
+
+
+def _rows_max(limits: Limits, row_sizes: Mapping[str, int], backlog: list[QueueRange]) -> int:
+    rows = sum(part.rows for part in backlog)
+    most = rows if limits.rows is None else limits.rows
+    if limits.size is not None:
+        size = sum(part.rows * row_sizes.get(part.topic, ROW_SIZE_DEFAULT) for part in backlog)
+        most = min(most, max(1, limits.size * rows // max(size, 1)))
+    return max(1, most)
