@@ -30,7 +30,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         options = SourceOptions.parse(self.options).for_batch()
         return RmqBatchReader(options, _chosen(schema, options))
 
-    def streamReader(self, schema: Any) -> RmqStreamReader:  # noqa: N802
+    def streamReader(self, schema: Any) -> RmqStreamReader:
         """For `spark.readStream`."""
         options = SourceOptions.parse(self.options).for_stream()
         return RmqStreamReader(options, _chosen(schema, options))

@@ -143,7 +143,7 @@ class OffsetLookup:
         return found
 
     async def _first_from(self, queue: MessageQueue, offset: int, end: int, time_ms: int) -> int:
-        """Some brokers name the message before, for a time between two of them or after the last."""
+        """Some brokers name the message before, for a time between two or after the last."""
         while offset < end:
             at = offset
             result = await self._tried(

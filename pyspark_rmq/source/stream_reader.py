@@ -53,11 +53,12 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     # Positions
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        return self._call(self._asked().initial()).to_json()
+        initial: StreamOffset = self._call(self._asked().initial())
+        return initial.to_json()
 
-    def latestOffset(  # noqa: N802
+    def latestOffset(
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         """The end of the next batch; `start`, unchanged, when there is none."""
@@ -68,11 +69,13 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         else:
             may_wait = True
         begin = StreamOffset.from_json(start)
-        end = self._call(self._asked().latest(begin, self._limits(limit), may_wait=may_wait))
+        end: StreamOffset = self._call(
+            self._asked().latest(begin, self._limits(limit), may_wait=may_wait)
+        )
         self._last = start if end is begin else end.to_json()
         return self._last
 
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+    def getDefaultReadLimit(self) -> Any:
         """What Spark hands back with every question, unless the trigger says otherwise."""
         if self._options.rows_per_trigger_max is not None:
             return ReadMaxRows(self._options.rows_per_trigger_max)
@@ -80,11 +83,11 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Everything that is there now is read, in as many batches as the limits make of it."""
-        self._call(self._asked().fix_target())
+        self._asked().fix_target()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """What waits, for the progress reports; asks nobody."""
         return self._session.backlog() if self._session is not None else None
 
@@ -123,7 +126,7 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         if self._session is None:
             connected = connections.connect(self._options.connection)
             self._session = StreamSession(connected.client, self._options)
-            if not HAS_LIMITS and self._limits(None) != Limits():
+            if not HAS_LIMITS and self._given() != Limits():
                 _log.warning(
                     "this Spark knows no limits for a batch: maxOffsetsPerTrigger,"
                     " maxBytesPerTrigger and minOffsetsPerTrigger have no effect before Spark 4.2"
@@ -134,16 +137,18 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return connections.connect(self._options.connection).call(coroutine)
 
     def _limits(self, limit: Any) -> Limits:
+        if not HAS_LIMITS or limit is None:
+            return Limits()
+        given = self._given()
+        if isinstance(limit, ReadAllAvailable) and (given.rows, given.size) != (None, None):
+            # Trigger.Once: everything, whatever the options say.
+            return Limits()
+        return given
+
+    def _given(self) -> Limits:
         options = self._options
-        given = Limits(
+        return Limits(
             options.rows_per_trigger_max,
             options.bytes_per_trigger_max,
             options.rows_per_trigger_min,
         )
-        if limit is None:
-            return given if not HAS_LIMITS or self._session is None else Limits()
-        if isinstance(limit, ReadAllAvailable):
-            # Trigger.Once says so; without limits it is also the default.
-            is_default = given.rows is None and given.size is None
-            return Limits(rows_min=given.rows_min) if is_default else Limits()
-        return given

@@ -51,6 +51,7 @@ class StreamSession:
         self._lookup = OffsetLookup(client, options)
         self._watch = ArrivalWatch(client, options.reader_group)
         self._initial: StreamOffset | None = None
+        self._has_target = False
         self._target: Seen | None = None
         self._seen = Seen({}, {})
         self._position: StreamOffset | None = None
@@ -72,22 +73,24 @@ class StreamSession:
             self._initial = StreamOffset(begins, stores=stores, is_initial=True)
         return self._initial
 
-    async def fix_target(self) -> None:
-        """Everything that is there now, and nothing that comes later (AvailableNow)."""
-        await self._first_look()
-        self._target = await self._look()
+    def fix_target(self) -> None:
+        """Read what is there at the next question, and nothing that comes later (AvailableNow)."""
+        self._has_target = True
 
     async def latest(self, start: StreamOffset, limits: Limits, *, may_wait: bool) -> StreamOffset:
         """The end of the next batch; `start` itself when there is nothing to read."""
-        await self._first_look()
+        if not self._seen.ends:
+            # After a restart: queues that were read are known, also those of a broker that is away.
+            self._discovery.remember(start.queues)
         await self._commit(start)
         end = await self._next(start, limits)
-        if end is start and may_wait and self._target is None:
+        if end is start and may_wait and not self._has_target:
             seconds = self._options.latest_offset_wait_ms / 1000
             if seconds and await self._watch.wait(self._seen.ends, seconds):
                 end = await self._next(start, limits)
         if end is not start:
             self._last_batch_at = self._client.clock.monotonic()
+        self._position = end
         return end
 
     async def commit(self, end: StreamOffset) -> None:
@@ -109,11 +112,6 @@ class StreamSession:
         return found
 
     # Looking
-
-    async def _first_look(self) -> None:
-        """After a restart nothing is known, and a topic may be gone for a while."""
-        if self._initial is None and self._last_batch_at is None and not self._seen.ends:
-            await self._discovery.first_queues()
 
     async def _look(self) -> Seen:
         queues = await self._discovery.queues()
@@ -158,8 +156,9 @@ class StreamSession:
     # Deciding
 
     async def _next(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        self._position = start
         self._seen = seen = self._target or await self._look()
+        if self._has_target:
+            self._target = seen
         begins = await self._begins(start, seen)
         backlog = [
             QueueRange(*queue, begins.get(queue, start.queues.get(queue, 0)), end)
@@ -233,7 +232,7 @@ class StreamSession:
             report_loss(text, fails=self._options.fails_on_data_loss)
 
     def _should_wait(self, rows: int, limits: Limits) -> bool:
-        if limits.rows_min is None or rows >= limits.rows_min or self._target is not None:
+        if limits.rows_min is None or rows >= limits.rows_min or self._has_target:
             return False
         now = self._client.clock.monotonic()
         if self._last_batch_at is None:

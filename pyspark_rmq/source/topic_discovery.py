@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker_core import ClientInstance, MessageQueue, errors
@@ -75,6 +75,13 @@ class TopicDiscovery:
             await pause(_WAIT_STEP_S)
         self._known, self._asked_at = found, clock.monotonic()
         return self._all()
+
+    def remember(self, queues: Iterable[MessageQueue]) -> None:
+        """Queues that were read before."""
+        for queue in sorted(queues):
+            known = self._known.get(queue.topic, ())
+            if queue not in known:
+                self._known[queue.topic] = (*known, queue)
 
     async def queues(self) -> Queues:
         """Every queue known now; a name server that does not answer changes nothing."""

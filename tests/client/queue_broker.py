@@ -60,6 +60,7 @@ class ScriptedBroker:
         self.before_pull: Callable[[RemotingCommand], Answer] = lambda command: None
         self.handlers: dict[int, Callable[[RemotingCommand], Answer]] = {}
         self.seen: list[RemotingCommand] = []
+        self.connection: Connection | None = None
         self.under_way = 0
         self.under_way_most = 0
         self._server = RemotingServer(self._handle)
@@ -87,6 +88,7 @@ class ScriptedBroker:
 
     async def _handle(self, connection: Connection, command: RemotingCommand) -> Answer:
         self.seen.append(command)
+        self.connection = connection
         if command.code == RequestCode.PULL_MESSAGE:
             return await self._timed(command, self._pull)
         if command.code in self.handlers:

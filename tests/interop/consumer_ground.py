@@ -24,6 +24,11 @@ from tests.interop.clusters import Cluster, cluster
 POLL_S = 0.05
 
 
+def bodies(count: int, prefix: str = "m") -> list[bytes]:
+    """Bodies that can be told apart."""
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
 async def until(condition: Callable[[], object], what: str = "", limit_s: float = 60.0) -> None:
     """Look every few milliseconds until something is so."""
     loop = asyncio.get_running_loop()

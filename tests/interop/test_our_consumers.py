@@ -18,20 +18,14 @@ from broker_core.client.received_message import ReceivedMessage
 from broker_core.codec import record_columns as columns
 from broker_core.codec.heartbeat_data import BROADCASTING, FROM_FIRST_OFFSET, FROM_TIMESTAMP
 from broker_core.codec.message_record import COMPRESSED
-from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import OffsetOutOfRange
-from broker_core.protocol_codes import RequestCode
 from tests.interop.clusters import KINDS, run_or_skip
-from tests.interop.consumer_ground import Collected, Ground, ground, until
+from tests.interop.consumer_ground import Collected, Ground, bodies, ground, until
 from tests.interop.slow_link import slow_link
 
 pytestmark = pytest.mark.interop
 
 Run = Callable[..., Any]
-
-
-def bodies(count: int, prefix: str = "m") -> list[bytes]:
-    return [f"{prefix}{number}".encode() for number in range(count)]
 
 
 def play(run_async: Run, kind: str, tmp_path: Path, *checks: Any, **options: Any) -> None:
@@ -454,50 +448,3 @@ async def members_come_and_go(found: Ground, **settings: Any) -> None:
 
 async def orderly_members_come_and_go(found: Ground) -> None:
     await members_come_and_go(found, orderly=True)
-
-
-# What brokers ask of consumers
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("apache-")])
-def test_administration(run_async: Run, tmp_path: Path, kind: str) -> None:
-    play(run_async, kind, tmp_path, administered)
-
-
-async def administered(found: Ground) -> None:
-    queues = await found.topic("Managed", 2)
-    await found.send("Managed", bodies(20))
-    listener = Collected()
-    consumer = await found.push("MANAGED", "Managed", listener, from_where=FROM_FIRST_OFFSET)
-    await listener.until_bodies(bodies(20))
-    client_id = consumer.client.client_id
-    mqadmin = found.cluster.broker.mqadmin
-    # 307
-    status = await mqadmin("consumerStatus", "-g", "MANAGED", "-i", client_id)
-    assert "CONSUME_FROM_FIRST_OFFSET" in status or "PROP_CONSUME_TYPE" in status
-    assert "Managed" in status
-    # 309
-    message_id = listener.messages[0].offset_message_id
-    seen = len(listener.messages)
-    direct = await mqadmin(
-        "queryMsgById", "-i", message_id, "-t", "Managed", "-g", "MANAGED", "-d", client_id
-    )
-    assert "CR_SUCCESS" in direct, direct
-    assert len(listener.messages) == seen + 1
-    # 221
-    assert client_id in await consumer_status(found, "Managed", "MANAGED")
-    # 220
-    seen = len(listener.messages)
-    await found.admin.reset_offsets("MANAGED", "Managed", 0)
-    await until(lambda: len(listener.messages) >= seen + 20, "everything once more", 90)
-    assert sorted(listener.bodies()[seen:]) == sorted(bodies(20))
-    await consumer.stop()
-    reader = PullConsumer(found.client, "MANAGED")
-    assert sum([await reader.committed(queue) or 0 for queue in queues]) == 20
-
-
-async def consumer_status(found: Ground, topic: str, group: str) -> str:
-    ext = {"topic": topic, "group": group, "clientAddr": ""}
-    command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
-    answer = await found.client.ask_broker(found.cluster.broker_name, command, 10_000)
-    return bytes(answer.body).decode()
