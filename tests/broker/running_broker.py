@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import GetStatus
 from broker_core.remoting.client import RemotingClient
 from broker_core.store.message_reader import GetResult
+from tests.remoting.peers import until
+
+__all__ = ["Asker", "broker_config", "records", "running", "until"]
 
 TIMEOUT_MS = 10_000
 UNIQUE = "7F00000100002A9F0000000000000001"
@@ -81,12 +83,6 @@ class Asker:
             perm=perm, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false",
         )  # fmt: skip
         assert answer.code == 0, answer.remark
-
-
-async def until(reached: Callable[[], object]) -> None:
-    """Wait for something that happens without telling anybody; the runner's limit ends it."""
-    while not reached():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 def records(answer: RemotingCommand) -> list[MessageRecord]:

@@ -21,7 +21,9 @@ from broker_core.errors import (
     StagingRefused,
     StoreUnusable,
 )
+from broker_core.protocol_codes import FlushDiskType
 from broker_core.storage.atomic_file import read_file
+from broker_core.storage.json_table import JsonTable
 from broker_core.store.message import Message
 from tests.broker.sink_store import SinkStore, identity
 from tests.store.small_store import run_of
@@ -212,13 +214,11 @@ def test_staged_data_that_a_power_cut_took_is_refused() -> None:
 
 
 def test_concurrent_publications_of_one_batch() -> None:
-    sinks = SinkStore(flush_disk_type=_async_flush())
+    sinks = SinkStore(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     parts = [sinks.stage(identity(0), [b"%d" % n]) for n in range(4)]
 
     async def scenario() -> list[Any]:
-        requests = [
-            sinks.publisher.publish(Publication(identity(0), (part,))) for part in parts
-        ]
+        requests = [sinks.publisher.publish(Publication(identity(0), (part,))) for part in parts]
         return await asyncio.gather(*requests)
 
     answers = asyncio.run(scenario())
@@ -226,12 +226,6 @@ def test_concurrent_publications_of_one_batch() -> None:
     assert all(answer.offsets == {"T": {0: (0, 1)}} for answer in answers)
     assert len(sinks.bodies()) == 1
     assert sinks.staged_files == []
-
-
-def _async_flush() -> Any:
-    from broker_core.protocol_codes import FlushDiskType
-
-    return FlushDiskType.ASYNC_FLUSH
 
 
 def test_a_topic_that_was_closed_meanwhile() -> None:
@@ -302,13 +296,18 @@ def _fill(sinks: SinkStore) -> None:
     assert sinks.store.clean(manual=True) > start
 
 
-def test_log_files_stay_when_the_table_cannot_be_saved() -> None:
+def test_log_files_stay_when_the_table_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     sinks = SinkStore(file_reserved_hours=1, delete_files_per_round=100)
     sinks.write(identity(0), [b"0"])
-    sinks.disk.fail("create", path="config/", error_code=28)
+
+    def full(self: JsonTable, table: dict[str, Any]) -> None:
+        raise OSError(28, "no space")
+
     start = sinks.store.log_range[0]
-    with pytest.raises((DiskFailed, AssertionError)):
-        _fill(sinks)
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonTable, "save", full)
+        with pytest.raises(DiskFailed, match="no space"):
+            _fill(sinks)
     assert sinks.store.log_range[0] == start
     assert sinks.killed().batches.status("S").batch == 0
 
