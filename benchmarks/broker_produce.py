@@ -56,9 +56,9 @@ def load_once(side: Side, topic: str, load: Load, seconds: float) -> dict[str, f
         ms=int(seconds * 1000),
     )
     spent = cost_of(pid).cpu_s - before.cpu_s
-    if figures["failed"] or not figures["messages"]:
+    if figures["failed"] or not figures["sent"]:
         info(f"{side.kind} {load.name}: {figures['failed']} sends failed")
-    sent = max(figures["messages"], 1)
+    sent = max(figures["sent"], 1)
     return {
         "rate": sent / figures["seconds"],
         "p50_us": figures["p50_us"],

@@ -210,6 +210,7 @@ class SinkRun:
 
     def _judge(self, disk: SimulatedDisk, model: _Model) -> list[str]:
         self.verdicts += 1
+        model = model.copy()
         disk.clock = ManualClock(self._clock.wall_ms())
         if self.verdicts % SECOND_CRASH_EVERY == 0:
             disk.crash_at(self.rng.randint(1, 150))

@@ -63,7 +63,7 @@ final class Loading {
         }
         Arrays.sort(spent);
         Map<String, Object> figures = new LinkedHashMap<>();
-        figures.put("messages", (long) sends * batch);
+        figures.put("sent", (long) sends * batch);
         figures.put("failed", failed);
         figures.put("seconds", seconds);
         figures.put("p50_us", sends == 0 ? 0 : spent[sends / 2] / 1000);
