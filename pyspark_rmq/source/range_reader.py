@@ -148,7 +148,8 @@ def _stream(
         subscription=subscription,
         buffer_size_max=buffer_size,
         request_size=min(BATCH_SIZE, buffer_size),
-        run_size_min=min(_RUN_SIZE_MIN, buffer_size),
+        # A stream that fails gives away what it is joining, so one that may fail joins nothing.
+        run_size_min=_RUN_SIZE_MIN if options.fails_on_data_loss else 0,
         retry_limit_ms=options.poll_timeout_ms,
         allow_gaps=not options.fails_on_data_loss,
     )

@@ -78,8 +78,14 @@ class Ground:
     missing = (TopicNotExist, ValueError)
 
     def __init__(
-        self, found: Cluster, client: ClientInstance, producer: Producer, directory: Path
+        self,
+        kind: str,
+        found: Cluster,
+        client: ClientInstance,
+        producer: Producer,
+        directory: Path,
     ) -> None:
+        self.kind = kind
         self.cluster = found
         self.directory = directory
         self.client = client
@@ -138,7 +144,7 @@ async def ground(kind: str, tmp_path: Path, **options: Any) -> AsyncIterator[Gro
         ClientInstance(ClientConfig((found.name_server,))) as client,
         Producer(client, "PRODUCERS") as producer,
     ):
-        made = Ground(found, client, producer, tmp_path)
+        made = Ground(kind, found, client, producer, tmp_path)
         try:
             yield made
         finally:

@@ -297,22 +297,22 @@ async def failed_ones_come_again_and_die(found: Ground) -> None:
 
 
 async def from_timestamp(found: Ground) -> None:
-    queues = await found.topic("Since", 1)
-    await found.send("Since", bodies(3, "old"))
-    await found.readable(queues[0], 3)
-    # Brokers stamp whole milliseconds; the next message must be in a later one than the last.
-    last = (await found.puller.pull(queues[0], 2)).messages[0].store_timestamp
-    await until(lambda: found.client.clock.wall_ms() > last + 5)
-    await found.send("Since", bodies(3, "new"))
-    await found.readable(queues[0], 6)
-    # A group that has progress ignores its start position; this one has none at this broker only
-    # if the broker does not make one up for young queues, so progress is not asked for here.
-    offset = await found.puller.offset_by_time(queues[0], last + 3)
-    assert offset == 3
+    [queue] = await found.topic("Since", 1)
+    stamps: list[int] = []
+    # One after the other, in milliseconds of their own: for a time between two messages 4.9 gives
+    # the nearer one, later brokers the next.
+    for number, body in enumerate([*bodies(3, "old"), *bodies(3, "new")]):
+        await until(lambda: not stamps or found.client.clock.wall_ms() > stamps[-1] + 5)
+        await found.send("Since", [body], queue)
+        await found.readable(queue, number + 1)
+        [message] = (await found.puller.pull(queue, number)).messages
+        stamps.append(message.store_timestamp)
+    assert await found.puller.offset_by_time(queue, stamps[3]) == 3
     listener = Collected()
+    # Broadcasting, because brokers make progress up for new groups of young queues.
     await found.push(
         "SINCE", "Since", listener, model=BROADCASTING,
-        from_where=FROM_TIMESTAMP, from_timestamp_ms=last + 3,
+        from_where=FROM_TIMESTAMP, from_timestamp_ms=stamps[3],
     )  # fmt: skip
     await listener.until_bodies(bodies(3, "new"))
     assert sorted(listener.bodies()) == bodies(3, "new")

@@ -50,8 +50,10 @@ async def administered(found: Ground) -> None:
     # 309
     message_id = listener.messages[0].offset_message_id
     seen = len(listener.messages)
+    # The tool of 4.9 has no such option, that of 5.x insists on it.
+    topic = () if found.kind == "apache-4.9.7" else ("-t", "Managed")
     direct = await mqadmin(
-        "queryMsgById", "-i", message_id, "-t", "Managed", "-g", "MANAGED", "-d", client_id
+        "queryMsgById", "-i", message_id, *topic, "-g", "MANAGED", "-d", client_id
     )
     assert "CR_SUCCESS" in direct, direct
     assert len(listener.messages) == seen + 1

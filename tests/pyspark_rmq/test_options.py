@@ -1,0 +1,206 @@
+"""Options: strict, in any case, with hints, and silent about secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import errors
+from pyspark_rmq.options import KNOWN, SourceOptions
+from pyspark_rmq.source.start_position import EARLIEST, LATEST, Anchor, Position
+
+BASE = {"rmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "orders"}
+
+
+def parse(**given: Any) -> SourceOptions:
+    return SourceOptions.parse({**BASE, **{k.replace("__", "."): v for k, v in given.items()}})
+
+
+def test_defaults() -> None:
+    options = SourceOptions.parse(BASE)
+    assert options.topics == ("orders",)
+    assert options.connection.name_servers == "127.0.0.1:9876"
+    assert options.fails_on_data_loss
+    assert not options.commits_offsets
+    assert options.rows_per_trigger_max is None
+    assert options.partitions_min == 1
+    assert options.reader_group == "spark-rmq-source"
+    assert options.for_stream().starting is not None
+    assert options.for_stream().starting.default == LATEST  # type: ignore[union-attr]
+    assert options.for_batch().starting.default == EARLIEST  # type: ignore[union-attr]
+
+
+def test_names_are_known_in_any_case() -> None:
+    given = {"RMQ.NAMESRV.ADDR": "h:1", "Subscribe": "a, b", "MAXOFFSETSPERTRIGGER": "7"}
+    options = SourceOptions.parse(given)
+    assert options.topics == ("a", "b")
+    assert options.rows_per_trigger_max == 7
+
+
+@pytest.mark.parametrize("alias", ["topic", "path", "subscribe"])
+def test_topics_go_by_several_names(alias: str) -> None:
+    assert SourceOptions.parse({"nameServer": "h:1", alias: "t"}).topics == ("t",)
+
+
+def test_two_names_of_one_option_must_agree() -> None:
+    assert parse(topic="orders").topics == ("orders",)
+    with pytest.raises(errors.InvalidArgument, match="subscribe and topic"):
+        parse(topic="other")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("startingOffset", "startingOffsets"),
+        ("failondataloos", "failOnDataLoss"),
+        ("rmq.namesrv.address", "rmq.namesrv.addr"),
+        ("subscribePatern", "subscribePattern"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(wrong: str, right: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=f"did you mean {right}"):
+        SourceOptions.parse({**BASE, wrong: "1"})
+
+
+def test_an_option_like_no_other_gets_no_hint() -> None:
+    with pytest.raises(errors.InvalidArgument) as failure:
+        SourceOptions.parse({**BASE, "zzzzqqq": "1"})
+    assert "did you mean" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "many"),
+        ("maxBytesPerTrigger", "-1"),
+        ("minOffsetsPerTrigger", "1.5"),
+        ("maxTriggerDelay", "soon"),
+        ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "99999999999999999999"),
+        ("latestOffsetWaitMs", "60000"),
+        ("includeProperties", "yes"),
+        ("includeSystemProperties", "1"),
+        ("columnNames", "kafka"),
+        ("commitOffsetsToBroker", "perhaps"),
+        ("failOnDataLoss", ""),
+        ("waitForTopicMs", "-5"),
+        ("readFromSlave", "never"),
+        ("rmqConsumer.pollTimeoutMs", "0"),
+        ("fetchOffset.numRetries", "-1"),
+        ("fetchOffset.retryIntervalMs", "x"),
+        ("partition.metadata.cache.ttl.ms", "-2"),
+        ("rmq.connect.timeout.ms", "0"),
+        ("startingOffsets", "yesterday"),
+        ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestamp", "{}"),
+        ("startingOffsetsByTimestampStrategy", "guess"),
+        ("endingOffsets", "earliest"),
+        ("endingTimestamp", "-1"),
+        ("endingOffsetsByTimestamp", '{"t":"x"}'),
+        ("rmq.broker.address.rewrite", "nonsense"),
+    ],
+)
+def test_a_value_that_cannot_be_used_names_the_option(name: str, value: str) -> None:
+    with pytest.raises(errors.InvalidConfig) as failure:
+        SourceOptions.parse({**BASE, name: value})
+    assert str(failure.value).startswith(f"{name}=")
+
+
+def test_every_option_has_a_line_in_the_docs() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "source.md"
+    text = page.read_text(encoding="utf-8")
+    for name, known in KNOWN.items():
+        for spelling in (name, *known.aliases):
+            assert f"`{spelling}`" in text, spelling
+
+
+@pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.is_secret])
+def test_secrets_are_shown_to_nobody(name: str) -> None:
+    for value in ("s3cret-canary", "  "):
+        with pytest.raises(errors.RmqError) as failure:
+            SourceOptions.parse({**BASE, name: value})
+        assert "canary" not in str(failure.value)
+
+
+def test_a_mistyped_secret_is_not_shown_either() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"rmq\.secret\.key") as failure:
+        SourceOptions.parse({**BASE, "rmq.secretkey": "s3cret-canary"})
+    assert "canary" not in str(failure.value)
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    with pytest.raises(errors.InvalidArgument, match="not encrypted"):
+        parse(rmq__tls__enable="true")
+    assert parse(rmq__tls__enable="false").topics
+
+
+def test_exactly_one_subscription() -> None:
+    servers = {"rmq.namesrv.addr": "h:1"}
+    with pytest.raises(errors.InvalidArgument, match="there is none"):
+        SourceOptions.parse(servers)
+    with pytest.raises(errors.InvalidArgument, match="subscribe and subscribePattern"):
+        SourceOptions.parse({**servers, "subscribe": "a", "subscribePattern": "b"})
+    assert SourceOptions.parse({**servers, "subscribePattern": "a.*"}).topic_pattern == "a.*"
+    with pytest.raises(errors.InvalidConfig, match="subscribePattern"):
+        SourceOptions.parse({**servers, "subscribePattern": "("})
+
+
+def test_assign() -> None:
+    servers = {"rmq.namesrv.addr": "h:1"}
+    options = SourceOptions.parse({**servers, "assign": '{"a":{"broker-a":[1,0]},"b":[3]}'})
+    assert options.assigned == {"a": {"broker-a": (0, 1)}, "b": {"": (3,)}}
+    for wrong in ("[]", "{}", '{"a":[]}', '{"a":{"b":["0"]}}', '{"a":[-1]}', '{"a":1}', "{"):
+        with pytest.raises(errors.InvalidConfig, match="assign"):
+            SourceOptions.parse({**servers, "assign": wrong})
+
+
+def test_name_servers_are_required_and_checked() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"rmq\.namesrv\.addr is missing"):
+        SourceOptions.parse({"subscribe": "a"})
+    with pytest.raises(errors.InvalidConfig, match=r"rmq\.namesrv\.addr"):
+        SourceOptions.parse({"subscribe": "a", "nameServer": "nowhere"})
+
+
+def test_a_group_is_told_how_far_it_is_unless_told_otherwise() -> None:
+    assert parse(rmq__group="g").commits_offsets
+    assert parse(rmq__group="g").reader_group == "g"
+    assert not parse(rmq__group="g", commitOffsetsToBroker="false").commits_offsets
+    with pytest.raises(errors.InvalidArgument, match="needs a group"):
+        parse(commitOffsetsToBroker="true")
+    with pytest.raises(errors.InvalidArgument, match="needs a group"):
+        parse(startingOffsets="committed")
+    with pytest.raises(errors.InvalidArgument, match="needs a group"):
+        parse(startingOffsets='{"orders":"committed"}')
+
+
+def test_a_stream_has_no_end() -> None:
+    assert parse(endingOffsets="latest").for_batch()
+    with pytest.raises(errors.InvalidArgument, match="endingOffsets"):
+        parse(endingOffsets="latest").for_stream()
+
+
+def test_times_beat_offsets() -> None:
+    both = {"startingOffsets": "earliest", "startingTimestamp": "1000"}
+    options = SourceOptions.parse({**BASE, **both})
+    assert options.starting is not None
+    assert options.starting.default == Position(Anchor.TIME, 1000)
+    assert options.starting.strict_times
+    lax = parse(startingTimestamp="1000", startingOffsetsByTimestampStrategy="latest")
+    assert lax.starting is not None
+    assert not lax.starting.strict_times
+
+
+def test_filters_exclude_each_other() -> None:
+    with pytest.raises(errors.InvalidArgument, match="exclude"):
+        parse(tags="A", filterSql="a > 1")
+    with pytest.raises(errors.InvalidArgument):
+        parse(tags="||")
+
+
+def test_limits_must_leave_room() -> None:
+    with pytest.raises(errors.InvalidArgument, match="minOffsetsPerTrigger=5"):
+        parse(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
