@@ -21,7 +21,7 @@ from tests.interop.server_processes import OURS
 
 BATCH_COUNT = 100
 BATCH_THREADS = 4
-PROGRAM_S = 24
+PROGRAM_S = 45
 _PROGRAM_FLAGS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
 

@@ -131,8 +131,9 @@ class SinkClient:
             broker_name,
             identity,
             begun,
-            block_size=min(self._block_size, capabilities.frame_size_max - _HEADER_ROOM),
+            block_size=self._block_size,
             window_size=self._window_size,
+            body_size_max=capabilities.frame_size_max - _HEADER_ROOM,
         )
 
     async def publish(

@@ -22,6 +22,7 @@ from broker_core.codec.sink_messages import BatchIdentity, StagedPart, encode_bl
 from broker_core.errors import (
     ConnectionLost,
     InvalidArgument,
+    MessageTooLarge,
     RequestTimeout,
     RmqError,
     StagedDataRefused,
@@ -70,10 +71,12 @@ class StageWriter:
         *,
         block_size: int,
         window_size: int,
+        body_size_max: int,
     ) -> None:
         self._ask = ask
         self._clock = clock
-        self._block_size = block_size
+        self._block_size = min(block_size, body_size_max)
+        self._body_size_max = body_size_max
         self._window_size = window_size
         self._index = 0
         self._size = 0
@@ -106,6 +109,11 @@ class StageWriter:
             born_timestamp=_born(batch.born_timestamp, self._clock.wall_ms()),
         )
         for rows, body in encode_blocks(addressed, self._block_size):
+            if len(body) > self._body_size_max:
+                raise MessageTooLarge(
+                    f"a row of {len(body)} bytes does not fit into a frame of broker "
+                    f"{self.broker_name}, which takes {self._body_size_max}"
+                )
             while self._window and self._size + len(body) > self._window_size:
                 await self._settle_first()
             ext = {"stagingId": self.staging_id, "index": str(self._index)}

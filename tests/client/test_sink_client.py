@@ -352,16 +352,24 @@ def test_writers_are_plain_values(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_too_long_for_a_frame(tmp_path: Path, run_async: Run) -> None:
-    """One row over the limit is refused by name, whatever its size."""
-
+def test_rows_that_are_too_long(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running_cluster(tmp_path) as cluster, cluster.client() as sink:
+        async with (
+            running_cluster(tmp_path, mappedFileSizeCommitLog=str(32 << 20)) as cluster,
+            cluster.client() as sink,
+        ):
             writer = await sink.stage(identity(0), NAME)
-            await writer.append(rows([bytes(5 << 20)]))
-            with pytest.raises((MessageTooLarge, RemoteError), match="maxMessageSize"):
+            await writer.append(rows([bytes((4 << 20) + 1)]))
+            with pytest.raises(RemoteError, match="maxMessageSize is 4194304"):
                 await writer.seal()
             await writer.abort()
-            assert cluster.bodies() == []
+            writer = await sink.stage(identity(0), NAME)
+            with pytest.raises(MessageTooLarge, match="does not fit into a frame"):
+                await writer.append(rows([b"short", bytes(17 << 20)]))
+            await writer.abort()
+            largest = bytes(4 << 20)
+            part = await staged(sink, identity(0), [largest, b"short"])
+            await sink.publish(identity(0), [part])
+            assert cluster.bodies() == [largest, b"short"]
 
     run_async(scenario())

@@ -150,6 +150,9 @@ def test_streams(run_async: Run, tmp_path: Path, kind: str, summary_lines: list[
 
 async def exact_ranges(found: Ground) -> None:
     [queue, other] = await found.topic("Ranges", 2)
+    address = found.client.routes.broker_address(queue.broker_name)
+    capabilities = await found.client.capabilities.of(address)
+    assert capabilities.bulk_pull is (not found.kind.startswith("apache-"))
     sent = bodies(2_500)
     # Records of another queue lie between them, so that they are no neighbours in the log.
     for first in range(0, 2_500, 500):
