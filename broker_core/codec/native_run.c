@@ -167,14 +167,22 @@ typedef struct {
     uint64_t position_of_out; /* log position of out[0] */
 } Relocation;
 
-/* Checksum property of a copied record, if it has one: the patched fields changed the CRC. */
-static void renew_tail(const Record *record) {
-    uint64_t old_value;
-    if (record_tail(record, &old_value) != TAIL_WELL_FORMED)
+/* Checksum property of a copied record, if it has one: the patched fields changed the CRC.
+ *
+ * A CRC is linear: it changes by what the CRC of the patched bytes changes, moved over the bytes
+ * behind them. So the body is not read again, and damage to it stays visible in the copy. */
+static void renew_tail(const Record *record, const uint8_t *before) {
+    uint64_t value;
+    if (record_tail(record, &value) != TAIL_WELL_FORMED || value > CRC_FIELD_MASK)
         return;
-    uint8_t *tail = (uint8_t *)record->start + record->size - CRC_TAIL_SIZE;
-    uint32_t crc = crc_update(0, record->start, record->size - CRC_TAIL_SIZE);
-    write_tail(tail, crc & CRC_FIELD_MASK);
+    const uint8_t *after = record->start;
+    size_t covered = record->size - CRC_TAIL_SIZE;
+    size_t patched_end = (size_t)(record_store_host(record) - after) + record_store_host_size(record);
+    size_t patched_size = patched_end - AT_QUEUE_OFFSET;
+    uint32_t change = crc_update(0, before + AT_QUEUE_OFFSET, patched_size) ^
+                      crc_update(0, after + AT_QUEUE_OFFSET, patched_size);
+    change = crc_join(change, 0, covered - patched_end);
+    write_tail((uint8_t *)after + covered, ((uint32_t)value ^ change) & CRC_FIELD_MASK);
 }
 
 static void relocate_record(Relocation *relocation, const Record *record, uint64_t queue) {
@@ -192,7 +200,7 @@ static void relocate_record(Relocation *relocation, const Record *record, uint64
     store_u64((uint8_t *)record_store_timestamp(&copy), relocation->store_timestamp);
     memcpy((uint8_t *)record_store_host(&copy), relocation->store_host,
            relocation->store_host_size);
-    renew_tail(&copy);
+    renew_tail(&copy, record->start);
     relocation->cursor += record->size;
 }
 

@@ -20,13 +20,13 @@ from broker_core.codec.record_checks import (
     as_writable_view,
     check_int64,
     parse_record,
-    properties_end,
     verify_checksums,
 )
 from broker_core.codec.record_layout import (
     BLANK_RESERVE,
     BORN_HOST_AT,
     CRC_MASK,
+    CRC_TAIL_SIZE,
     I64,
     OFFSET_PAIR,
     QUEUE_OFFSET_AT,
@@ -34,6 +34,7 @@ from broker_core.codec.record_layout import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     crc_tail,
+    crc_tail_value,
 )
 from broker_core.errors import MalformedRecord
 
@@ -184,24 +185,23 @@ def relocate_run(
             offsets[record.physical_offset] = queue_offset + 1
         target[out_cursor:out_end] = view[cursor : record.end]
         place = OFFSET_PAIR.pack(queue_offset, position + out_cursor - out_start)
-        _stamp(target, out_cursor, record, place, stamp, properties_end(view, record) - cursor)
+        _stamp(target[out_cursor:out_end], record, place, stamp)
         cursor, out_cursor = record.end, out_end
     return cursor, out_cursor
 
 
-def _stamp(
-    target: memoryview,
-    start: int,
-    record: ParsedRecord,
-    place: bytes,
-    stamp: bytes,
-    covered_size: int,
-) -> None:
-    """Patch a copied template: queue and log offset, store time and host, checksum property."""
-    target[start + QUEUE_OFFSET_AT : start + QUEUE_OFFSET_AT + len(place)] = place
-    stamp_start = start + BORN_HOST_AT + len(record.born_host)
-    target[stamp_start : stamp_start + len(stamp)] = stamp
-    if covered_size < record.size:
-        covered_end = start + covered_size
-        checksum = crc32(target[start:covered_end]) & CRC_MASK
-        target[covered_end : start + record.size] = crc_tail(checksum)
+def _stamp(copy: memoryview, record: ParsedRecord, place: bytes, stamp: bytes) -> None:
+    """Patch a copied template: queue and log offset, store time and host, checksum property.
+
+    The checksum changes by what the patch changes, whatever it was: damage stays visible.
+    """
+    covered = copy[: record.size - CRC_TAIL_SIZE]
+    value = None
+    if record.end - record.properties_start >= CRC_TAIL_SIZE:
+        value = crc_tail_value(copy[len(covered) :].tobytes())
+    before = crc32(covered) if value is not None else 0
+    copy[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + len(place)] = place
+    stamp_start = BORN_HOST_AT + len(record.born_host)
+    copy[stamp_start : stamp_start + len(stamp)] = stamp
+    if value is not None and value <= CRC_MASK:
+        copy[len(covered) :] = crc_tail((value ^ before ^ crc32(covered)) & CRC_MASK)
