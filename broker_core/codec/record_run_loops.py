@@ -30,6 +30,7 @@ from broker_core.codec.record_layout import (
     I64,
     OFFSET_PAIR,
     QUEUE_OFFSET_AT,
+    SIZE_MAX,
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -60,12 +61,13 @@ def inspect_run(
     places: bytes = b"",
     store_host_size: int = 0,
     check_crc: int = 1,
+    body_size_max: int = SIZE_MAX,
 ) -> tuple[int, int, bytes]:
     """Prove every template of `run` and lay it out from log `position`.
 
     With `places` (see `encode_places`) each record must be of the queue that it refers to; with
     `store_host_size` it must have room for a store host of that size; `check_crc` is the level
-    of `verify_checksums`.
+    of `verify_checksums`; no body may be larger than `body_size_max`.
     Returns (records, log position after the last one, queue offsets taken per queue as int64s);
     raises `MalformedRecord` with the byte position of the first bad template.
     """
@@ -84,7 +86,7 @@ def inspect_run(
             record = parse_record(view, cursor, len(view))
             _check_place(record, destinations, queue_count, store_host_size)
             verify_checksums(view, cursor, record, check_crc)
-            _prove_template(record, counts, segment_size)
+            _prove_template(record, counts, segment_size, max(body_size_max, 0))
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None
         rest = segment_size - position % segment_size
@@ -128,10 +130,14 @@ def _check_place(
         raise RecordFault(reasons.TOPIC_DISAGREES)
 
 
-def _prove_template(record: ParsedRecord, counts: array[int], segment_size: int) -> None:
+def _prove_template(
+    record: ParsedRecord, counts: array[int], segment_size: int, body_size_max: int
+) -> None:
     queue = record.physical_offset
     if record.size > segment_size - BLANK_RESERVE:
         raise RecordFault(reasons.RECORD_EXCEEDS_SEGMENT)
+    if record.body_end - record.body_start > body_size_max:
+        raise RecordFault(reasons.BODY_EXCEEDS_LIMIT)
     taken = takes_queue_offset(record.sys_flag)
     if record.queue_offset != (counts[queue] if taken else 0):
         raise RecordFault(reasons.BAD_ORDINAL)
