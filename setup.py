@@ -1,9 +1,9 @@
-"""Package metadata, and the optional native codec.
+"""Package metadata, and the optional native code: the batch codec and the inbox of a sync thread.
 
-The C extension makes batches faster; the pure-Python twin does the same without it. So a missing
-compiler is no error: one line says so and the installation goes on.
+The C extensions make things faster; pure Python does the same without them. So a missing compiler
+is no error: one line says so and the installation goes on.
 
-    RMQ_NATIVE=require   a native codec that cannot be built fails the build
+    RMQ_NATIVE=require   native code that cannot be built fails the build
     RMQ_NATIVE=no        do not try to build it
 """
 
@@ -18,21 +18,23 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 CODEC = Path("broker_core", "codec")
+RUNTIME = Path("broker_core", "runtime")
+COMPILER_OPTIONS = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
 class OptionalBuildExt(build_ext):
-    """Builds the native codec if it can be built."""
+    """Builds the native code that can be built."""
 
     def run(self) -> None:
         if os.environ.get("RMQ_NATIVE") == "no":
             self.extensions = []
             return
-        self._or_go_on(super().run)
+        self._or_go_on(super().run, self.extensions)
 
     def build_extension(self, ext: Extension) -> None:
-        self._or_go_on(lambda: super(OptionalBuildExt, self).build_extension(ext))
+        self._or_go_on(lambda: super(OptionalBuildExt, self).build_extension(ext), [ext])
 
-    def _or_go_on(self, build: Callable[[], None]) -> None:
+    def _or_go_on(self, build: Callable[[], None], built: list[Extension]) -> None:
         try:
             build()
         except Exception as error:  # compilers fail in many ways, none of which may matter
@@ -40,10 +42,10 @@ class OptionalBuildExt(build_ext):
                 raise
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             sys.stderr.write(
-                f"native codec not built ({first_line}); the pure-Python codec will be used\n"
+                f"native code not built ({first_line}); its pure-Python twin will be used\n"
             )
-            # Nothing is left to copy into the package.
-            self.extensions = []
+            # What is not there cannot be copied into the package.
+            self.extensions = [ext for ext in self.extensions if ext not in built]
 
 
 def native_codec() -> Extension:
@@ -52,7 +54,16 @@ def native_codec() -> Extension:
         "broker_core.codec._native",
         sources=[str(path) for path in sources],
         depends=[str(path) for path in sorted(CODEC.glob("native_*.h"))],
-        extra_compile_args=["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"],
+        extra_compile_args=COMPILER_OPTIONS,
+    )
+
+
+def system_lane() -> Extension:
+    """Syncs that do not wait for the interpreter; a thread in Python does them without it."""
+    return Extension(
+        "broker_core.runtime._system_lane",
+        sources=[str(RUNTIME / "_system_lane.c")],
+        extra_compile_args=COMPILER_OPTIONS,
     )
 
 
@@ -89,6 +100,7 @@ setup(
         ],
     },
     entry_points={"console_scripts": ["rmq=broker_core.cli.main:main"]},
-    ext_modules=[native_codec()],
+    # The lane tells the end of a sync through an eventfd.
+    ext_modules=[native_codec(), *([system_lane()] if sys.platform == "linux" else [])],
     cmdclass={"build_ext": OptionalBuildExt},
 )

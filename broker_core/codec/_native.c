@@ -172,8 +172,10 @@ static int module_exec(PyObject *module) {
     state->corrupt_record = imported("broker_core.errors", "CorruptRecord");
     state->batch_type = imported("broker_core.codec.column_batch", "ColumnBatch");
     state->scan_type = imported("broker_core.codec.record_scan", "Scan");
+    state->block_type = PyType_FromModuleAndSpec(module, &block_type_spec, NULL);
     if (state->malformed_batch == NULL || state->malformed_record == NULL ||
-        state->corrupt_record == NULL || state->batch_type == NULL || state->scan_type == NULL)
+        state->corrupt_record == NULL || state->batch_type == NULL || state->scan_type == NULL ||
+        state->block_type == NULL)
         return -1;
     return 0;
 }
@@ -189,6 +191,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->batch_type);
     Py_VISIT(state->scan_type);
+    Py_VISIT(state->block_type);
     return 0;
 }
 
@@ -203,10 +206,16 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->batch_type);
     Py_CLEAR(state->scan_type);
+    Py_CLEAR(state->block_type);
     return 0;
 }
 
-static void module_free(void *module) { module_clear(module); }
+static void module_free(void *module) {
+    CodecState *state = PyModule_GetState(module);
+    module_clear(module);
+    if (state != NULL)
+        pool_clear(&state->pool);
+}
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},

@@ -43,7 +43,7 @@ def to_arrow(columns: Mapping[str, Any], count: int) -> pa.RecordBatch:
 
 
 def _to_array(kind: pa.DataType, column: Any, count: int) -> pa.Array:
-    if isinstance(column, bytes):
+    if not isinstance(column, tuple):
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
     data, offsets, *validity = column
     bitmap = pa.py_buffer(validity[0]) if validity and validity[0] is not None else None

@@ -3,9 +3,11 @@
  *     number column   n native int32 or int64
  *     text column     data, n + 1 native int32 offsets, validity bitmap (least bit first) or None
  *
- * Each record is verified and taken apart while it is in the cache. Bodies go straight into the
- * resulting bytes object, whose size is bounded by the units; the shorter texts grow as needed.
+ * Each record is verified and taken apart while it is in the cache. Columns are written where they
+ * stay: bodies into memory whose size is bounded by the units, the shorter texts into memory that
+ * grows as needed. Large columns come from the pool of native_block.h.
  */
+#include "native_block.h"
 #include "native_growth.h"
 #include "native_spans.h"
 #include "native_text.h"
@@ -21,9 +23,6 @@ enum {
     WANTED_MESSAGE_ID = 16384,
     WANTED_MICROS = 1 << 20,
 };
-
-typedef enum { TEXT_TOPIC, TEXT_TAGS, TEXT_KEYS, TEXT_UNIQUE_KEY, TEXT_PROPERTIES, TEXT_MESSAGE_ID,
-               TEXT_COLUMNS } TextColumnKind;
 
 typedef enum { NUMBER_QUEUE_ID, NUMBER_QUEUE_OFFSET, NUMBER_STORE_TIMESTAMP, NUMBER_BORN_TIMESTAMP,
                NUMBER_SYS_FLAG, NUMBER_FLAG, NUMBER_RECONSUME_TIMES, NUMBER_PHYSICAL_OFFSET,
@@ -57,9 +56,15 @@ static const struct {
     [NUMBER_PHYSICAL_OFFSET] = {"physical_offset", 8192, 8},
 };
 
+/* Memory of one result: a bytes object, or a block when it is large. */
 typedef struct {
-    PyObject *offsets_object, *validity_object;
-    uint8_t *offsets, *validity; /* of the objects; NULL = column not wanted, not nullable */
+    PyObject *bytes;
+    Block block;
+} Memory;
+
+typedef struct {
+    Memory offsets_memory, validity_memory;
+    uint8_t *offsets, *validity; /* NULL = column not wanted, not nullable */
     size_t null_count;
     Growth data;
 } TextColumn;
@@ -73,50 +78,84 @@ typedef struct {
     int64_t queue_id; /* < 0: any */
     Slice topic;      /* NULL data: any */
 
-    PyObject *value_object, *value_offsets_object;
+    Memory value_memory, value_offsets_memory;
     uint8_t *value, *value_offsets;
     size_t value_size, value_capacity;
     TextColumn texts[TEXT_COLUMNS];
-    PyObject *number_objects[NUMBER_COLUMNS];
+    Memory number_memory[NUMBER_COLUMNS];
     uint8_t *numbers[NUMBER_COLUMNS];
     int overflows; /* a column passed 2^31 - 1 bytes; its data is incomplete */
 } Columns;
 
-static uint8_t *new_bytes(PyObject **object, size_t size) {
-    *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    return *object == NULL ? NULL : (uint8_t *)PyBytes_AsString(*object);
+static uint8_t *memory_open(CodecState *state, Memory *memory, size_t size) {
+    if (size >= BLOCK_SIZE_MIN) {
+        if (block_take(&state->pool, size, &memory->block) < 0)
+            PyErr_NoMemory();
+        return memory->block.data;
+    }
+    memory->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    return memory->bytes == NULL ? NULL : (uint8_t *)PyBytes_AsString(memory->bytes);
+}
+
+/* The first `size` bytes as a new reference; the memory is given away. */
+static PyObject *memory_result(CodecState *state, Memory *memory, size_t size) {
+    if (memory->block.data != NULL)
+        return block_view(&state->pool, state->block_type, &memory->block, size);
+    PyObject *bytes = memory->bytes;
+    memory->bytes = NULL;
+    if ((size_t)PyBytes_Size(bytes) != size)
+        _PyBytes_Resize(&bytes, (Py_ssize_t)size);
+    return bytes;
+}
+
+static void memory_close(CodecState *state, Memory *memory) {
+    Py_CLEAR(memory->bytes);
+    block_give(&state->pool, &memory->block);
+}
+
+/* Text columns begin with what the last read of that column needed per row. */
+static int text_open(Columns *columns, int kind) {
+    CodecState *state = columns->state;
+    TextColumn *text = &columns->texts[kind];
+    size_t offsets_size = (columns->count + 1) * 4, validity_size = (columns->count + 7) / 8;
+    text->offsets = memory_open(state, &text->offsets_memory, offsets_size);
+    if (text->offsets == NULL)
+        return -1;
+    memset(text->offsets, 0, 4);
+    if (text_columns[kind].nullable) {
+        text->validity = memory_open(state, &text->validity_memory, validity_size);
+        if (text->validity == NULL)
+            return -1;
+        memset(text->validity, 0, validity_size);
+    }
+    size_t expected = columns->count * state->text_row_sizes[kind];
+    Block block;
+    if (expected >= BLOCK_SIZE_MIN &&
+        block_take(&state->pool, expected + GROWTH_SPARE_SIZE, &block) == 0)
+        text->data = (Growth){.data = block.data, .capacity = block.capacity};
+    return 0;
 }
 
 static int columns_open(Columns *columns, uint64_t value_size_bound) {
-    size_t offsets_size = (columns->count + 1) * 4;
+    CodecState *state = columns->state;
     if (columns->wanted & WANTED_VALUE) {
         columns->value_capacity = value_size_bound > INT32_MAX ? INT32_MAX : value_size_bound;
-        columns->value = new_bytes(&columns->value_object, columns->value_capacity);
-        columns->value_offsets = new_bytes(&columns->value_offsets_object, offsets_size);
+        columns->value = memory_open(state, &columns->value_memory, columns->value_capacity);
+        columns->value_offsets =
+            memory_open(state, &columns->value_offsets_memory, (columns->count + 1) * 4);
         if (columns->value == NULL || columns->value_offsets == NULL)
             return -1;
         memset(columns->value_offsets, 0, 4);
     }
     for (int kind = 0; kind < TEXT_COLUMNS; kind++) {
-        TextColumn *text = &columns->texts[kind];
-        if (!(columns->wanted & text_columns[kind].bit))
-            continue;
-        text->offsets = new_bytes(&text->offsets_object, offsets_size);
-        if (text->offsets == NULL)
+        if (columns->wanted & text_columns[kind].bit && text_open(columns, kind) < 0)
             return -1;
-        memset(text->offsets, 0, 4);
-        if (text_columns[kind].nullable) {
-            text->validity = new_bytes(&text->validity_object, (columns->count + 7) / 8);
-            if (text->validity == NULL)
-                return -1;
-            memset(text->validity, 0, (columns->count + 7) / 8);
-        }
     }
     for (int kind = 0; kind < NUMBER_COLUMNS; kind++) {
         if (!(columns->wanted & number_columns[kind].bit))
             continue;
-        columns->numbers[kind] = new_bytes(&columns->number_objects[kind],
-                                           columns->count * (size_t)number_columns[kind].width);
+        size_t size = columns->count * (size_t)number_columns[kind].width;
+        columns->numbers[kind] = memory_open(state, &columns->number_memory[kind], size);
         if (columns->numbers[kind] == NULL)
             return -1;
     }
@@ -124,15 +163,18 @@ static int columns_open(Columns *columns, uint64_t value_size_bound) {
 }
 
 static void columns_close(Columns *columns) {
-    Py_CLEAR(columns->value_object);
-    Py_CLEAR(columns->value_offsets_object);
+    CodecState *state = columns->state;
+    memory_close(state, &columns->value_memory);
+    memory_close(state, &columns->value_offsets_memory);
     for (int kind = 0; kind < TEXT_COLUMNS; kind++) {
-        Py_CLEAR(columns->texts[kind].offsets_object);
-        Py_CLEAR(columns->texts[kind].validity_object);
-        growth_free(&columns->texts[kind].data);
+        TextColumn *text = &columns->texts[kind];
+        memory_close(state, &text->offsets_memory);
+        memory_close(state, &text->validity_memory);
+        Block block = {text->data.data, text->data.capacity};
+        block_give(&state->pool, &block);
     }
     for (int kind = 0; kind < NUMBER_COLUMNS; kind++)
-        Py_CLEAR(columns->number_objects[kind]);
+        memory_close(state, &columns->number_memory[kind]);
 }
 
 static inline void store_offset(uint8_t *offsets, size_t row, size_t end) {
@@ -329,12 +371,40 @@ static int add_column(PyObject *dict, const char *name, PyObject *column) {
 }
 
 static int add_value_column(PyObject *dict, Columns *columns) {
+    CodecState *state = columns->state;
     if (columns->value == NULL)
         return 0;
-    if (_PyBytes_Resize(&columns->value_object, (Py_ssize_t)columns->value_size) < 0)
-        return -1;
-    return add_column(dict, "value",
-                      Py_BuildValue("(OO)", columns->value_object, columns->value_offsets_object));
+    size_t offsets_size = (columns->count + 1) * 4;
+    PyObject *data = memory_result(state, &columns->value_memory, columns->value_size);
+    PyObject *offsets = memory_result(state, &columns->value_offsets_memory, offsets_size);
+    /* "N" takes over both references, and a missing one makes the call fail. */
+    return add_column(dict, "value", Py_BuildValue("(NN)", data, offsets));
+}
+
+static PyObject *text_data(CodecState *state, int kind, TextColumn *text, size_t count) {
+    if (text->data.size < BLOCK_SIZE_MIN)
+        return growth_bytes(&text->data);
+    state->text_row_sizes[kind] = (text->data.size + count - 1) / count;
+    Block block = {text->data.data, text->data.capacity};
+    size_t size = text->data.size;
+    text->data = (Growth){0};
+    return block_view(&state->pool, state->block_type, &block, size);
+}
+
+static int add_text_column(PyObject *dict, Columns *columns, int kind) {
+    CodecState *state = columns->state;
+    TextColumn *text = &columns->texts[kind];
+    if (text->offsets == NULL)
+        return 0;
+    PyObject *validity = Py_None;
+    if (text->null_count != 0)
+        validity = memory_result(state, &text->validity_memory, (columns->count + 7) / 8);
+    else
+        Py_INCREF(validity);
+    PyObject *data = text_data(state, kind, text, columns->count);
+    PyObject *offsets = memory_result(state, &text->offsets_memory, (columns->count + 1) * 4);
+    return add_column(dict, text_columns[kind].name,
+                      Py_BuildValue("(NNN)", data, offsets, validity));
 }
 
 static PyObject *columns_result(Columns *columns) {
@@ -342,18 +412,13 @@ static PyObject *columns_result(Columns *columns) {
     if (dict == NULL)
         return NULL;
     int result = add_value_column(dict, columns);
-    for (int kind = 0; result == 0 && kind < TEXT_COLUMNS; kind++) {
-        const TextColumn *text = &columns->texts[kind];
-        if (text->offsets != NULL)
-            result = add_column(
-                dict, text_columns[kind].name,
-                Py_BuildValue("(NOO)", growth_bytes(&text->data), text->offsets_object,
-                              text->null_count != 0 ? text->validity_object : Py_None));
-    }
+    for (int kind = 0; result == 0 && kind < TEXT_COLUMNS; kind++)
+        result = add_text_column(dict, columns, kind);
     for (int kind = 0; result == 0 && kind < NUMBER_COLUMNS; kind++) {
         if (columns->numbers[kind] != NULL)
-            result = PyDict_SetItemString(dict, number_columns[kind].name,
-                                          columns->number_objects[kind]);
+            result = add_column(dict, number_columns[kind].name,
+                                memory_result(columns->state, &columns->number_memory[kind],
+                                              columns->count * (size_t)number_columns[kind].width));
     }
     if (result < 0)
         Py_CLEAR(dict);

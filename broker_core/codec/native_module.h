@@ -5,7 +5,11 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "native_block.h"
 #include "native_layout.h"
+
+typedef enum { TEXT_TOPIC, TEXT_TAGS, TEXT_KEYS, TEXT_UNIQUE_KEY, TEXT_PROPERTIES, TEXT_MESSAGE_ID,
+               TEXT_COLUMNS } TextColumnKind;
 
 typedef struct {
     PyObject *reasons[REASON_COUNT]; /* texts of record_reasons.py */
@@ -14,6 +18,9 @@ typedef struct {
     PyObject *corrupt_record;
     PyObject *batch_type; /* column_batch.ColumnBatch */
     PyObject *scan_type;  /* record_scan.Scan */
+    PyObject *block_type; /* of native_block.h */
+    BlockPool pool;
+    size_t text_row_sizes[TEXT_COLUMNS]; /* bytes per row when that column was last large */
 } CodecState;
 
 /* A check that failed without the GIL: what, and at which row, byte or log position. */

@@ -21,6 +21,7 @@ typedef struct {
     uint64_t count;
     uint64_t position; /* log position where the next record would start, before rolling */
     uint64_t segment_size;
+    uint64_t body_size_max;
 } Inspection;
 
 /* The record goes where the caller says that its queue is, and can take the store's host. */
@@ -54,6 +55,8 @@ static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_
         return reason;
     if ((uint64_t)record->size + SEGMENT_SPARE_SIZE > inspection->segment_size)
         return REASON_RECORD_EXCEEDS_SEGMENT;
+    if (record->body_size > inspection->body_size_max)
+        return REASON_BODY_EXCEEDS_LIMIT;
     int counts = takes_queue_offset(record->sys_flag);
     uint64_t ordinal = counts ? load_counter(inspection->ordinals, queue) : 0;
     if (load_u64(start + AT_QUEUE_OFFSET) != ordinal)
@@ -106,15 +109,15 @@ refused:
 
 PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"run",    "queue_count",     "position", "segment_size",
-                            "places", "store_host_size", "check_crc", NULL};
+                            "places", "store_host_size", "check_crc", "body_size_max", NULL};
     CodecState *state = PyModule_GetState(module);
     Py_buffer run, table = {0};
-    int64_t queue_count, position, segment_size, store_host_size = 0;
+    int64_t queue_count, position, segment_size, store_host_size = 0, body_size_max = INT32_MAX;
     int check_crc = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&|y*O&i:inspect_run", names, &run,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&|y*O&iO&:inspect_run", names, &run,
                                      to_bounded, &queue_count, to_bounded, &position, to_bounded,
                                      &segment_size, &table, to_bounded, &store_host_size,
-                                     &check_crc))
+                                     &check_crc, to_bounded, &body_size_max))
         return NULL;
     PyObject *result = NULL, *counts = NULL;
     Place *places = NULL;
@@ -139,7 +142,8 @@ PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords
                              .check_crc = check_crc,
                              .queue_count = (uint64_t)queue_count,
                              .position = (uint64_t)position,
-                             .segment_size = (uint64_t)segment_size};
+                             .segment_size = (uint64_t)segment_size,
+                             .body_size_max = body_size_max < 0 ? 0 : (uint64_t)body_size_max};
     memset(inspection.ordinals, 0, (size_t)queue_count * 8);
     PyThreadState *saved = release_gil((uint64_t)run.len);
     Fault fault = inspect_records(&inspection, run.buf, (size_t)run.len);
@@ -167,14 +171,22 @@ typedef struct {
     uint64_t position_of_out; /* log position of out[0] */
 } Relocation;
 
-/* Checksum property of a copied record, if it has one: the patched fields changed the CRC. */
-static void renew_tail(const Record *record) {
-    uint64_t old_value;
-    if (record_tail(record, &old_value) != TAIL_WELL_FORMED)
+/* Checksum property of a copied record, if it has one: the patched fields changed the CRC.
+ *
+ * A CRC is linear: it changes by what the CRC of the patched bytes changes, moved over the bytes
+ * behind them. So the body is not read again, and damage to it stays visible in the copy. */
+static void renew_tail(const Record *record, const uint8_t *before) {
+    uint64_t value;
+    if (record_tail(record, &value) != TAIL_WELL_FORMED || value > CRC_FIELD_MASK)
         return;
-    uint8_t *tail = (uint8_t *)record->start + record->size - CRC_TAIL_SIZE;
-    uint32_t crc = crc_update(0, record->start, record->size - CRC_TAIL_SIZE);
-    write_tail(tail, crc & CRC_FIELD_MASK);
+    const uint8_t *after = record->start;
+    size_t covered = record->size - CRC_TAIL_SIZE;
+    size_t patched_end = (size_t)(record_store_host(record) - after) + record_store_host_size(record);
+    size_t patched_size = patched_end - AT_QUEUE_OFFSET;
+    uint32_t change = crc_update(0, before + AT_QUEUE_OFFSET, patched_size) ^
+                      crc_update(0, after + AT_QUEUE_OFFSET, patched_size);
+    change = crc_join(change, 0, covered - patched_end);
+    write_tail((uint8_t *)after + covered, ((uint32_t)value ^ change) & CRC_FIELD_MASK);
 }
 
 static void relocate_record(Relocation *relocation, const Record *record, uint64_t queue) {
@@ -192,7 +204,7 @@ static void relocate_record(Relocation *relocation, const Record *record, uint64
     store_u64((uint8_t *)record_store_timestamp(&copy), relocation->store_timestamp);
     memcpy((uint8_t *)record_store_host(&copy), relocation->store_host,
            relocation->store_host_size);
-    renew_tail(&copy);
+    renew_tail(&copy, record->start);
     relocation->cursor += record->size;
 }
 

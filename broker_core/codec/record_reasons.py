@@ -51,6 +51,7 @@ QUEUE_GAP: Final = "queue offset does not follow the previous one of its queue"
 BAD_QUEUE_REFERENCE: Final = "queue reference outside the declared queues"
 BAD_ORDINAL: Final = "queue offset is not the record's ordinal in its queue"
 RECORD_EXCEEDS_SEGMENT: Final = "record does not fit into an empty segment"
+BODY_EXCEEDS_LIMIT: Final = "body is larger than a message may be"
 STORE_HOST_DISAGREES: Final = "store host length differs from the record's"
 
 # Reads by queue unit.

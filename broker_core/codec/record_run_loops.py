@@ -20,20 +20,22 @@ from broker_core.codec.record_checks import (
     as_writable_view,
     check_int64,
     parse_record,
-    properties_end,
     verify_checksums,
 )
 from broker_core.codec.record_layout import (
     BLANK_RESERVE,
     BORN_HOST_AT,
     CRC_MASK,
+    CRC_TAIL_SIZE,
     I64,
     OFFSET_PAIR,
     QUEUE_OFFSET_AT,
+    SIZE_MAX,
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     crc_tail,
+    crc_tail_value,
 )
 from broker_core.errors import MalformedRecord
 
@@ -59,12 +61,13 @@ def inspect_run(
     places: bytes = b"",
     store_host_size: int = 0,
     check_crc: int = 1,
+    body_size_max: int = SIZE_MAX,
 ) -> tuple[int, int, bytes]:
     """Prove every template of `run` and lay it out from log `position`.
 
     With `places` (see `encode_places`) each record must be of the queue that it refers to; with
     `store_host_size` it must have room for a store host of that size; `check_crc` is the level
-    of `verify_checksums`.
+    of `verify_checksums`; no body may be larger than `body_size_max`.
     Returns (records, log position after the last one, queue offsets taken per queue as int64s);
     raises `MalformedRecord` with the byte position of the first bad template.
     """
@@ -83,7 +86,7 @@ def inspect_run(
             record = parse_record(view, cursor, len(view))
             _check_place(record, destinations, queue_count, store_host_size)
             verify_checksums(view, cursor, record, check_crc)
-            _prove_template(record, counts, segment_size)
+            _prove_template(record, counts, segment_size, max(body_size_max, 0))
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None
         rest = segment_size - position % segment_size
@@ -127,10 +130,14 @@ def _check_place(
         raise RecordFault(reasons.TOPIC_DISAGREES)
 
 
-def _prove_template(record: ParsedRecord, counts: array[int], segment_size: int) -> None:
+def _prove_template(
+    record: ParsedRecord, counts: array[int], segment_size: int, body_size_max: int
+) -> None:
     queue = record.physical_offset
     if record.size > segment_size - BLANK_RESERVE:
         raise RecordFault(reasons.RECORD_EXCEEDS_SEGMENT)
+    if record.body_end - record.body_start > body_size_max:
+        raise RecordFault(reasons.BODY_EXCEEDS_LIMIT)
     taken = takes_queue_offset(record.sys_flag)
     if record.queue_offset != (counts[queue] if taken else 0):
         raise RecordFault(reasons.BAD_ORDINAL)
@@ -184,24 +191,23 @@ def relocate_run(
             offsets[record.physical_offset] = queue_offset + 1
         target[out_cursor:out_end] = view[cursor : record.end]
         place = OFFSET_PAIR.pack(queue_offset, position + out_cursor - out_start)
-        _stamp(target, out_cursor, record, place, stamp, properties_end(view, record) - cursor)
+        _stamp(target[out_cursor:out_end], record, place, stamp)
         cursor, out_cursor = record.end, out_end
     return cursor, out_cursor
 
 
-def _stamp(
-    target: memoryview,
-    start: int,
-    record: ParsedRecord,
-    place: bytes,
-    stamp: bytes,
-    covered_size: int,
-) -> None:
-    """Patch a copied template: queue and log offset, store time and host, checksum property."""
-    target[start + QUEUE_OFFSET_AT : start + QUEUE_OFFSET_AT + len(place)] = place
-    stamp_start = start + BORN_HOST_AT + len(record.born_host)
-    target[stamp_start : stamp_start + len(stamp)] = stamp
-    if covered_size < record.size:
-        covered_end = start + covered_size
-        checksum = crc32(target[start:covered_end]) & CRC_MASK
-        target[covered_end : start + record.size] = crc_tail(checksum)
+def _stamp(copy: memoryview, record: ParsedRecord, place: bytes, stamp: bytes) -> None:
+    """Patch a copied template: queue and log offset, store time and host, checksum property.
+
+    The checksum changes by what the patch changes, whatever it was: damage stays visible.
+    """
+    covered = copy[: record.size - CRC_TAIL_SIZE]
+    value = None
+    if record.end - record.properties_start >= CRC_TAIL_SIZE:
+        value = crc_tail_value(copy[len(covered) :].tobytes())
+    before = crc32(covered) if value is not None else 0
+    copy[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + len(place)] = place
+    stamp_start = BORN_HOST_AT + len(record.born_host)
+    copy[stamp_start : stamp_start + len(stamp)] = stamp
+    if value is not None and value <= CRC_MASK:
+        copy[len(covered) :] = crc_tail((value ^ before ^ crc32(covered)) & CRC_MASK)

@@ -17,7 +17,7 @@ from broker_core.flush.flush_policy import FlushView, commit_policy, sync_policy
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Watermark
-from broker_core.runtime.worker import Worker
+from broker_core.runtime.worker import SyncCall, Worker
 from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.segment_file import Segment
 from broker_core.storage.store_state import (
@@ -26,6 +26,9 @@ from broker_core.storage.store_state import (
     StoreState,
     StoreStateFile,
 )
+
+# More than this many files in one job are a matter for Python.
+SYNC_CALL_FILES_MAX = 8
 
 
 class FlushJob(NamedTuple):
@@ -175,6 +178,13 @@ class FlushService:
             return
         appended = self._log.position
         asked, self._asked = self._asked, False
+        if self._group_commit and self._commit is None:
+            # The common case, decided as `GroupCommit` does, for every sync of every producer.
+            if (asked or self._forced_until > self.flushed.position) and (
+                appended > self.flushed.position
+            ):
+                self._submit(self._job(appended, appended))
+            return
         commit_target = self.committed.position
         if self._commit is not None and (
             (self._group_commit and asked)
@@ -200,31 +210,34 @@ class FlushService:
         )
 
     def _job(self, commit_target: int, sync_target: int) -> FlushJob:
-        copies = tuple(
-            (segment, segment.committed, min(commit_target - segment.base, segment.wrote))
-            for segment in self._log.segments.all
-            if segment.buffered and segment.base < commit_target
-        )
+        copies: tuple[tuple[Segment, int, int], ...] = ()
+        if self._commit is not None:
+            copies = tuple(
+                (segment, segment.committed, min(commit_target - segment.base, segment.wrote))
+                for segment in self._log.segments.all
+                if segment.buffered and segment.base < commit_target
+            )
         flushed = self.flushed.position
-        syncs = tuple(
-            segment
-            for segment in self._log.segments.all
-            if segment.base < sync_target and segment.base + segment.size > flushed
-        )
+        syncs = []
+        # From the end: there may be thousands of files, and only the last ones matter.
+        for segment in reversed(self._log.segments.all):
+            if segment.base + segment.size <= flushed:
+                break
+            if segment.base < sync_target:
+                syncs.append(segment)
+        syncs.reverse()
         state = None
         if sync_target > flushed:
             state = self._state._replace(durable_position=sync_target)
-        return FlushJob(copies, syncs, commit_target, sync_target, state)
+        return FlushJob(copies, tuple(syncs), commit_target, sync_target, state)
 
     def _submit(self, job: FlushJob) -> None:
         self._busy = True
         now_ms = self._now_ms()
-        for action, target, reached in (
-            ("commit", job.commit_target, self.committed.position),
-            ("sync", job.sync_target, self.flushed.position),
-        ):
-            if target > reached:
-                self._moved_ms[action] = self._thorough_ms[action] = now_ms
+        if job.commit_target > self.committed.position:
+            self._moved_ms["commit"] = self._thorough_ms["commit"] = now_ms
+        if job.sync_target > self.flushed.position:
+            self._moved_ms["sync"] = self._thorough_ms["sync"] = now_ms
 
         def done(_: object, error: BaseException | None) -> None:
             if error is not None:
@@ -233,7 +246,7 @@ class FlushService:
                 return
             # Whoever is woken may append at once: that goes into one job, not into one each.
             try:
-                self._reached(job)
+                self._reached(job, noted=call is not None)
             finally:
                 # A waiter that raises must not stop the flushing of all others.
                 self._busy = False
@@ -242,11 +255,29 @@ class FlushService:
             # The next sync is on its way; now there is time to dispatch.
             self._tell()
 
-        self._worker.submit(lambda: self._perform(job), done)
+        call = self._sync_call(job) if self._worker.ready_to_sync else None
+        if call is None:
+            self._worker.submit(lambda: self._perform(job), done)
+        else:
+            self._worker.submit_sync(call, done)
+
+    def _sync_call(self, job: FlushJob) -> SyncCall | None:
+        """The whole job as system calls, when it is no more than syncs of a few files.
+
+        The worker is idle: until the call is submitted, its fields may be used here.
+        """
+        if not self._group_commit or job.copies or job.state is None:
+            return None
+        descriptors = tuple(segment.file.sync_descriptor for segment in job.syncs)
+        if len(descriptors) > SYNC_CALL_FILES_MAX or min(descriptors) < 0:
+            return None
+        # What the last sync earned is less than what this one will.
+        self._unnoted = None
+        return (descriptors, *self._state_file.note(job.state))
 
     def _perform(self, job: FlushJob) -> None:
         """On the worker: copy and sync the data."""
-        if self._broken:
+        if self._broken or self._worker.sync_failed:
             # The owner may not have heard of an earlier failure yet; a sync after it would lie.
             raise OSError("an earlier write or sync failed")
         self._broken = True
@@ -273,7 +304,7 @@ class FlushService:
 
     def _perform_note(self) -> None:
         """On the worker: write the state that the last sync earned."""
-        if not self._broken and self._unnoted is not None:
+        if self._unnoted is not None and not self._broken and not self._worker.sync_failed:
             self._broken = True
             self._state_file.write(self._unnoted, sync=False)
             self._unnoted = None
@@ -281,7 +312,7 @@ class FlushService:
 
     def _perform_state(self, state: StoreState | None) -> None:
         """On the worker: write and sync the state; a failure counts as one of the log."""
-        if self._broken:
+        if self._broken or self._worker.sync_failed:
             raise OSError("an earlier write or sync failed")
         self._broken = True
         state = state or self._unnoted
@@ -291,11 +322,12 @@ class FlushService:
         self._state_file.sync()
         self._broken = False
 
-    def _reached(self, job: FlushJob) -> None:
+    def _reached(self, job: FlushJob, *, noted: bool = False) -> None:
         for segment, _, until in job.copies:
             segment.committed_to(until)
         if job.state is not None:
-            self._state_is_old = self._note_owed = True
+            self._state_is_old = True
+            self._note_owed = not noted
             self._state = self._state._replace(
                 durable_position=max(job.sync_target, self._state.durable_position)
             )

@@ -40,16 +40,14 @@ class Watermark:
         if position <= self._position:
             return
         self._position = position
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= position:
-            waiters.popleft()[1](None)
+        self._wake(self._waiters, position, None)
 
     def fail(self, failure: BaseException) -> None:
         """No position above the current one will ever be reached: tell every waiter."""
         self._failure = failure
         waiters, self._waiters = self._waiters, deque()
-        for _, waiter in waiters:
-            waiter(failure)
+        if waiters:
+            self._wake(waiters, waiters[-1][0], failure)
 
     def when(self, position: int, waiter: Waiter) -> None:
         """Call `waiter(None)` once `position` is reached, or `waiter(error)` if it never can be."""
@@ -62,6 +60,17 @@ class Watermark:
             waiters.append((position, waiter))
         else:
             insort(waiters, (position, waiter), key=lambda entry: entry[0])
+
+    def _wake(
+        self, waiters: deque[tuple[int, Waiter]], position: int, failure: BaseException | None
+    ) -> None:
+        try:
+            while waiters and waiters[0][0] <= position:
+                waiters.popleft()[1](failure)
+        finally:
+            # One has raised: the others must not wait for the next advance, which may never come.
+            if waiters and waiters[0][0] <= position:
+                self._wake(waiters, position, failure)
 
     async def reached(self, position: int) -> None:
         """Wait for `position`; raises the failure when it can never be reached."""

@@ -14,12 +14,25 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Job = Callable[[], Any]
+# Descriptors to sync; then a note to write when all of them are: its descriptor, place and bytes.
+SyncCall = tuple[tuple[int, ...], int, int, bytes]
 Done = Callable[[Any, BaseException | None], None]
 Post = Callable[..., Any]
 
 
 class Worker(Protocol):
     """Runs jobs one after another."""
+
+    @property
+    def ready_to_sync(self) -> bool:
+        """Whether `submit_sync` may be called now: it can sync itself, and nothing is under way."""
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a submitted sync or its note has failed, reported already or not."""
+
+    def submit_sync(self, call: SyncCall, done: Done) -> None:
+        """Sync without a job in Python; `done` is called before the note is written."""
 
     def submit(self, job: Job, done: Done) -> None:
         """Run `job` later; then `done(result, None)` or `done(None, error)` on the owner."""
@@ -31,7 +44,25 @@ class Worker(Protocol):
         """Finish what was submitted, then end."""
 
 
-class InlineWorker:
+class _JobsOnly:
+    """For workers without a way around the interpreter."""
+
+    @property
+    def ready_to_sync(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def sync_failed(self) -> bool:
+        """Jobs report their own failures."""
+        return False
+
+    def submit_sync(self, call: SyncCall, done: Done) -> None:
+        """Never called, because never ready."""
+        raise NotImplementedError
+
+
+class InlineWorker(_JobsOnly):
     """Runs every job at once, on the caller's thread."""
 
     def submit(self, job: Job, done: Done) -> None:
@@ -51,7 +82,7 @@ class InlineWorker:
         """Nothing is pending, ever."""
 
 
-class ThreadWorker:
+class ThreadWorker(_JobsOnly):
     """One daemon thread; jobs in order of submission, and so are their reports."""
 
     def __init__(self, name: str, post: Post) -> None:
@@ -63,7 +94,7 @@ class ThreadWorker:
 
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
-        self._jobs.put((job, done))
+        self._put((job, done))
 
     def run(self, job: Job) -> Any:
         """Queue a job and block until it is done. Not for the hot path."""
@@ -75,7 +106,7 @@ class ThreadWorker:
             except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
                 answer.put((None, error))
 
-        self._jobs.put((guarded, None))
+        self._put((guarded, None))
         result, failure = answer.get()
         if failure is not None:
             raise failure
@@ -83,9 +114,16 @@ class ThreadWorker:
 
     def stop(self) -> None:
         """Finish queued jobs, join the thread, and report what its owner has not heard yet."""
-        self._jobs.put(None)
+        self._put(None)
         self._thread.join()
         self._deliver()
+
+    def _put(self, entry: tuple[Job, Done | None] | None) -> None:
+        self._jobs.put(entry)
+
+    def _next(self) -> tuple[Job, Done | None] | None:
+        """On the worker's thread: wait for an entry."""
+        return self._jobs.get()
 
     def _deliver(self) -> None:
         """On the owner's thread."""
@@ -102,7 +140,7 @@ class ThreadWorker:
             return
 
     def _loop(self) -> None:
-        while (entry := self._jobs.get()) is not None:
+        while (entry := self._next()) is not None:
             job, done = entry
             if done is None:
                 job()
@@ -120,11 +158,27 @@ class WorkerSlot:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._sync_failed = False
 
     def exchange(self, worker: Worker) -> None:
         """Finish what the current worker has, then use `worker`."""
         self._worker.stop()
+        self._sync_failed = self.sync_failed
         self._worker = worker
+
+    @property
+    def ready_to_sync(self) -> bool:
+        """As `Worker.ready_to_sync`."""
+        return self._worker.ready_to_sync
+
+    @property
+    def sync_failed(self) -> bool:
+        """As `Worker.sync_failed`."""
+        return self._sync_failed or self._worker.sync_failed
+
+    def submit_sync(self, call: SyncCall, done: Done) -> None:
+        """As `Worker.submit_sync`."""
+        self._worker.submit_sync(call, done)
 
     def submit(self, job: Job, done: Done) -> None:
         """As `Worker.submit`."""

@@ -100,6 +100,7 @@ def plan_group(
     segment_size: int,
     header_of: HeaderBatch,
     check_crc: int,
+    message_size_max: int,
 ) -> GroupLayout:
     """Verify every run and lay the group out from the log's end. Writes nothing."""
     draft = header_of(encode_header(GroupHeader(0, 0, 0, note)))
@@ -119,6 +120,7 @@ def plan_group(
             encode_places(run.queues),
             len(draft.store_host),
             check_crc,
+            message_size_max,
         )
         total += count
         counts.append(array("q", per_queue))

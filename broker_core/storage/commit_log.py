@@ -22,7 +22,7 @@ BLANK_MAGIC = 0xCBD43194
 # A record needs this much room behind it, so that the blank that ends a file always fits.
 BLANK_SIZE = 8
 # Long appends start their write-back early, a slice at a time.
-SLICE_SIZE = 64 << 20
+SLICE_SIZE = 16 << 20
 LARGE_SIZE = 256 << 10
 SCRATCH_SIZE = 512 << 10
 

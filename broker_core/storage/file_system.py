@@ -61,6 +61,10 @@ class StoreFile(Protocol):
     def sync(self) -> None:
         """Make content and length durable (`fdatasync`)."""
 
+    @property
+    def sync_descriptor(self) -> int:
+        """Descriptor whose `fdatasync` does what `sync` does; -1 when there is none."""
+
     def drop_cache(self) -> None:
         """Forget clean cached pages, so that the next read comes from the disk."""
 

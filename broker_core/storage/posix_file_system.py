@@ -32,6 +32,7 @@ _FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ZEROS = bytes(1 << 20)
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _FALLOCATE_MISSING = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 _FileKey = tuple[int, int]  # st_dev, st_ino
@@ -133,8 +134,10 @@ class PosixFile:
             protection = mmap.PROT_READ | (mmap.PROT_WRITE if self._writable else 0)
             with self._naming():
                 self._map = mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, protection)
-        if self._view is None or _is_released(self._view):
-            self._view = memoryview(self._map)
+        with contextlib.suppress(ValueError):  # the view was released
+            if self._view is not None and self._view.nbytes >= 0:
+                return self._view
+        self._view = memoryview(self._map)
         return self._view
 
     def wrote(self, start: int, end: int) -> None:
@@ -183,12 +186,16 @@ class PosixFile:
     def sync(self) -> None:
         """Make content and length durable."""
         with self._naming():
-            full_sync = getattr(fcntl, "F_FULLFSYNC", None)
-            if full_sync is not None:
+            if _FULL_SYNC is not None:
                 # Where this exists (macOS), fsync stops at the cache of the drive.
-                fcntl.fcntl(self._descriptor, full_sync)
+                fcntl.fcntl(self._descriptor, _FULL_SYNC)
             else:
                 os.fdatasync(self._descriptor)
+
+    @property
+    def sync_descriptor(self) -> int:
+        """Descriptor whose `fdatasync` does what `sync` does; -1 when there is none."""
+        return self._descriptor if _FULL_SYNC is None else -1
 
     def drop_cache(self) -> None:
         """Forget clean cached pages that no map holds."""
@@ -393,13 +400,6 @@ def _naming(full_path: str) -> Iterator[None]:
 
 def _refused(full_path: str, reason: str) -> StoreUnusable:
     return StoreUnusable(f"{full_path}: {reason}")
-
-
-def _is_released(view: memoryview) -> bool:
-    try:
-        return view.nbytes < 0
-    except ValueError:
-        return True
 
 
 def _open_directory(name: str, parent: int, full_path: str) -> int:

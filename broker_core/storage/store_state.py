@@ -138,12 +138,18 @@ class StoreStateFile:
 
     def write(self, state: StoreState, *, sync: bool) -> None:
         """Store into the slot that does not hold the newest state."""
-        self._generation += 1
-        slot = self._generation % 2
-        self._file.write(slot * SLOT_SIZE, encode_slot(state, self._generation))
-        self._state = state
+        _, start, slot = self.note(state)
+        self._file.write(start, slot)
         if sync:
             self.sync()
+
+    def note(self, state: StoreState) -> tuple[int, int, bytes]:
+        """The write that stores `state`: descriptor, place, bytes. The caller sees to it."""
+        self._generation += 1
+        self._state = state
+        slot = self._generation % 2
+        data = encode_slot(state, self._generation)
+        return self._file.sync_descriptor, slot * SLOT_SIZE, data
 
     def sync(self) -> None:
         """Make the newest state durable; free when it is already."""

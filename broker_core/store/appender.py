@@ -249,7 +249,13 @@ class Appender:
         log = self._log
         try:
             layout = plan_group(
-                runs, note, log.position, log.segments.size, header_of, log.check_level
+                runs,
+                note,
+                log.position,
+                log.segments.size,
+                header_of,
+                log.check_level,
+                self._config.message_size_max,
             )
         except MalformedRecord as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))

@@ -17,6 +17,7 @@ from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.lane_worker import start_worker
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.run_marks import mark_stopped, take_lock
@@ -146,9 +147,8 @@ class StoreParts:
             return
         self._loop = loop
         self.flush.pump_later = self._pump_soon
-        post = loop.call_soon_threadsafe
-        self._flush_worker.exchange(ThreadWorker("rmq-flush", post))
-        self._background.exchange(ThreadWorker("rmq-background", post))
+        self._flush_worker.exchange(start_worker("rmq-flush", loop))
+        self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._schedule()
 
     def tick(self) -> None:

@@ -166,6 +166,8 @@ def test_runs(seed: int) -> None:
         same("inspect_run", run, queue_count, position, segment_size)
         host_size = rng.choice((len(batch.store_host), 0, 8, -1))
         same("inspect_run", run, queue_count, position, segment_size, places, host_size)
+        limit = rng.choice((-1, 0, 1, 5, 20, 2**31, 2**70))
+        same("inspect_run", run, queue_count, position, segment_size, places, 0, 1, limit)
         offsets = np.arange(queue_count, dtype=np.int64) * 50
         host = rng.choice((batch.store_host, batch.store_host, HOST, b"", b"x" * 21))
         out_limit = rng.choice((1 << 14, len(run) + 8, len(run) + 7, 300, 0))
@@ -361,8 +363,8 @@ def test_hash_and_repair_of_every_short_sequence() -> None:
 
 
 def test_checksums_of_every_length() -> None:
-    noise = Random(3).randbytes(5000)
-    for size in (*range(300), 511, 512, 1000, 4096):
+    noise = Random(3).randbytes(61_000)
+    for size in (*range(900), 1000, 4096, 60_001):
         for start in (0, 1, 7):
             part = memoryview(noise)[start : start + size]
             assert native.body_crc(part) == python.body_crc(part) == zlib.crc32(part) & 0x7FFFFFFF

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.codec import record_reasons as reasons
 from broker_core.codec.message_record import MessageRecord, encode_record
-from broker_core.errors import MalformedRecord
+from broker_core.errors import CorruptRecord, MalformedRecord
 from tests.codec.codec_backends import HOST, HOST_V6, batch_of, column, encode_all
 
 QUEUES = ((b"A", 0), (b"B", 1), (b"B", 2))
@@ -106,3 +106,22 @@ def test_relocation_refuses_what_it_cannot_place(codec: ModuleType) -> None:
         codec.relocate_run(b"junk", 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out), 0)
     with pytest.raises(ValueError, match=reasons.BAD_RANGE):
         codec.relocate_run(run, 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out) + 1, 0)
+
+
+@pytest.mark.parametrize("damaged", ["body", "checksum", "checksum past 31 bits"])
+def test_damage_after_the_inspection_stays_visible(codec: ModuleType, damaged: str) -> None:
+    """The copy gets no fresh checksum over whatever is there by then."""
+    run = bytearray(encode_all(codec, batch_of(b"b" * 300, append_crc=True), -1))
+    codec.inspect_run(run, 1, 0, 1 << 20)
+    if damaged == "body":
+        run[150] ^= 4
+    elif damaged == "checksum":
+        run[-3] ^= 1
+    else:
+        run[-11:-1] = b"9" * 10
+    out = bytearray(len(run) + 8)
+    offsets = np.full(1, 7, np.int64)
+    assert codec.relocate_run(run, 0, offsets, 5, HOST, out, 0, len(out), 100)[0] == len(run)
+    with pytest.raises(CorruptRecord) as refused:
+        codec.check_record(out, 0, len(run), 100, 1)
+    assert refused.value.reason == reasons.RECORD_CRC

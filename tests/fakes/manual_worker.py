@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from broker_core.runtime.worker import Done, Job
+from broker_core.runtime.worker import Done, Job, SyncCall
 
 
 class ManualWorker:
     """Implements `broker_core.runtime.worker.Worker`."""
+
+    ready_to_sync = False
+    sync_failed = False
+
+    def submit_sync(self, call: SyncCall, done: Done) -> None:
+        """Never called, because never ready."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[Job, Done]] = deque()

@@ -112,6 +112,11 @@ class SimulatedFile:
             self._node.set_length(size)
             self._stored(size, size)
 
+    @property
+    def sync_descriptor(self) -> int:
+        """None: syncing is more than a system call here."""
+        return -1
+
     def sync(self) -> None:
         self._check_open()
         fault = self._disk.operation("sync", self.path)

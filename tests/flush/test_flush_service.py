@@ -67,6 +67,30 @@ class TestGroupCommit:
         worker.run_all()
         assert seen == list(range(50))
 
+    def test_a_waiter_that_raises_stops_nobody_else(self) -> None:
+        worker = ManualWorker()
+        log = FlushedLog(worker)
+        woken: list[str] = []
+
+        def raises(_: BaseException | None) -> None:
+            woken.append("raises")
+            raise ZeroDivisionError("a waiter's own mistake")
+
+        first = log.append()
+        log.service.flushed.when(first, raises)
+        log.service.flushed.when(first, lambda failure: woken.append(f"same sync {failure}"))
+        with pytest.raises(ZeroDivisionError):
+            worker.run_next()
+        assert log.service.flushed.position == first
+        assert woken == ["raises", "same sync None"]
+        second = log.append()
+        log.service.flushed.when(second, lambda failure: woken.append(f"next sync {failure}"))
+        assert worker.waiting == 1, "the next append is flushed as ever"
+        worker.run_all()
+        assert log.service.flushed.position == second
+        assert log.service.failure is None
+        assert woken == ["raises", "same sync None", "next sync None"]
+
 
 class TestRealTimeFlush:
     def test_interval_pages_and_thorough_interval(self) -> None:

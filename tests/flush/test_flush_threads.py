@@ -11,6 +11,7 @@ import pytest
 
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType, PutStatus
+from broker_core.runtime import lane_worker
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.store.small_store import bodies, new_disk, open_small, rows, run_of
@@ -32,8 +33,18 @@ MODES = {
 }
 
 
+@pytest.mark.parametrize("lane", ["as built", "none"])
 @pytest.mark.parametrize("mode", MODES)
-def test_256_producers(mode: str, run_async: Callable[..., Any], tmp_path: Path) -> None:
+def test_256_producers(
+    mode: str,
+    lane: str,
+    run_async: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if lane == "none":
+        monkeypatch.setattr(lane_worker, "_lanes", None)
+
     async def producer(store: MessageStore, number: int) -> list[int]:
         offsets = []
         for turn in range(4):

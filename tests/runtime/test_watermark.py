@@ -104,3 +104,27 @@ def test_tasks_wait(run_async: Callable[..., Any]) -> None:
             await mark.reached(9)
 
     run_async(scenario())
+
+
+@pytest.mark.parametrize("ends", ["reached", "failed"])
+def test_waiters_that_raise_stop_nobody_else(ends: str) -> None:
+    mark = Watermark(0)
+    heard: list[int] = []
+
+    def waiter(number: int) -> Callable[[BaseException | None], None]:
+        def wake(_: BaseException | None) -> None:
+            heard.append(number)
+            if number % 3 == 0:
+                raise ZeroDivisionError(number)
+
+        return wake
+
+    for number in range(20):
+        mark.when(number + 1, waiter(number))
+    with pytest.raises(ZeroDivisionError):
+        if ends == "reached":
+            mark.advance(15)
+        else:
+            mark.fail(OSError("disk"))
+    assert heard == list(range(15 if ends == "reached" else 20))
+    assert mark.waiting == (5 if ends == "reached" else 0)

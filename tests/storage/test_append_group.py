@@ -57,7 +57,9 @@ class TestLayout:
     def test_over_several_files(self) -> None:
         record = len(run_of(b"x" * 4_000).records)
         runs = (run_of(*[b"x" * 4_000] * 5), run_of(b"y", topic=b"U"))
-        layout = plan_group(checked_runs(runs), b"note", 10_000, SIZE, HEADERS, CHECK_CHECKSUMS)
+        layout = plan_group(
+            checked_runs(runs), b"note", 10_000, SIZE, HEADERS, CHECK_CHECKSUMS, 4_000
+        )
         assert layout.start == 10_000
         assert layout.record_count == 6
         assert [list(counts) for counts in layout.counts] == [[5], [1]]

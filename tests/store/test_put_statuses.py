@@ -281,6 +281,24 @@ def test_illegal_groups(name: str) -> None:
     assert again.offsets("G", 0) == (0, 0)
 
 
+def test_a_group_obeys_the_limit_of_single_messages() -> None:
+    disk = new_disk()
+    store = open_small(disk, message_size_max=300)
+    over = run_of(b"small", b"x" * 301)
+    for attempt in (
+        lambda: store.append(Message("T", b"x" * 301)),
+        lambda: store.append_batch(rows(b"small", b"x" * 301)),
+        lambda: store.append_group([run_of(b"good"), over]),
+    ):
+        result = refused(store, disk, PutStatus.MESSAGE_ILLEGAL, attempt)
+        assert result.remark
+    # The limit counts the body, not the record.
+    result = store.append_group([run_of(b"x" * 300, tags=column(b"t" * 200))])
+    assert result.ok
+    store.flush()
+    assert bodies(store, "T") == [b"x" * 300]
+
+
 def test_a_group_over_its_limit_or_with_a_note_larger_than_a_file() -> None:
     disk = new_disk()
     store = open_small(disk, group_size_max=1000)

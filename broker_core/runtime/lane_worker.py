@@ -1,0 +1,100 @@
+"""A `ThreadWorker` whose thread syncs files without the interpreter.
+
+A thread that wakes up to sync must first get the interpreter from a loop that is busy, and give it
+up and get it back around the system call: more than the sync itself takes on a fast disk. Here the
+thread waits in native code (`_system_lane.c`), syncs there, and tells the loop through an eventfd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+from broker_core.runtime.worker import Done, Job, SyncCall, ThreadWorker, Worker
+
+
+def _load_lanes() -> ModuleType | None:
+    try:
+        return importlib.import_module("broker_core.runtime._system_lane")
+    except ImportError:
+        return None
+
+
+_lanes = _load_lanes()
+
+
+def start_worker(name: str, loop: asyncio.AbstractEventLoop) -> Worker:
+    """A worker for `loop`, the faster one where it is built."""
+    if _lanes is None:
+        return ThreadWorker(name, loop.call_soon_threadsafe)
+    return LaneWorker(name, loop, _lanes)
+
+
+class LaneWorker(ThreadWorker):
+    """Owner: the thread of `loop`, but for `_next` and `_report`."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, lanes: ModuleType) -> None:
+        self._owner_loop = loop
+        self._lane: Any = lanes.Lane()
+        # What `done` is called for, in order of submission; a sync or a job.
+        self._pending: deque[tuple[bool, Done]] = deque()
+        self._entries: deque[tuple[Job, Done | None] | None] = deque()
+        loop.add_reader(self._lane.fileno(), self._told)
+        super().__init__(name, loop.call_soon_threadsafe)
+
+    @property
+    def ready_to_sync(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._pending
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync or its note has failed."""
+        return bool(self._lane.failed)
+
+    def submit_sync(self, call: SyncCall, done: Done) -> None:
+        """Sync in native code; `done` is called on the owner's thread."""
+        self._pending.append((True, done))
+        self._lane.post_sync(*call)
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Queue a job; `done` is called on the owner's thread."""
+        self._pending.append((False, done))
+        super().submit(job, done)
+
+    def stop(self) -> None:
+        """Finish what was submitted, join the thread, report."""
+        super().stop()
+        if not self._owner_loop.is_closed():
+            self._owner_loop.remove_reader(self._lane.fileno())
+
+    def _put(self, entry: tuple[Job, Done | None] | None) -> None:
+        self._entries.append(entry)
+        self._lane.post_token()
+
+    def _next(self) -> tuple[Job, Done | None] | None:
+        self._lane.wait()
+        return self._entries.popleft()
+
+    def _told(self) -> None:
+        self._lane.drain()
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Reports in the order of submission, as far as they are there."""
+        pending = self._pending
+        while pending:
+            if pending[0][0]:
+                outcome = self._lane.take()
+                if outcome is None:
+                    return
+                pending.popleft()[1](None, outcome or None)
+            elif self._reports:
+                done, result, failure = self._reports.popleft()
+                pending.popleft()
+                done(result, failure)
+            else:
+                return

@@ -1,0 +1,184 @@
+"""The worker that syncs without the interpreter: order, errors, the note, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.runtime.lane_worker import LaneWorker
+from broker_core.runtime.worker import Done, InlineWorker, WorkerSlot
+
+lanes = pytest.importorskip(
+    "broker_core.runtime._system_lane",
+    reason="native code is not built: python setup.py build_ext --inplace",
+)
+
+NO_NOTE = (-1, 0, b"")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """A file to sync and one for the note."""
+    flags = os.O_CREAT | os.O_RDWR
+    descriptors = tuple(os.open(tmp_path / name, flags, 0o600) for name in ("log", "note"))
+    os.write(descriptors[0], b"data")
+    yield descriptors[0], descriptors[1]
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def served(scenario: Callable[[LaneWorker], Any], run_async: Callable[..., Any]) -> Any:
+    """Run a scenario beside a worker of the running loop."""
+
+    async def run() -> Any:
+        worker = LaneWorker("rmq-test", asyncio.get_running_loop(), lanes)
+        try:
+            return await scenario(worker)
+        finally:
+            worker.stop()
+
+    return run_async(run())
+
+
+def test_a_sync_is_reported_and_then_noted(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    log, note = files
+
+    async def scenario(worker: LaneWorker) -> None:
+        reported: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        ready = [worker.ready_to_sync]
+        worker.submit_sync(((log, log), note, 7, b"noted"), lambda _, e: reported.set_result(e))
+        ready.append(worker.ready_to_sync)
+        assert await reported is None
+        ready.append(worker.ready_to_sync)
+        assert ready == [True, False, True]
+        # The thread takes what comes next only when the note is written.
+        assert worker.run(lambda: os.pread(note, 100, 0)) == bytes(7) + b"noted"
+        assert not worker.sync_failed
+
+    served(scenario, run_async)
+
+
+def test_syncs_and_jobs_keep_their_order(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    seen: list[tuple[int, Any, BaseException | None]] = []
+
+    async def scenario(worker: LaneWorker) -> None:
+        finished = asyncio.get_running_loop().create_future()
+
+        def report(number: int) -> Done:
+            return lambda result, error: seen.append((number, result, error))
+
+        for number in range(100):
+            if number % 3:
+                call = ((files[0],), files[1], number, b"%d" % (number % 10))
+                worker.submit_sync(call, report(number))
+            else:
+                worker.submit(functools.partial(str, number), report(number))
+        worker.submit(threading.current_thread, lambda thread, _: finished.set_result(thread))
+        assert (await finished).name == "rmq-test"
+        assert os.pread(files[1], 1, 98) == b"8"
+
+    served(scenario, run_async)
+    assert seen == [(n, None if n % 3 else str(n), None) for n in range(100)]
+
+
+def test_after_a_failure_nothing_is_synced(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    reader, writer = os.pipe()  # cannot be synced
+
+    async def scenario(worker: LaneWorker) -> None:
+        errors: list[BaseException | None] = []
+        finished = asyncio.get_running_loop().create_future()
+        for descriptor in (files[0], writer, files[0]):
+            call = ((descriptor,), files[1], 0, b"%d" % len(errors))
+            worker.submit_sync(call, lambda _, error: errors.append(error))
+        worker.submit(lambda: worker.sync_failed, lambda failed, _: finished.set_result(failed))
+        assert await finished is True
+        numbers = [getattr(error, "errno", None) for error in errors]
+        assert numbers == [None, errno.EINVAL, errno.EIO]
+        assert worker.sync_failed
+
+    served(scenario, run_async)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_note_that_cannot_be_written_is_a_failure(
+    files: tuple[int, int], tmp_path: Path, run_async: Callable[..., Any]
+) -> None:
+    unwritable = os.open(tmp_path / "note", os.O_RDONLY)
+
+    async def scenario(worker: LaneWorker) -> None:
+        slot = WorkerSlot(worker)
+        errors: list[BaseException | None] = []
+        worker.submit_sync(((files[0],), unwritable, 0, b"x"), lambda _, e: errors.append(e))
+        assert worker.run(lambda: worker.sync_failed)
+        slot.exchange(InlineWorker())
+        assert errors == [None], "the sync itself was fine"
+        assert slot.sync_failed, "known to whoever comes after"
+
+    async def run() -> None:
+        await scenario(LaneWorker("rmq-test", asyncio.get_running_loop(), lanes))
+
+    run_async(run())
+    os.close(unwritable)
+
+
+def test_stop_reports_what_is_under_way(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    seen: list[BaseException | None] = []
+
+    async def run() -> None:
+        worker = LaneWorker("rmq-test", asyncio.get_running_loop(), lanes)
+        for _ in range(5):
+            worker.submit_sync(((files[0],), *NO_NOTE), lambda _, error: seen.append(error))
+        worker.stop()
+        assert seen == [None] * 5
+        await asyncio.sleep(0)
+
+    run_async(run())
+
+
+def test_stop_after_the_loop_has_ended(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    async def run() -> LaneWorker:
+        worker = LaneWorker("rmq-test", asyncio.get_running_loop(), lanes)
+        worker.submit_sync(((files[0],), *NO_NOTE), lambda _, e: seen.append(e))
+        return worker
+
+    seen: list[Any] = []
+    worker: LaneWorker = run_async(run())
+    worker.stop()
+    assert seen == [None]
+
+
+def test_absurd_calls_are_refused(run_async: Callable[..., Any]) -> None:
+    lane = lanes.Lane()
+    for call in [
+        ((0,) * 9, -1, 0, b""),
+        ((), -1, 0, bytes(513)),
+        (("text",), -1, 0, b""),
+        ([1], -1, 0, b""),
+        ((2**40,), -1, 0, b""),
+        ((-1,), -1, 0, b""),
+        ((1,), -1, 0, None),
+    ]:
+        with pytest.raises((TypeError, ValueError)):
+            lane.post_sync(*call)
+    assert lane.take() is None
+    with pytest.raises(TypeError):
+        lanes.Lane(1)
