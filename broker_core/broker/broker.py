@@ -114,6 +114,8 @@ class Broker:
         self._parts = parts
         if config.is_master:
             parts.delayed.start()
+            parts.transactions.start()
+            parts.transaction_check.start(asyncio.get_running_loop())
         self._upkeep = BrokerUpkeep(parts)
         self._upkeep.start()
         self._server = RemotingServer(
@@ -132,6 +134,8 @@ class Broker:
             await self._upkeep.stop()
             self._upkeep = None
         if parts is not None:
+            parts.transaction_check.stop()
+            parts.transactions.stop()
             parts.delayed.stop()
             parts.offsets.save()
             parts.sinks.save()

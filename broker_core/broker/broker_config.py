@@ -111,6 +111,7 @@ class BrokerConfig:
     transaction_timeout_ms: int = 6_000
     transaction_check_interval_ms: int = 30_000
     transaction_check_max: int = 15
+    reject_transactions: bool = False
     # Trace
     trace_on: bool = True
     trace_topic_enable: bool = False

@@ -19,6 +19,7 @@ from broker_core.broker.processors.broker_info import BrokerInfoProcessor
 from broker_core.broker.processors.bulk_transfer import BulkTransferProcessor
 from broker_core.broker.processors.consumer_members import ConsumerMembersProcessor
 from broker_core.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker_core.broker.processors.end_transaction import EndTransactionProcessor
 from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.heartbeat import HeartbeatProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
@@ -37,6 +38,9 @@ from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
+from broker_core.broker.transaction_check import TransactionCheck
+from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
+from broker_core.broker.transactions import Transactions
 from broker_core.codec.unique_key import UniqueKeys
 from broker_core.config import RemotingLimits, delay_levels_ms
 from broker_core.runtime.clock import Clock
@@ -45,6 +49,7 @@ from broker_core.storage.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
 
 DELAY_OFFSETS_FILE = "config/delayOffset.json"
+HOUR_MS = 3_600_000
 
 
 class BrokerParts:
@@ -95,6 +100,24 @@ class BrokerParts:
             clock=clock,
             levels=self.levels_ms,
             stats=self.stats,
+        )
+        self.transactions = Transactions(
+            store=store,
+            offsets=self.offsets,
+            topics=self.topics,
+            table=self._table(TRANSACTION_PROGRESS_FILE),
+            clock=clock,
+            delay_level_max=len(self.levels_ms),
+            stats=self.stats,
+        )
+        self.transaction_check = TransactionCheck(
+            transactions=self.transactions,
+            clients=self.clients,
+            broker_name=config.broker_name,
+            timeout_ms=config.transaction_timeout_ms,
+            interval_ms=config.transaction_check_interval_ms,
+            checks_max=config.transaction_check_max,
+            age_max_ms=config.store.file_reserved_hours * HOUR_MS,
         )
         self.sinks = SinkBatches(
             store=store,
@@ -164,6 +187,7 @@ class BrokerParts:
                     broker_permission=config.broker_permission,
                     **tables,
                 ),
+                EndTransactionProcessor(store=store, transactions=self.transactions),
                 HeartbeatProcessor(clients=self.clients, **tables),
                 ConsumerMembersProcessor(clients=self.clients),
                 ConsumerOffsetProcessor(
@@ -238,4 +262,5 @@ class BrokerParts:
             delay_level_max=len(self.levels_ms),
             message_size_max=config.store.message_size_max,
             new_unique_key=lambda: keys.next(self.clock.wall_ms() % (31 * 86_400_000)),
+            reject_transactions=config.reject_transactions,
         )

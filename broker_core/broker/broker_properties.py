@@ -38,6 +38,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckInterval": "transaction_check_interval_ms",
     "transactionCheckMax": "transaction_check_max",
+    "rejectTransactionMessage": "reject_transactions",
     "regionId": "region_id",
     "traceOn": "trace_on",
     "traceTopicEnable": "trace_topic_enable",
@@ -155,9 +156,8 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "offsetCheckInSlave syncFromLastFile asyncLearner",
     ),
     **_with_reason(
-        "transactional messages are not served yet",
-        "rejectTransactionMessage transactionOpMsgMaxSize transactionOpBatchInterval "
-        "transactionMetricFlushInterval",
+        "a transaction that has ended is noted at once, in a record of its own",
+        "transactionOpMsgMaxSize transactionOpBatchInterval transactionMetricFlushInterval",
     ),
     **_with_reason(
         "timer messages to the second are not served; delay levels are",

@@ -13,14 +13,17 @@ from random import Random
 from typing import Final
 
 from broker_core.broker.group_table import GroupTable
+from broker_core.broker.half_message import HALF_QUEUE, NO_HALF, OP_TEXT, half_changes, is_half
 from broker_core.broker.parked_message import Parked, delay_level, park
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.retry_policy import resend_is_dead, times_max
+from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec import message_properties as names
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.message_properties import change_properties, decode_properties
 from broker_core.codec.record_columns import split_client_batch
+from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.send_request import SendRequest
 from broker_core.codec.topic_config import PERM_WRITE, UNIT_FLAG, TopicConfig
@@ -72,6 +75,7 @@ class SendPlanner:
         delay_level_max: int,
         message_size_max: int,
         new_unique_key: Callable[[], str],
+        reject_transactions: bool = False,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -81,6 +85,7 @@ class SendPlanner:
         self._delay_level_max = delay_level_max
         self._message_size_max = message_size_max
         self._new_unique_key = new_unique_key
+        self._reject_transactions = reject_transactions
         text = "".join(f"{name}\x01{value}\x02" for name, value in suffix_properties.items())
         self.suffix = text.encode()
 
@@ -90,7 +95,7 @@ class SendPlanner:
         topic = self._writable_topic(request)
         name, queue_id = topic.name, _chosen_queue(request, topic, random)
         pairs = decode_properties(request.properties.encode())
-        self._refuse_kinds(pairs)
+        self._refuse_timers(pairs)
         changes = {"POP_CK": "", **self._suffix_properties}
         unique = pairs.get(names.UNIQ_KEY, "")
         if not unique:
@@ -100,19 +105,29 @@ class SendPlanner:
             dead = self._topics.create_dlq(name[len(RETRY_TOPIC_PREFIX) :])
             name, queue_id, level = dead.name, 0, 0
             changes[names.DELAY] = ""
+        half = is_half(pairs, name, request.reconsume_times, level)
+        sys_flag = request.sys_flag
+        if half:
+            self._refuse_transactions(name)
+            changes |= half_changes(pairs, request.group, name, queue_id, unique)
+            sys_flag &= ~TRANSACTION_BITS
         text = change_properties(request.properties.encode(), changes)
         stored = Parked(name, queue_id, text)
-        if level > 0:
+        if half:
+            stored = Parked(TRANSACTION_HALF_TOPIC, HALF_QUEUE, text)
+        elif level > 0:
             stored = park(name, queue_id, text, level, self._delay_level_max)
         body = command.body
 
         def append(store: MessageStore, born_host: bytes) -> tuple[PutResult, ...]:
+            if half and store.log_range[1] == 0:
+                _begin_log(store, request.born_timestamp)
             result = store.append_text(
                 *stored[:2],
                 body,
                 stored.text,
                 flag=request.flag,
-                sys_flag=request.sys_flag,
+                sys_flag=sys_flag,
                 born_timestamp=request.born_timestamp,
                 born_host=born_host,
                 reconsume_times=request.reconsume_times,
@@ -121,7 +136,8 @@ class SendPlanner:
 
         waits = pairs.get(names.WAIT, "").lower() != "false"
         made = self._topics.version != version
-        return SendPlan(append, queue_id, name, unique, waits, 1, len(body), made)
+        counted = stored.topic if half else name
+        return SendPlan(append, queue_id, counted, unique, waits, 1, len(body), made)
 
     def plan_batch(
         self, request: SendRequest, body: bytes | memoryview, random: Random
@@ -206,11 +222,18 @@ class SendPlanner:
             request.topic, request.default_topic, request.default_queue_count, sys_flag
         )
 
-    def _refuse_kinds(self, properties: dict[str, str]) -> None:
-        if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
+    def _refuse_transactions(self, topic: str) -> None:
+        if self._reject_transactions:
             raise NoPermission(
-                ResponseCode.NO_PERMISSION, "this broker does not take transaction messages"
+                ResponseCode.NO_PERMISSION,
+                "this broker does not take transaction messages (rejectTransactionMessage)",
             )
+        if topic.startswith("%"):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, f"a transaction cannot be for the topic {topic}"
+            )
+
+    def _refuse_timers(self, properties: dict[str, str]) -> None:
         for name in _TIMER_NAMES:
             if name in properties:
                 raise RemoteError(
@@ -231,6 +254,18 @@ class SendPlanner:
         return resend_is_dead(
             request.reconsume_times, limit, is_ordered=self._locks.has_locks(group)
         )
+
+
+def _begin_log(store: MessageStore, born_timestamp: int) -> None:
+    """Put a record before the first half message: position 0 in a commit stands for nothing."""
+    store.append_text(
+        TRANSACTION_OP_TOPIC,
+        HALF_QUEUE,
+        NO_HALF,
+        OP_TEXT,
+        born_timestamp=born_timestamp,
+        born_host=store.store_host,
+    )
 
 
 def split_batch(

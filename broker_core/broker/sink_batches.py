@@ -24,10 +24,15 @@ from broker_core.codec.json_fields import (
 )
 from broker_core.codec.sink_messages import (
     BATCH_NOTE,
+    PART_NOTE,
+    PREPARE_NOTE,
+    RESERVE_NOTE,
     BatchIdentity,
     SinkNote,
     SinkStatus,
+    StagedPart,
     parse_note,
+    parse_part,
 )
 from broker_core.errors import (
     CorruptStore,
@@ -71,6 +76,19 @@ class PublishedBatch(NamedTuple):
     """Offset of its note among all notes."""
     position: int
     end: int
+    token: int = 0
+    """Of the attempt, when the batch is on several brokers."""
+    others: tuple[str, ...] = ()
+    """The brokers that have the rest of it; empty on those."""
+
+
+class PreparedBatch(NamedTuple):
+    """This broker's part of a batch that another broker decides."""
+
+    identity: BatchIdentity
+    token: int
+    parts: tuple[StagedPart, ...]
+    note: int
 
 
 class UnsavedSinks(NamedTuple):
@@ -83,7 +101,16 @@ class UnsavedSinks(NamedTuple):
 class Sink:
     """What is known of one sink."""
 
-    __slots__ = ("batches", "lineage", "once", "runs", "silent_since_ms")
+    __slots__ = (
+        "batches",
+        "is_coordinator",
+        "lineage",
+        "once",
+        "prepared",
+        "reserved",
+        "runs",
+        "silent_since_ms",
+    )
 
     def __init__(self) -> None:
         # Oldest first; the last one is the last published.
@@ -93,6 +120,11 @@ class Sink:
         self.lineage = ""
         self.once = False
         self.silent_since_ms = 0
+        # This broker has published as the one that decides.
+        self.is_coordinator = False
+        # (batch, token) of the attempt that may be decided; tokens only rise.
+        self.reserved = (-1, 0)
+        self.prepared: PreparedBatch | None = None
 
     @property
     def last(self) -> int:
@@ -145,7 +177,10 @@ class SinkBatches:
             return SinkStatus(False)
         run = found.runs[0] if found.runs else ""
         content = found.batches[-1].content if found.batches else ""
-        return SinkStatus(True, found.last, run, found.lineage, content, found.silent_since_ms)
+        return SinkStatus(
+            True, found.last, run, found.lineage, content, found.silent_since_ms,
+            found.is_coordinator,
+        )  # fmt: skip
 
     # Decisions
 
@@ -199,6 +234,12 @@ class SinkBatches:
                 "the latest one writes",
             )
 
+    def prepared_ids(self) -> Iterator[str]:
+        """Staging ids that are promised to a coordinator."""
+        for sink in self._sinks.values():
+            if sink.prepared is not None:
+                yield from (part.staging_id for part in sink.prepared.parts)
+
     def is_current(self, asked: BatchIdentity) -> bool:
         """Whether the sink already knows that this run writes to it."""
         sink = self._sinks.get(asked.sink)
@@ -214,11 +255,17 @@ class SinkBatches:
         sink.lineage = asked.lineage or sink.lineage
         sink.once = asked.once
         sink.silent_since_ms = time_ms
-        if note.kind == BATCH_NOTE:
-            sink.batches.append(
-                PublishedBatch(asked.batch, asked.run, asked.content, offset, position, end)
-            )
+        if note.kind in (BATCH_NOTE, PART_NOTE):
+            place = (offset, position, end, note.token, note.others)
+            sink.batches.append(PublishedBatch(asked.batch, asked.run, asked.content, *place))
             del sink.batches[:-BATCHES_KEPT]
+            sink.prepared = None
+            sink.is_coordinator |= note.kind == BATCH_NOTE
+        elif note.kind == RESERVE_NOTE:
+            sink.reserved = (asked.batch, note.token)
+            sink.is_coordinator = True
+        elif note.kind == PREPARE_NOTE:
+            sink.prepared = PreparedBatch(asked, note.token, note.parts, offset)
         self._entered = max(self._entered, offset + 1)
         self._change_count += 1
 
@@ -330,6 +377,8 @@ class SinkBatches:
         _log.warning("%s names %d notes, the log has %d", SINKS_FILE, self._entered, high)
         for sink in self._sinks.values():
             sink.batches = [batch for batch in sink.batches if batch.note < high]
+            if sink.prepared is not None and sink.prepared.note >= high:
+                sink.prepared = None
         self._entered = high
         self._change_count += 1
 
@@ -360,13 +409,20 @@ class SinkBatches:
 
 
 def _sink_object(sink: Sink) -> dict[str, Any]:
+    prepared = sink.prepared
     return {
         "runs": sink.runs,
         "lineage": sink.lineage,
         "once": sink.once,
         "time": sink.silent_since_ms,
-        "batches": [list(batch) for batch in sink.batches],
-    }
+        "coordinator": sink.is_coordinator,
+        "reserved": list(sink.reserved),
+        "prepared": [] if prepared is None else [
+            list(prepared.identity), prepared.token, [list(p) for p in prepared.parts],
+            prepared.note,
+        ],
+        "batches": [[*batch[:-1], list(batch.others)] for batch in sink.batches],
+    }  # fmt: skip
 
 
 def _parse_sink(found: Mapping[str, Any]) -> Sink:
@@ -375,9 +431,25 @@ def _parse_sink(found: Mapping[str, Any]) -> Sink:
     sink.lineage = text_field(found, "lineage", "")
     sink.once = flag_field(found, "once", False)
     sink.silent_since_ms = whole_field(found, "time", 0)
-    kinds = (int, str, str, int, int, int)
+    sink.is_coordinator = flag_field(found, "coordinator", False)
+    reserved = list_field(found, "reserved") or [-1, 0]
+    sink.reserved = (*_typed(reserved, (int, int), "reserved"),)
+    prepared = list_field(found, "prepared")
+    if prepared:
+        who, token, parts, note = _typed(prepared, (list, int, list, int), "prepared")
+        identity = BatchIdentity(*_typed(who, _IDENTITY_KINDS, "the identity of prepared"))
+        sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note)
     for item in list_field(found, "batches"):
-        if not isinstance(item, list) or tuple(map(type, item)) != kinds:
-            raise InvalidArgument("a batch is not [batch, run, content, note, position, end]")
-        sink.batches.append(PublishedBatch(*item))
+        fields = _typed(item, _BATCH_KINDS, "a batch")
+        sink.batches.append(PublishedBatch._make([*fields[:-1], tuple(map(str, fields[-1]))]))
     return sink
+
+
+_IDENTITY_KINDS: Final = (str, int, str, str, str, bool)
+_BATCH_KINDS: Final = (int, str, str, int, int, int, int, list)
+
+
+def _typed(item: Any, kinds: tuple[type, ...], what: str) -> Any:
+    if not isinstance(item, list) or tuple(map(type, item)) != kinds:
+        raise InvalidArgument(f"{what} is not {', '.join(kind.__name__ for kind in kinds)}")
+    return item

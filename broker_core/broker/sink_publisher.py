@@ -5,18 +5,31 @@ enter it into the table. Whoever asks about the same sink meanwhile waits and is
 so two requests for one batch can never both publish. The append itself is one step of the event
 loop; what follows happens in a callback of the store, whether or not somebody still waits for the
 answer.
+
+A batch on several brokers goes through phases (docs/decisions/007-sink-batches.md):
+
+    coordinator   RESERVE ──────────────► DECIDE
+    the others             PREPARE … PREPARE     COMPLETE … COMPLETE
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 
 from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.sink_batches import PublishedBatch, SinkBatches
+from broker_core.broker.sink_batches import PublishedBatch, Sink, SinkBatches
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.codec.sink_messages import (
     BATCH_NOTE,
+    COMPLETE,
+    DECIDE,
+    PART_NOTE,
+    PREPARE,
+    PREPARE_NOTE,
+    RESERVE,
+    RESERVE_NOTE,
     RUN_NOTE,
     BatchIdentity,
     OffsetRanges,
@@ -25,7 +38,13 @@ from broker_core.codec.sink_messages import (
     SinkNote,
     encode_note,
 )
-from broker_core.errors import RemoteError, StagingRefused
+from broker_core.errors import (
+    InvalidArgument,
+    RemoteError,
+    SinkBatchOld,
+    SinkFenced,
+    StagingRefused,
+)
 from broker_core.protocol_codes import PutStatus, ResponseCode
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.staging import StagedBatch
@@ -52,6 +71,7 @@ class SinkPublisher:
         self._stats = stats
         # Sink -> set once its operation is durable, or never will be
         self._pending: dict[str, asyncio.Future[None]] = {}
+        store.staging.keep(batches.prepared_ids())
 
     async def announce(self, identity: BatchIdentity) -> None:
         """A run begins to stage: from now on earlier runs of the sink are refused.
@@ -64,19 +84,157 @@ class SinkPublisher:
             await self._take_over(identity)
 
     async def publish(self, asked: Publication) -> PublishAnswer:
-        """Publish the batch, or say that it was published before.
+        """Do what one SINK_PUBLISH asks for.
 
         Raises what `SinkBatches.judge` raises, `StagingRefused`, or what a send would raise.
         """
-        identity = asked.identity
-        await self._turn(identity.sink)
-        known = self._batches.judge(identity)
+        await self._turn(asked.identity.sink)
+        if asked.phase == COMPLETE:
+            return await self._complete(asked)
+        if asked.phase == PREPARE:
+            return await self._prepare(asked)
+        known = self._batches.judge(asked.identity)
         if known is not None:
             return await self._repeated(asked, known)
+        if asked.phase == RESERVE:
+            return await self._reserve(asked.identity)
+        return await self._decide(asked)
+
+    def abort(self, staging_ids: Iterable[str]) -> int:
+        """Drop what a writer gives up, but for what is prepared: that may be decided already."""
+        prepared = set(self._batches.prepared_ids())
+        return self._staging.drop(name for name in staging_ids if name not in prepared)
+
+    # Phases
+
+    async def _decide(self, asked: Publication) -> PublishAnswer:
+        """Publish all of a batch, or the coordinator's part and with it the decision."""
+        identity = asked.identity
+        sink = self._batches.find(identity.sink)
+        if asked.phase == DECIDE and (
+            sink is None or sink.reserved != (identity.batch, asked.token)
+        ):
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"attempt {asked.token} at batch {identity.batch} of sink {identity.sink} is not "
+                "the one that was reserved last: another writer is at it",
+            )
+        if asked.phase != DECIDE and sink is not None and sink.batches and not sink.is_coordinator:
+            raise InvalidArgument(
+                f"another broker decides about batches of sink {identity.sink}: publish there"
+            )
+        token = asked.token if asked.phase == DECIDE else 0
+        others = asked.others if asked.phase == DECIDE else ()
         batches = self._staging.batches(identity, asked.parts)
-        note = SinkNote(BATCH_NOTE, identity)
+        note = SinkNote(BATCH_NOTE, identity, token, others)
+        return await self._append(note, batches, is_checked=False)
+
+    async def _reserve(self, identity: BatchIdentity) -> PublishAnswer:
+        """Number a new attempt; every earlier one can no longer be decided."""
+        sink = self._batches.find(identity.sink)
+        if sink is not None and sink.batches and not sink.is_coordinator:
+            raise InvalidArgument(
+                f"another broker decides about batches of sink {identity.sink}: reserve there"
+            )
+        token = sink.reserved[1] + 1 if sink is not None else 1
+        await self._note(SinkNote(RESERVE_NOTE, identity, token))
+        last = sink.batches[-1] if sink is not None and sink.batches else None
+        if last is None:
+            return PublishAnswer(False, -1, {}, reserved=token)
+        return PublishAnswer(False, last.batch, {}, last.token, last.others, token)
+
+    async def _prepare(self, asked: Publication) -> PublishAnswer:
+        """Keep a part so that nothing but the disk's loss can stop it from being completed."""
+        identity = asked.identity
+        self._batches.check_run(identity)
+        sink = self._batches.find(identity.sink)
+        prepared = PublishAnswer(False, identity.batch, {}, asked.token)
+        if sink is not None and _is_prepared(sink, asked):
+            return prepared
+        self._refuse_late(sink, asked)
+        batches = self._staging.batches(identity, asked.parts)
         with self._store.staging.open_runs(batches) as runs:
-            before = self._next_offsets(runs)
+            self._next_offsets(runs)
+        ids = [batch.staging_id for batch in batches]
+        pending = self._hold(identity.sink)
+        try:
+            await asyncio.to_thread(self._store.staging.make_durable, ids)
+        finally:
+            del self._pending[identity.sink]
+            pending.set_result(None)
+        await self._note(SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts))
+        return prepared
+
+    async def _complete(self, asked: Publication) -> PublishAnswer:
+        """Publish the prepared part of a batch that its coordinator has decided."""
+        identity = asked.identity
+        sink = self._batches.find(identity.sink)
+        known = sink.find(identity.batch) if sink is not None else None
+        if known is not None and known.token == asked.token:
+            return await self._answered(known)
+        if sink is None or sink.prepared is None or not _is_prepared(sink, asked):
+            raise StagingRefused(
+                f"batch {identity.batch} of sink {identity.sink} is not prepared here as attempt "
+                f"{asked.token}"
+            )
+        held = sink.prepared
+        note = SinkNote(PART_NOTE, held.identity, held.token)
+        # Decided: a topic that was closed meanwhile does not count any more.
+        return await self._append(note, [StagedBatch(*p) for p in held.parts], is_checked=True)
+
+    async def _repeated(self, asked: Publication, known: PublishedBatch) -> PublishAnswer:
+        self._staging.drop(part.staging_id for part in asked.parts)
+        if not asked.identity.once and not self._batches.is_current(asked.identity):
+            await self._take_over(asked.identity)
+        return await self._answered(known)
+
+    async def _answered(self, known: PublishedBatch) -> PublishAnswer:
+        # Its first answer may have been "stored, but not on the slave yet".
+        await self._durable(PutResult(PutStatus.PUT_OK, end_position=known.end))
+        ranges = self._store.group_ranges(known.position, known.end)
+        return PublishAnswer(True, known.batch, _by_topic(ranges), known.token, known.others)
+
+    # Inside
+
+    async def _turn(self, sink: str) -> None:
+        while (pending := self._pending.get(sink)) is not None:
+            await asyncio.wait((pending,))
+
+    def _hold(self, sink: str) -> asyncio.Future[None]:
+        pending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending[sink] = pending
+        return pending
+
+    def _refuse_late(self, sink: Sink | None, asked: Publication) -> None:
+        identity = asked.identity
+        if sink is not None and identity.batch <= sink.last:
+            raise SinkBatchOld(
+                ResponseCode.SINK_BATCH_OLD,
+                f"batch {identity.batch} of sink {identity.sink} comes too late, {sink.last} is "
+                "published here already",
+            )
+        if sink is not None and sink.prepared is not None and asked.token <= sink.prepared.token:
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"attempt {asked.token} at sink {identity.sink} was replaced by attempt "
+                f"{sink.prepared.token}",
+            )
+
+    async def _take_over(self, identity: BatchIdentity) -> None:
+        await self._note(SinkNote(RUN_NOTE, identity._replace(batch=-1, content="")))
+
+    async def _note(self, note: SinkNote) -> None:
+        """Make a note that has no records durable."""
+        result = _stored(self._store.append_group((), encode_note(note)))
+        self._begin(note, result, [])
+        await self._durable(result)
+
+    async def _append(
+        self, note: SinkNote, batches: list[StagedBatch], *, is_checked: bool
+    ) -> PublishAnswer:
+        """Records and note as one group; returns when it is durable."""
+        with self._store.staging.open_runs(batches) as runs:
+            before = self._next_offsets(runs, is_checked=is_checked)
             result = _stored(self._store.append_group(runs, encode_note(note)))
         ranges = {
             queue: (first, self._store.next_offset(*queue)) for queue, first in before.items()
@@ -85,39 +243,21 @@ class SinkPublisher:
         self._begin(note, result, batches)
         await self._durable(result)
         self._count(ranges, result)
-        return PublishAnswer(False, identity.batch, _by_topic(ranges))
+        answer = PublishAnswer(False, note.identity.batch, _by_topic(ranges))
+        return answer._replace(token=note.token, others=note.others)
 
-    # Inside
-
-    async def _turn(self, sink: str) -> None:
-        while (pending := self._pending.get(sink)) is not None:
-            await asyncio.wait((pending,))
-
-    async def _take_over(self, identity: BatchIdentity) -> None:
-        note = SinkNote(RUN_NOTE, identity._replace(batch=-1, content=""))
-        result = _stored(self._store.append_group((), encode_note(note)))
-        self._begin(note, result, [])
-        await self._durable(result)
-
-    async def _repeated(self, asked: Publication, known: PublishedBatch) -> PublishAnswer:
-        self._staging.drop(part.staging_id for part in asked.parts)
-        if not asked.identity.once and not self._batches.is_current(asked.identity):
-            await self._take_over(asked.identity)
-        # Its first answer may have been "stored, but not on the slave yet".
-        await self._durable(PutResult(PutStatus.PUT_OK, end_position=known.end))
-        ranges = self._store.group_ranges(known.position, known.end)
-        return PublishAnswer(True, known.batch, _by_topic(ranges))
-
-    def _next_offsets(self, runs: tuple[TemplateRun, ...]) -> dict[tuple[str, int], int]:
+    def _next_offsets(
+        self, runs: tuple[TemplateRun, ...], *, is_checked: bool = False
+    ) -> dict[tuple[str, int], int]:
         queues = {queue for run in runs for queue in run.queues}
-        # A topic may have been deleted or closed since its records were staged.
-        self._staging.check_queues(queues)
+        if not is_checked:
+            # A topic may have been deleted or closed since its records were staged.
+            self._staging.check_queues(queues)
         named = ((topic.decode("latin-1"), queue_id) for topic, queue_id in sorted(queues))
         return {queue: self._store.next_offset(*queue) for queue in named}
 
     def _begin(self, note: SinkNote, result: PutResult, batches: list[StagedBatch]) -> None:
-        sink = note.identity.sink
-        self._pending[sink] = asyncio.get_running_loop().create_future()
+        self._hold(note.identity.sink)
         self._store.when_durable(result, partial(self._settled, note, result, batches))
 
     def _settled(
@@ -131,12 +271,20 @@ class SinkPublisher:
         identity = note.identity
         pending = self._pending.pop(identity.sink)
         if error is None:
+            sink = self._batches.find(identity.sink)
+            replaced = sink.prepared if sink is not None else None
             self._batches.enter(
                 note, result.queue_offset, result.position, result.end_position,
                 result.store_timestamp,
             )  # fmt: skip
+            if note.kind == PREPARE_NOTE:
+                kept = {part.staging_id for part in note.parts}
+                self._store.staging.keep(kept)
+                self._staging.release(kept)
+                old = replaced.parts if replaced is not None else ()
+                self._staging.drop(p.staging_id for p in old if p.staging_id not in kept)
             self._staging.drop(batch.staging_id for batch in batches)
-            if note.kind == BATCH_NOTE:
+            if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)
         if not pending.done():
             pending.set_result(None)
@@ -157,6 +305,13 @@ class SinkPublisher:
         size = result.end_position - result.position
         for (topic, _), (first, after) in ranges.items():
             self._stats.put(topic, after - first, size * (after - first) // total)
+
+
+def _is_prepared(sink: Sink, asked: Publication) -> bool:
+    held = sink.prepared
+    if held is None:
+        return False
+    return (held.identity.batch, held.token) == (asked.identity.batch, asked.token)
 
 
 def _stored(result: PutResult) -> PutResult:

@@ -139,6 +139,11 @@ class SinkStaging:
             dropped += self._staging.drop(staging_id)
         return dropped
 
+    def release(self, staging_ids: Iterable[str]) -> None:
+        """They are promised to somebody: neither swept nor expired from here on."""
+        for staging_id in staging_ids:
+            self._drafts.pop(staging_id, None)
+
     def sweep(self, sink: str, batch: int) -> int:
         """Drop what is staged for batches of a sink up to `batch`: nobody can publish it."""
         old = [

@@ -1,26 +1,22 @@
 """Stored records as they come over the wire, cut into runs of consecutive queue offsets.
 
-The records of an answer lie one behind the other but come from anywhere in the broker's log. The
-column codec finds records by log position, so a run carries, beside the bytes, a queue unit for
-each record and the pieces of the log that its bytes are. One walk over the sizes makes both;
-contents are proven by the codec when the columns are made.
+The column codec finds records by queue units, so a run carries, beside the bytes, a unit for each
+record. Their positions are places of the run's own (see `codec.wire_runs`): the records of an
+answer lie one behind the other but come from anywhere in the broker's log. Contents are proven by
+the codec when the columns are made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from broker_core.codec.column_batch import Buffer
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.record_columns import decode_columns
-from broker_core.codec.record_layout import CHECK_CHECKSUMS, FIXED_SIZE, UNIT
-from broker_core.errors import MalformedRecord
-
-# TOTALSIZE, QUEUEOFFSET and PHYSICALOFFSET.
-_PLACE = Struct(">i16xqq")
+from broker_core.codec.record_columns import cut_wire_runs, decode_columns
+from broker_core.codec.record_layout import CHECK_CHECKSUMS, ELSEWHERE
+from broker_core.codec.wire_runs import wire_place
 
 
 class RecordRun(NamedTuple):
@@ -33,7 +29,7 @@ class RecordRun(NamedTuple):
     units: bytes
     """A consume-queue unit for each record, without tag codes."""
     spans: list[tuple[int, memoryview]]
-    """(log position, bytes): the same records as pieces of the log, by position."""
+    """(position, bytes) of the pieces, as the units mean positions; rising."""
 
     @property
     def until_offset(self) -> int:
@@ -60,7 +56,7 @@ class RecordRun(NamedTuple):
         """
         return decode_columns(
             self.spans, self.units, self.first_offset, queue.queue_id, queue.topic.encode(),
-            wanted, verify,
+            wanted, verify | ELSEWHERE,
         )  # fmt: skip
 
 
@@ -88,55 +84,11 @@ def cut_runs(records: Buffer, start: int, until: int | None) -> list[RecordRun]:
     Raises `MalformedRecord` when sizes do not add up, offsets do not rise or begin before `start`.
     """
     view = memoryview(records)
-    end = len(view)
-    limit = I64_MAX if until is None else until
-    unpack, pack = _PLACE.unpack_from, UNIT.pack
-    runs: list[RecordRun] = []
-    units: list[bytes] = []
-    # (log position, where in `view`) of each piece of the log in the run
-    pieces: list[tuple[int, int]] = []
-    at = run_start = 0
-    first_offset = expected = start
-    next_position = -1
-    while at < end:
-        if end - at < FIXED_SIZE:
-            raise MalformedRecord(at, f"{end - at} bytes are less than a record")
-        size, offset, position = unpack(view, at)
-        if not FIXED_SIZE <= size <= end - at:
-            raise MalformedRecord(at, f"a record of {size} bytes, {end - at} are left")
-        if offset < expected:
-            raise MalformedRecord(at, f"queue offset {offset} where {expected} was due")
-        if offset >= limit:
-            break
-        if offset != expected:
-            if units:
-                runs.append(_run(first_offset, units, pieces, view[run_start:at], run_start))
-            units, pieces = [], []
-            run_start, first_offset, next_position = at, offset, -1
-        if position != next_position:
-            pieces.append((position, at))
-        next_position = position + size
-        units.append(pack(position, size, 0))
-        expected = offset + 1
-        at += size
-    if units:
-        runs.append(_run(first_offset, units, pieces, view[run_start:at], run_start))
+    runs = []
+    for first_offset, count, begin, end, units in cut_wire_runs(
+        view, start, I64_MAX if until is None else until
+    ):
+        piece = view[begin:end]
+        span = (wire_place(first_offset), piece)
+        runs.append(RecordRun(first_offset, count, (piece,), units, [span]))
     return runs
-
-
-def _run(
-    first_offset: int,
-    units: list[bytes],
-    pieces: list[tuple[int, int]],
-    records: memoryview,
-    records_start: int,
-) -> RecordRun:
-    ends = [at for _, at in pieces[1:]]
-    ends.append(records_start + len(records))
-    spans = [
-        (position, records[at - records_start : end - records_start])
-        for (position, at), end in zip(pieces, ends, strict=True)
-    ]
-    # The codec searches by position; a queue need not be in the order of its log.
-    spans.sort(key=_position_of)
-    return RecordRun(first_offset, len(units), (records,), b"".join(units), spans)

@@ -7,11 +7,12 @@ outcome is known: the broker does it once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from broker_core.client.backoff import Backoff
 from broker_core.client.broker_capabilities import Capabilities
@@ -21,10 +22,16 @@ from broker_core.client.stage_writer import BLOCK_SIZE, WINDOW_SIZE, StagedAt, S
 from broker_core.client.topic_queues import MASTER_ID
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import (
+    COMPLETE,
+    DECIDE,
+    PREPARE,
+    RESERVE,
     BatchIdentity,
+    OffsetRanges,
     Publication,
     PublishAnswer,
     SinkStatus,
+    StagedPart,
     checked_name,
     encode_ids,
     encode_publication,
@@ -59,6 +66,16 @@ _UNSETTLED: Final = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
+
+
+class PublishedOffsets(NamedTuple):
+    """Where a batch is."""
+
+    is_repeat: bool
+    """It had been published before; what was staged this time is dropped."""
+    batch: int
+    offsets: dict[str, OffsetRanges]
+    """Broker name -> topic -> queue id -> (first offset, offset after the last)."""
 
 
 class SinkClient:
@@ -136,31 +153,45 @@ class SinkClient:
             body_size_max=capabilities.frame_size_max - _HEADER_ROOM,
         )
 
+    async def coordinator(self, sink: str, broker_names: Iterable[str]) -> str:
+        """The broker that decides about batches of a sink: the one that always did, or the first.
+
+        Asks all of `broker_names`, which must be every broker that the sink ever wrote to.
+        """
+        names = sorted(set(broker_names))
+        if not names:
+            raise InvalidArgument("name the brokers that the sink writes to")
+        known = [name for name in names if (await self.status(sink, name)).is_coordinator]
+        if len(known) > 1:
+            raise InvalidArgument(
+                f"sink {sink} was published by {' and '.join(known)} on their own: use a new sinkId"
+            )
+        return known[0] if known else names[0]
+
     async def publish(
-        self, identity: BatchIdentity, staged: Sequence[StagedAt], broker_name: str | None = None
-    ) -> PublishAnswer:
+        self, identity: BatchIdentity, staged: Sequence[StagedAt], coordinator: str | None = None
+    ) -> PublishedOffsets:
         """Publish exactly these as batch `identity.batch`, or learn that it was published before.
 
-        All of them must be at one broker; `broker_name` says which when there are none. Repeated
-        until the outcome is known or the broker has been away for too long; it is safe to call
-        this again then.
+        One broker decides about all batches of a sink, `coordinator`; it may be left out when all
+        parts are there. Repeated until the outcome is known or a broker has been away for too
+        long; it is safe to call this again then, with the same parts or with new ones.
         """
-        names = {part.broker_name for part in staged} | ({broker_name} if broker_name else set())
-        if len(names) != 1:
-            known = ", ".join(sorted(names)) or "none"
-            raise InvalidArgument(
-                f"a batch is published by one broker, this one names {known}: stage all of it at "
-                "one broker"
-            )
-        [name] = names
-        await self._require(name)
-        body = encode_publication(Publication(identity, tuple(part.part for part in staged)))
-        command = RemotingCommand(RequestCode.SINK_PUBLISH, None, body)
-        answer = await self._ask(name, command, True, self._publish_timeout_ms)
-        try:
-            return parse_publish_answer(answer.body)
-        except InvalidArgument as error:
-            raise UnexpectedAnswer(f"SINK_PUBLISH of broker {name}: {error}") from None
+        by_broker: dict[str, list[StagedPart]] = defaultdict(list)
+        for part in staged:
+            by_broker[part.broker_name].append(part.part)
+        if coordinator is None:
+            if len(by_broker) != 1:
+                known = ", ".join(sorted(by_broker)) or "none"
+                raise InvalidArgument(f"name the coordinator: the parts are at {known}")
+            [coordinator] = by_broker
+        for name in {*by_broker, coordinator}:
+            await self._require(name)
+        own = tuple(by_broker.pop(coordinator, ()))
+        if by_broker:
+            return await self._publish_across(identity, coordinator, own, by_broker)
+        answer = await self._publish(coordinator, Publication(identity, own))
+        return await self._completed(coordinator, identity, answer)
 
     async def abort(self, staged: Iterable[StagedAt]) -> int:
         """Drop what was staged, as far as brokers can be reached; how many parts were there.
@@ -190,6 +221,51 @@ class SinkClient:
             return parse_status(answer.body)
         except InvalidArgument as error:
             raise UnexpectedAnswer(f"SINK_STATUS of broker {broker_name}: {error}") from None
+
+    # Several brokers
+
+    async def _publish_across(
+        self,
+        identity: BatchIdentity,
+        coordinator: str,
+        own: tuple[StagedPart, ...],
+        by_broker: Mapping[str, Sequence[StagedPart]],
+    ) -> PublishedOffsets:
+        """Reserve, prepare, decide, complete; a repeat completes what an earlier try left."""
+        reserved = await self._publish(coordinator, Publication(identity, phase=RESERVE))
+        done = await self._completed(coordinator, identity, reserved)
+        if reserved.is_repeat:
+            staged = [StagedAt(coordinator, *part) for part in own]
+            staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
+            await self.abort(staged)
+            return done
+        token = reserved.reserved
+        await _all(
+            self._publish(name, Publication(identity, tuple(parts), PREPARE, token))
+            for name, parts in by_broker.items()
+        )
+        decision = Publication(identity, own, DECIDE, token, tuple(sorted(by_broker)))
+        decided = await self._publish(coordinator, decision)
+        return await self._completed(coordinator, identity, decided)
+
+    async def _completed(
+        self, coordinator: str, identity: BatchIdentity, answer: PublishAnswer
+    ) -> PublishedOffsets:
+        """Have every broker publish its part of the batch that `answer` is about."""
+        who = identity._replace(batch=max(answer.batch, 0))
+        request = Publication(who, (), COMPLETE, answer.token)
+        answers = await _all(self._publish(name, request) for name in answer.others)
+        offsets = {coordinator: answer.offsets}
+        offsets |= {name: found.offsets for name, found in zip(answer.others, answers, strict=True)}
+        return PublishedOffsets(answer.is_repeat, answer.batch, offsets)
+
+    async def _publish(self, broker_name: str, publication: Publication) -> PublishAnswer:
+        command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
+        answer = await self._ask(broker_name, command, True, self._publish_timeout_ms)
+        try:
+            return parse_publish_answer(answer.body)
+        except InvalidArgument as error:
+            raise UnexpectedAnswer(f"SINK_PUBLISH of broker {broker_name}: {error}") from None
 
     # Inside
 
@@ -256,6 +332,15 @@ class SinkClient:
                 if not repeat or not _may_be_asked_again(error) or clock.monotonic() > deadline:
                     raise
             await backoff.wait()
+
+
+async def _all(requests: Iterable[Awaitable[T]]) -> list[T]:
+    """Their answers; when one fails, after all have ended."""
+    found = await asyncio.gather(*requests, return_exceptions=True)
+    for item in found:
+        if isinstance(item, BaseException):
+            raise item
+    return found  # type: ignore[return-value]
 
 
 def _may_be_asked_again(error: RmqError) -> bool:

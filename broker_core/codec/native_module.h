@@ -68,6 +68,7 @@ PyObject *codec_decode_columns(PyObject *module, PyObject *args, PyObject *keywo
 PyObject *codec_append_index_entries(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_choose_units(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_cut_wire_runs(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords);

@@ -76,9 +76,10 @@ Reason read_unit(const uint8_t *start, const uint8_t *unit, uint64_t queue_offse
     Reason reason = record_parse(start, (size_t)size, record);
     if (reason != REASON_NONE)
         return reason;
-    if (record_position(record) != (uint64_t)unit_position(unit))
+    if (!(verify & ELSEWHERE) && record_position(record) != (uint64_t)unit_position(unit))
         return REASON_BAD_POSITION;
-    if (verify && (reason = record_verify(record, verify)) != REASON_NONE)
+    int level = verify & ~ELSEWHERE;
+    if (level && (reason = record_verify(record, level)) != REASON_NONE)
         return reason;
     if (record->size != (uint32_t)size)
         return REASON_UNIT_SIZE_DISAGREES;

@@ -51,6 +51,7 @@ __all__ = [
     "check_record",
     "choose_units",
     "codec_backend",
+    "cut_wire_runs",
     "decode_columns",
     "encode_batch",
     "encode_message",
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         body_crc,
         check_record,
         choose_units,
+        cut_wire_runs,
         decode_columns,
         encode_batch,
         encode_message,
@@ -112,6 +114,7 @@ else:
     body_crc = _backend.body_crc
     check_record = _backend.check_record
     choose_units = _backend.choose_units
+    cut_wire_runs = _backend.cut_wire_runs
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch
     encode_message = _backend.encode_message

@@ -41,6 +41,9 @@ CHECK_CHECKSUMS: Final = 1
 REQUIRE_CHECKSUM: Final = 2
 """The same, and a record without a whole-record checksum is damaged: its log has none such."""
 
+ELSEWHERE: Final = 4
+"""To add to a level: units say where records are now, not where their log has them."""
+
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 HOST_BITS: Final = 0x30

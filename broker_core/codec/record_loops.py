@@ -18,12 +18,14 @@ from broker_core.codec.record_message_loops import encode_message
 from broker_core.codec.record_run_loops import inspect_run, relocate_run
 from broker_core.codec.record_scan_loops import scan_records
 from broker_core.codec.unit_choice import choose_units
+from broker_core.codec.wire_runs import cut_wire_runs
 
 __all__ = [
     "append_index_entries",
     "body_crc",
     "check_record",
     "choose_units",
+    "cut_wire_runs",
     "decode_columns",
     "encode_batch",
     "encode_message",

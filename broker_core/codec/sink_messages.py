@@ -34,6 +34,7 @@ VERSION: Final = 1
 NAME_SIZE_MAX: Final = 512
 PARTS_MAX: Final = 10_000
 IDS_MAX: Final = 100_000
+BROKERS_MAX: Final = 1_000
 QUEUES_MAX: Final = 4_096
 
 _TEMPLATE: Final = -1
@@ -75,10 +76,27 @@ class StagedPart(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """What SINK_PUBLISH asks for."""
+    """What SINK_PUBLISH asks for. Phases and token are for batches on several brokers."""
 
     identity: BatchIdentity
-    parts: tuple[StagedPart, ...]
+    parts: tuple[StagedPart, ...] = ()
+    phase: str = ""
+    token: int = 0
+    others: tuple[str, ...] = ()
+    """For DECIDE: the brokers that have prepared the rest of the batch."""
+
+
+# All of it is on one broker: publish it.
+WHOLE: Final = ""
+# The coordinator promises to decide nothing but this attempt, and numbers it.
+RESERVE: Final = "reserve"
+# A broker keeps its part, durably and invisibly, until it is completed.
+PREPARE: Final = "prepare"
+# The coordinator publishes its own part, and with it the decision.
+DECIDE: Final = "decide"
+# A broker publishes its part of a batch that was decided.
+COMPLETE: Final = "complete"
+_PHASES: Final = (WHOLE, RESERVE, PREPARE, DECIDE, COMPLETE)
 
 
 class PublishAnswer(NamedTuple):
@@ -88,6 +106,12 @@ class PublishAnswer(NamedTuple):
     """The batch had been published before; what was staged this time is dropped."""
     batch: int
     offsets: OffsetRanges
+    token: int = 0
+    """Of the attempt that published `batch`, if that is on several brokers."""
+    others: tuple[str, ...] = ()
+    """The brokers that have, or may still lack, the rest of `batch`."""
+    reserved: int = 0
+    """RESERVE: the number of the new attempt; `batch` is the last published one then."""
 
 
 class SinkStatus(NamedTuple):
@@ -99,17 +123,29 @@ class SinkStatus(NamedTuple):
     lineage: str = ""
     content: str = ""
     published_ms: int = 0
+    is_coordinator: bool = False
+    """This broker has decided batches of the sink, so it decides the next one."""
 
 
 class SinkNote(NamedTuple):
-    """What the note of an append group says: a batch was published, or a run took over."""
+    """What the note of an append group says."""
 
     kind: str
     identity: BatchIdentity
+    token: int = 0
+    others: tuple[str, ...] = ()
+    parts: tuple[StagedPart, ...] = ()
 
 
+# A batch is published; this broker decided it.
 BATCH_NOTE: Final = "batch"
+# This broker's part of a batch that another one decided is published.
+PART_NOTE: Final = "part"
+# A run took over.
 RUN_NOTE: Final = "run"
+RESERVE_NOTE: Final = "reserve"
+PREPARE_NOTE: Final = "prepare"
+_NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOTE)
 
 
 # Staged blocks
@@ -172,17 +208,19 @@ def parse_block(body: bytes | memoryview) -> tuple[QueueKeys, memoryview]:
 def encode_publication(publication: Publication) -> bytes:
     """Body of SINK_PUBLISH."""
     found = _identity_object(publication.identity)
-    found["parts"] = [list(part) for part in publication.parts]
+    found |= _attempt_object(publication.token, publication.others, publication.parts)
+    found["phase"] = publication.phase
     return orjson.dumps(found)
 
 
 def parse_publication(body: bytes | memoryview) -> Publication:
     """Raises `InvalidArgument` for anything that no client of ours sends."""
     found = _object(body)
-    parts = list_field(found, "parts")
-    if len(parts) > PARTS_MAX:
-        raise InvalidArgument(f"{len(parts)} parts in one batch: give at most {PARTS_MAX}")
-    return Publication(_parse_identity(found), tuple(map(_parse_part, parts)))
+    phase = text_field(found, "phase", WHOLE)
+    if phase not in _PHASES:
+        raise InvalidArgument(f"phase is {phase[:40]!r}: this broker does not know it")
+    token, others, parts = _parse_attempt(found)
+    return Publication(_parse_identity(found), parts, phase, token, others)
 
 
 def encode_ids(staging_ids: Sequence[str]) -> bytes:
@@ -205,8 +243,11 @@ def encode_publish_answer(answer: PublishAnswer) -> bytes:
         for topic, queues in answer.offsets.items()
     }
     return orjson.dumps(
-        {"v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets}
-    )
+        {
+            "v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets,
+            "token": answer.token, "others": answer.others, "reserved": answer.reserved,
+        }
+    )  # fmt: skip
 
 
 def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
@@ -220,7 +261,11 @@ def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
             whole_number(queue_id, "queue", 0, _U32_MAX): _parse_range(queues[queue_id])
             for queue_id in queues
         }
-    return PublishAnswer(flag_field(found, "repeat"), whole_field(found, "batch"), offsets)
+    token, others, _ = _parse_attempt(found)
+    return PublishAnswer(
+        flag_field(found, "repeat"), whole_field(found, "batch"), offsets, token, others,
+        whole_field(found, "reserved", 0),
+    )  # fmt: skip
 
 
 def encode_status(status: SinkStatus) -> bytes:
@@ -229,6 +274,7 @@ def encode_status(status: SinkStatus) -> bytes:
         {
             "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
             "lineage": status.lineage, "content": status.content, "time": status.published_ms,
+            "coordinator": status.is_coordinator,
         }
     )  # fmt: skip
 
@@ -243,6 +289,7 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
         text_field(found, "lineage", ""),
         text_field(found, "content", ""),
         whole_field(found, "time", 0),
+        flag_field(found, "coordinator", False),
     )
 
 
@@ -251,7 +298,10 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
 
 def encode_note(note: SinkNote) -> bytes:
     """The note of an append group."""
-    return _NOTE_MAGIC + orjson.dumps({**_identity_object(note.identity), "kind": note.kind})
+    found = _identity_object(note.identity) | {"kind": note.kind}
+    if note.token:
+        found |= _attempt_object(note.token, note.others, note.parts)
+    return _NOTE_MAGIC + orjson.dumps(found)
 
 
 def parse_note(data: bytes) -> SinkNote | None:
@@ -263,9 +313,9 @@ def parse_note(data: bytes) -> SinkNote | None:
         return None
     found = _object(data[len(_NOTE_MAGIC) :])
     kind = text_field(found, "kind")
-    if kind not in (BATCH_NOTE, RUN_NOTE):
+    if kind not in _NOTE_KINDS:
         raise InvalidArgument(f"kind is {kind[:40]!r}: written by a newer version")
-    return SinkNote(kind, _parse_identity(found, least=-1))
+    return SinkNote(kind, _parse_identity(found, least=-1), *_parse_attempt(found))
 
 
 def checked_name(value: str, what: str, *, required: bool = True) -> str:
@@ -295,7 +345,27 @@ def _parse_identity(found: Mapping[str, Any], least: int = 0) -> BatchIdentity:
     )
 
 
-def _parse_part(item: Any) -> StagedPart:
+def _attempt_object(
+    token: int, others: Sequence[str], parts: Sequence[StagedPart]
+) -> dict[str, Any]:
+    return {"token": token, "others": list(others), "parts": [list(part) for part in parts]}
+
+
+def _parse_attempt(
+    found: Mapping[str, Any],
+) -> tuple[int, tuple[str, ...], tuple[StagedPart, ...]]:
+    others = list_field(found, "others")
+    if len(others) > BROKERS_MAX or not all(isinstance(name, str) for name in others):
+        raise InvalidArgument(f"others: give at most {BROKERS_MAX} names of brokers")
+    parts = list_field(found, "parts")
+    if len(parts) > PARTS_MAX:
+        raise InvalidArgument(f"{len(parts)} parts in one batch: give at most {PARTS_MAX}")
+    names = tuple(checked_name(name, "the name of a broker") for name in others)
+    return whole_field(found, "token", 0, least=0), names, tuple(map(parse_part, parts))
+
+
+def parse_part(item: Any) -> StagedPart:
+    """A part as JSON lists have it."""
     if not isinstance(item, list) or len(item) != 4 or not isinstance(item[0], str):
         raise InvalidArgument("a part is not [id, count, size, checksum]")
     if not all(type(number) is int and 0 <= number <= I64_MAX for number in item[1:]):

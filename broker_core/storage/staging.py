@@ -19,7 +19,7 @@ import secrets
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
@@ -83,6 +83,8 @@ class StagingArea:
         self._drafts: dict[str, _Draft] = {}
         self._sealed: dict[str, tuple[int, float]] = {}
         self._claimed: dict[str, tuple[int, float]] = {}
+        # Promised to somebody: they do not expire.
+        self._kept: set[str] = set()
         self._closed = False
         for name in file_system.list(STAGING_DIR):
             if not _ID.fullmatch(name):
@@ -171,6 +173,24 @@ class StagingArea:
             for file in files:
                 file.close()
 
+    def keep(self, staging_ids: Iterable[str]) -> None:
+        """These do not expire until they are dropped."""
+        self._kept.update(staging_ids)
+
+    def make_durable(self, staging_ids: Iterable[str]) -> None:
+        """Let sealed batches survive a power cut; waits for the disk, on any thread."""
+        try:
+            for staging_id in staging_ids:
+                file = self._file_system.open(f"{STAGING_DIR}/{staging_id}")
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+            self._file_system.sync_dir(STAGING_DIR)
+            self._file_system.sync_dir("")
+        except OSError as error:
+            raise DiskFailed(f"staged batches cannot be made durable: {error}") from error
+
     def claim(self, batches: Sequence[StagedBatch]) -> None:
         """The records are in the log now: nobody can publish these batches a second time."""
         for batch in batches:
@@ -180,6 +200,7 @@ class StagingArea:
         """Forget a batch; False when there is none with this id."""
         if not isinstance(staging_id, str):
             raise InvalidArgument(f"staging id must be text, not {staging_id!r:.80}")
+        self._kept.discard(staging_id)
         draft = self._drafts.pop(staging_id, None)
         if draft is not None:
             draft.file.close()
@@ -198,7 +219,7 @@ class StagingArea:
         limit = self._clock.monotonic() - self._expiry_ms / 1000
         old = [name for name, draft in self._drafts.items() if draft.touched < limit]
         kept = (*self._sealed.items(), *self._claimed.items())
-        old += [name for name, (_, touched) in kept if touched < limit]
+        old += [name for name, (_, at) in kept if at < limit and name not in self._kept]
         for name in old:
             self.drop(name)
         return old

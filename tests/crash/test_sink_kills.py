@@ -72,7 +72,7 @@ class Writer:
         await self._maybe_kill(point, "published")
         again = await sink.publish(who, staged)
         assert again.is_repeat
-        assert {q: last - first for q, (first, last) in again.offsets["T"].items()} == {
+        assert {q: last - first for q, (first, last) in again.offsets[NAME]["T"].items()} == {
             q: ROWS for q in range(QUEUES)
         }
         await self._maybe_kill(point, "repeated")

@@ -146,6 +146,7 @@ class BrokerCluster:
     ) -> None:
         self.kind = kind
         self._home = home
+        self.store = home / "store"
         home.mkdir(parents=True, exist_ok=True)
         self._java_flags = java_flags
         self._name_port, self.port, ha_port = free_ports(3)
@@ -159,7 +160,7 @@ class BrokerCluster:
             "listenPort": str(self.port),
             "haListenPort": str(ha_port),
             "namesrvAddr": self.name_server_address,
-            "storePathRootDir": str(home / "store"),
+            "storePathRootDir": str(self.store),
             "autoCreateTopicEnable": "true",
             "flushDiskType": "ASYNC_FLUSH",
             **(properties or {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -171,7 +172,6 @@ def test_mistakes_fail_on_the_driver(
     spark: Any, broker: EmbeddedBroker, options: dict[str, str], text: str
 ) -> None:
     given = {**broker.options, **({} if "topic" in options else {"subscribe": "t"}), **options}
-    with pytest.raises(Exception, match="Error|Exception|EXCEPTION") as failure:
+    with pytest.raises(Exception, match=re.escape(text)) as failure:
         spark.read.format("rmq").options(**given).load().collect()
-    assert text in str(failure.value)
     assert "canary" not in str(failure.value)

@@ -97,7 +97,7 @@ class SinkPublishProcessor:
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _drop(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        dropped = self._staging.drop(parse_ids(command.body))
+        dropped = self._publisher.abort(parse_ids(command.body))
         return command.reply(ResponseCode.SUCCESS, None, {"dropped": str(dropped)})
 
     async def _publish(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

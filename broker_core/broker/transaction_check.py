@@ -1,0 +1,147 @@
+"""Asks producers about transactions that stay open: in rounds, some halves at a time.
+
+A half is asked about when it is older than `transactionTimeOut`, or than the time for which its own
+property CHECK_IMMUNITY_TIME_IN_SECONDS protects it, once in every round. Only questions that were
+sent count: while no producer of the group is there, a transaction waits. After
+`transactionCheckMax` questions without an answer, or shortly before retention would take it, it is
+given up: moved to `TRANS_CHECK_MAX_TIME_TOPIC`, where people can look after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final
+
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.delayed_delivery import Timer, Timers
+from broker_core.broker.half_message import Half, check_request
+from broker_core.broker.transactions import Transactions, Verdict
+from broker_core.errors import ConnectionLost, RmqError, SystemBusy
+from broker_core.remoting.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# Between two parts of a round, so that others are served and producers can keep up.
+PAUSE_MS: Final = 10
+# Nobody can ask for a check sooner than this: the property counts seconds.
+_YOUNGEST_MS: Final = 1_000
+
+
+class TransactionCheck:
+    """Event loop only."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        clients: ClientTable,
+        broker_name: str,
+        timeout_ms: int,
+        interval_ms: int,
+        checks_max: int,
+        age_max_ms: int,
+    ) -> None:
+        self._transactions = transactions
+        self._clients = clients
+        self._broker_name = broker_name
+        self._timeout_ms = timeout_ms
+        self._interval_ms = interval_ms
+        self._checks_max = checks_max
+        self._age_max_ms = age_max_ms
+        self._youngest_ms = min(timeout_ms, _YOUNGEST_MS)
+        self._timers: Timers | None = None
+        self._timer: Timer | None = None
+        self._blocks: deque[int] = deque()
+        self._turn = 0
+        # Groups without a producer in this round: each is told of once.
+        self._silent: dict[str, int] = {}
+        self.asked_count = 0
+        self.given_up_count = 0
+
+    def start(self, timers: Timers) -> None:
+        """Begin; `Transactions` must have started."""
+        self._timers = timers
+        self._timer = timers.call_later(self._interval_ms / 1000, self._begin_round)
+
+    def stop(self) -> None:
+        """End."""
+        self._timers = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _begin_round(self) -> None:
+        if self._timers is None:
+            return
+        self._blocks = deque(self._transactions.window.blocks())
+        self._silent.clear()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._timers is None:
+            return
+        if self._blocks:
+            try:
+                self._look_at(self._blocks.popleft())
+            except RmqError as error:
+                _log.warning("half messages cannot be checked: %s", error)
+        if self._blocks:
+            self._timer = self._timers.call_later(PAUSE_MS / 1000, self._go_on)
+            return
+        for group, count in self._silent.items():
+            _log.warning("%d transactions wait for a producer of group %s", count, group[:255])
+        self._timer = self._timers.call_later(self._interval_ms / 1000, self._begin_round)
+
+    def _look_at(self, block: int) -> None:
+        for offset in self._transactions.window.open_in(block):
+            if self._transactions.waited_ms(offset) < self._youngest_ms:
+                # As are all behind it.
+                self._blocks.clear()
+                return
+            half = self._transactions.half(offset)
+            if half is not None:
+                self._check(half)
+
+    def _check(self, half: Half) -> None:
+        age_ms = self._transactions.age_ms(half)
+        window, offset = self._transactions.window, half.record.queue_offset
+        times = half.check_times + window.checks(offset)
+        immunity_ms = self._timeout_ms if half.immunity_ms is None else half.immunity_ms
+        if age_ms >= self._age_max_ms:
+            self._give_up(half, times)
+        elif age_ms < immunity_ms:
+            return
+        elif times >= self._checks_max:
+            self._give_up(half, times)
+        elif self._ask(half, times + 1):
+            window.set_checks(offset, window.checks(offset) + 1)
+            self._transactions.note_checks()
+
+    def _give_up(self, half: Half, times: int) -> None:
+        ended = self._transactions.end(half, Verdict.GIVEN_UP)
+        if ended.result.ok:
+            self.given_up_count += 1
+            _log.error(
+                "transaction %s of group %s for topic %s is given up after %d checks",
+                half.unique_key[:64], half.group[:255], half.topic, times,
+            )  # fmt: skip
+
+    def _ask(self, half: Half, times: int) -> bool:
+        producer = self._producer(half.group)
+        if producer is None:
+            self._silent[half.group] = self._silent.get(half.group, 0) + 1
+            return False
+        try:
+            producer.oneway(check_request(half, times, self._broker_name))
+        except (ConnectionLost, SystemBusy):
+            return False
+        self.asked_count += 1
+        return True
+
+    def _producer(self, group: str) -> Connection | None:
+        """One that takes messages now, each in turn."""
+        found = [c for c in self._clients.producer_connections(group) if c.is_writable]
+        if not found:
+            return None
+        self._turn += 1
+        return found[self._turn % len(found)]

@@ -1,0 +1,374 @@
+"""Ends transactions: each half message is committed, rolled back or given up, exactly once.
+
+The outcome and the fact that it happened are one record (see `half_message`): a commit is its copy,
+a rollback is its op record. Deciding and appending happen in one turn of the event loop, so two
+requests for one half cannot both win. The op record of a commit may be missing for a while; the
+next start finds the copy. What cannot be stored now is wanted still and tried again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from typing import Final, NamedTuple
+
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.delayed_delivery import Timer, Timers
+from broker_core.broker.half_message import (
+    HALF_QUEUE,
+    OP_TEXT,
+    Half,
+    committed,
+    given_up,
+    op_body,
+    read_half,
+    shortened,
+)
+from broker_core.broker.half_window import BEFORE_START, HalfWindow
+from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.system_topics import (
+    SCHEDULE_TOPIC,
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
+from broker_core.broker.topic_table import TopicTable
+from broker_core.broker.transaction_progress import TransactionProgress
+from broker_core.codec.host_address import encode_host
+from broker_core.codec.message_record import MessageRecord
+from broker_core.codec.topic_config import TopicConfig
+from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
+from broker_core.protocol_codes import PutStatus
+from broker_core.runtime.clock import Clock
+from broker_core.runtime.worker import ThreadWorker, Worker
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.message_store import MessageStore
+from broker_core.store.put_result import PutResult
+
+_log = logging.getLogger(__name__)
+
+TICK_MS: Final = 1_000
+# Ends that are remembered for those who ask again at once.
+ENDS_KEPT: Final = 10_000
+# Verdicts that could not be stored yet; those above are asked for again by the checks.
+WANTED_MAX: Final = 10_000
+_WANTED_AT_ONCE: Final = 64
+
+_HALF_TOPIC: Final = TRANSACTION_HALF_TOPIC.encode()
+_HOPELESS: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+
+
+class Verdict(enum.Enum):
+    """How a transaction ends."""
+
+    COMMIT = "committed"
+    ROLLBACK = "rolled back"
+    GIVEN_UP = "given up"
+
+
+class Ended(NamedTuple):
+    """An outcome and the append that made it so."""
+
+    verdict: Verdict
+    result: PutResult
+
+
+class Transactions:
+    """Event loop only. Without `timers` and `worker` `start` needs a running event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        offsets: OffsetTable,
+        topics: TopicTable | None,
+        table: JsonTable,
+        clock: Clock,
+        delay_level_max: int,
+        stats: BrokerStats | None = None,
+        timers: Timers | None = None,
+        worker: Worker | None = None,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._topics = topics
+        self._table = table
+        self._clock = clock
+        self._delay_level_max = delay_level_max
+        self._stats = stats
+        self._given_timers = timers
+        self._given_worker = worker
+        self._own_worker: Worker | None = None
+        self._timers: Timers | None = None
+        self._timer: Timer | None = None
+        self._progress: TransactionProgress | None = None
+        self._started_ms = 0
+        self._ends: dict[int, Ended] = {}
+        self._wanted: dict[int, Verdict] = {}
+        # Half offset -> position of a copy whose op record is missing.
+        self._without_op: dict[int, int] = {}
+        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
+        self.unreadable_count = 0
+        """Half messages that nobody can end: damaged, or without a topic to go to."""
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        """Find out which halves are open. On a master, before it serves."""
+        if self._progress is not None:
+            return
+        self._timers, worker = self._given_timers, self._given_worker
+        if self._timers is None:
+            self._timers = asyncio.get_running_loop()
+        if worker is None:
+            post = asyncio.get_running_loop().call_soon_threadsafe
+            worker = self._own_worker = ThreadWorker("rmq-transactions", post)
+        progress = TransactionProgress(
+            store=self._store, offsets=self._offsets, table=self._table, worker=worker
+        )
+        try:
+            progress.load()
+        except BaseException:
+            self._stop_worker()
+            raise
+        self._progress = progress
+        self._without_op = progress.without_op
+        self._started_ms = self._now_ms()
+        self._store.on_arrival(self._arrived)
+        self._timer = self._timers.call_later(TICK_MS / 1000, self._tick)
+
+    def stop(self) -> None:
+        """End no more, and save. The store must still be open."""
+        if self._progress is None or self._timers is None:
+            return
+        self._timers = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._note_without_op()
+        self._progress.close(self._accounted_position())
+        self._stop_worker()
+
+    def _stop_worker(self) -> None:
+        if self._own_worker is not None:
+            self._own_worker.stop()
+            self._own_worker = None
+
+    @property
+    def is_running(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._timers is not None and self._progress is not None
+
+    @property
+    def window(self) -> HalfWindow:
+        """The open halves; to be read, but for the checks."""
+        assert self._progress is not None
+        return self._progress.window
+
+    def note_checks(self) -> None:
+        """Checks were counted in the window."""
+        assert self._progress is not None
+        self._progress.note_checks()
+
+    # Finding
+
+    async def visible(self, offset: int) -> None:
+        """Wait until the half at `offset`, which was appended, can be read."""
+        if offset >= self.window.high:
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrivals.append((offset, arrival))
+            await arrival
+
+    def half(self, offset: int) -> Half | None:
+        """The half message at an offset; None when there is none any more.
+
+        One that nobody can ever commit is ended here, so that nobody waits for it: see the log.
+        """
+        try:
+            units = self._store.units(TRANSACTION_HALF_TOPIC, HALF_QUEUE, offset, 1)
+            record = self._store.message_at(units[0][0]) if units else None
+            return None if record is None else read_half(record)
+        except (CorruptRecord, MalformedRecord) as error:
+            self._leave_out(offset, str(error))
+            return None
+
+    def waited_ms(self, offset: int) -> int:
+        """How long an open half has waited here; a long time if it came before the start."""
+        return self._now_ms() - self.window.arrived_ms(offset)
+
+    def age_ms(self, half: Half) -> int:
+        """How long an open half has waited, whatever was done to the wall clock since it came."""
+        now_ms = self._now_ms()
+        arrived_ms = self.window.arrived_ms(half.record.queue_offset)
+        if arrived_ms != BEFORE_START:
+            return now_ms - arrived_ms
+        by_wall_ms = self._clock.wall_ms() - half.record.store_timestamp
+        return max(by_wall_ms, now_ms - self._started_ms)
+
+    # Ending
+
+    def end(self, half: Half, verdict: Verdict) -> Ended:
+        """End a transaction, or tell how it has ended. A refused append leaves it open.
+
+        The result is not durable yet: wait for it before anybody is told.
+        """
+        offset = half.record.queue_offset
+        if not self.window.is_open(offset):
+            return self._ended(half)
+        first = half.first_offset
+        if first is not None and self._progress and first in self._progress.ended_before:
+            # Another broker had stored it anew when the verdict on the first one came.
+            result = self._append_op(offset)
+            if result.ok:
+                self.window.close(offset)
+            return Ended(Verdict.COMMIT if self._is_committed(half) else Verdict.ROLLBACK, result)
+        wanted = self._wanted.get(offset, Verdict.GIVEN_UP)
+        if wanted is not Verdict.GIVEN_UP:
+            # The first word counts, although it could not be stored yet.
+            verdict = wanted
+        result = self._append_outcome(half, verdict)
+        if not result.ok:
+            self._want(offset, verdict, result)
+            return Ended(verdict, result)
+        self._wanted.pop(offset, None)
+        self.window.close(offset)
+        ended = Ended(verdict, result)
+        self._remember(offset, ended)
+        if verdict is not Verdict.ROLLBACK and not self._append_op(offset).ok:
+            self._without_op[offset] = result.position
+        return ended
+
+    def _append_outcome(self, half: Half, verdict: Verdict) -> PutResult:
+        if verdict is Verdict.ROLLBACK:
+            return self._append_op(half.record.queue_offset)
+        if verdict is Verdict.COMMIT:
+            return self._append(committed(half, self._delay_level_max))
+        if self._topics is not None and self._topics.find(TRANSACTION_GIVEN_UP_TOPIC) is None:
+            self._topics.put(TopicConfig(TRANSACTION_GIVEN_UP_TOPIC, 1, 1))
+        return self._append(given_up(half.record))
+
+    def _ended(self, half: Half) -> Ended:
+        """How a transaction has ended, from memory or from the store."""
+        known = self._ends.get(half.record.queue_offset)
+        if known is not None:
+            return known
+        verdict = Verdict.COMMIT if self._is_committed(half) else Verdict.ROLLBACK
+        return Ended(verdict, PutResult(PutStatus.PUT_OK))
+
+    def _is_committed(self, half: Half) -> bool:
+        if not half.unique_key:
+            return False
+        for topic in (half.topic, SCHEDULE_TOPIC):
+            for record in self._store.query(topic, half.unique_key, 64):
+                if record.prepared_transaction_offset == half.record.physical_offset:
+                    return True
+        return False
+
+    def _remember(self, offset: int, ended: Ended) -> None:
+        self._ends[offset] = ended
+        if len(self._ends) > ENDS_KEPT:
+            del self._ends[next(iter(self._ends))]
+
+    def _want(self, offset: int, verdict: Verdict, result: PutResult) -> None:
+        if offset in self._wanted:
+            return
+        _log.warning(
+            "half message %d is not %s yet: %s %s",
+            offset, verdict.value, result.status.name, result.remark,
+        )  # fmt: skip
+        if result.status not in _HOPELESS and len(self._wanted) < WANTED_MAX:
+            self._wanted[offset] = verdict
+
+    def _leave_out(self, offset: int, reason: str) -> None:
+        if not self.window.close(offset):
+            return
+        _log.error("half message %d can never be committed, left out: %s", offset, reason)
+        self.unreadable_count += 1
+        self._append_op(offset)
+
+    # Appending
+
+    def _append(self, copy: MessageRecord) -> PutResult:
+        result = self._append_as_it_is(copy)
+        if result.status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+            result = self._append_as_it_is(shortened(copy))
+        if result.ok and self._stats is not None:
+            self._stats.put(copy.topic, 1, result.end_position - result.position)
+        return result
+
+    def _append_as_it_is(self, copy: MessageRecord) -> PutResult:
+        return self._store.append_text(
+            copy.topic,
+            copy.queue_id,
+            copy.body,
+            copy.property_text,
+            flag=copy.flag,
+            sys_flag=copy.sys_flag,
+            born_timestamp=copy.born_timestamp,
+            born_host=encode_host(copy.born_host),
+            reconsume_times=copy.reconsume_times,
+            prepared_offset=copy.prepared_transaction_offset,
+        )
+
+    def _append_op(self, offset: int) -> PutResult:
+        return self._store.append_text(
+            TRANSACTION_OP_TOPIC,
+            HALF_QUEUE,
+            op_body(offset),
+            OP_TEXT,
+            born_timestamp=self._clock.wall_ms(),
+            born_host=self._store.store_host,
+        )
+
+    # Periodic work
+
+    def _arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
+        if topic != _HALF_TOPIC or queue_id != HALF_QUEUE or not self.is_running:
+            return
+        self.window.extend(max_offset, self._now_ms())
+        waiting, self._arrivals = self._arrivals, []
+        for offset, arrival in waiting:
+            if offset >= max_offset:
+                self._arrivals.append((offset, arrival))
+            elif not arrival.done():
+                arrival.set_result(None)
+
+    def _tick(self) -> None:
+        if self._timers is None or self._progress is None:
+            return
+        self._timer = self._timers.call_later(TICK_MS / 1000, self._tick)
+        try:
+            self._close_removed()
+            self._note_without_op()
+            for offset, verdict in list(self._wanted.items())[:_WANTED_AT_ONCE]:
+                self._end_wanted(offset, verdict)
+            self._progress.save_when_due(self._accounted_position())
+        except RmqError as error:
+            _log.warning("transactions: %s", error)
+
+    def _close_removed(self) -> None:
+        low = self._store.offsets(TRANSACTION_HALF_TOPIC, HALF_QUEUE)[0]
+        removed = self.window.close_below(low)
+        if removed:
+            _log.error("retention has removed %d half messages before they ended", removed)
+
+    def _end_wanted(self, offset: int, verdict: Verdict) -> None:
+        half = self.half(offset) if self.window.is_open(offset) else None
+        if half is None:
+            del self._wanted[offset]
+        else:
+            self.end(half, verdict)
+
+    def _note_without_op(self) -> None:
+        """Append op records that are missing, for brokers that know halves only by them."""
+        for offset in list(self._without_op):
+            if not self._append_op(offset).ok:
+                return
+            del self._without_op[offset]
+
+    def _accounted_position(self) -> int:
+        """Copies below this position have their op records."""
+        return min(self._without_op.values(), default=self._store.log_range[1])
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)

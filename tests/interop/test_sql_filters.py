@@ -1,0 +1,156 @@
+"""SQL92 filters: our evaluator, our broker and Apache's give the same messages for the same text.
+
+One queue holds a message for each set of properties; a pull that carries an expression says which
+of them match. What Apache refuses we refuse, but for the few texts that `sql_cases` lists.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.codec.message_properties import encode_properties
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.sql_filter import SqlFilter
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
+from broker_core.store.message_reader import GetResult, GetStatus
+from tests.codec.sql_cases import (
+    DOUBTS,
+    MESSAGES,
+    REFUSED,
+    REFUSED_BY_APACHE,
+    REFUSED_BY_US,
+    random_tree,
+    rendered,
+)
+from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
+
+pytestmark = pytest.mark.interop
+
+TOPIC = "Properties"
+FILTERING = {"enablePropertyFilter": "true"}
+RANDOM_COUNT = 400
+TIMEOUT_MS = 10_000
+SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+
+FOUND, NONE_MATCHES, REFUSES = 0, 20, 23
+
+
+class Asker:
+    """Raw requests to the one broker of a cluster."""
+
+    def __init__(self, found: Cluster, client: RemotingClient) -> None:
+        self._address = found.broker.address
+        self._client = client
+
+    async def ask(self, code: int, body: bytes = b"", **ext: Any) -> RemotingCommand:
+        fields = {name: str(value) for name, value in ext.items()}
+        command = RemotingCommand(code, fields, body, version=409)
+        return await self._client.request(self._address, command, TIMEOUT_MS)
+
+    async def send(self, number: int, properties: dict[str, str]) -> None:
+        text = encode_properties({"UNIQ_KEY": f"{number:032X}", "WAIT": "true", **properties})
+        answer = await self.ask(
+            RequestCode.SEND_MESSAGE_V2, b"%d" % number, a="PG", b=TOPIC, c="TBW102", d=1, e=0, f=0,
+            g=1_700_000_000_000, h=0, i=text.decode(), j=0, k="false", m="false",
+        )  # fmt: skip
+        assert (answer.code, answer.ext["queueOffset"]) == (0, str(number)), answer.remark
+
+    async def pull(self, expression: str, offset: int = 0) -> RemotingCommand:
+        return await self.ask(
+            RequestCode.PULL_MESSAGE, consumerGroup="CG", topic=TOPIC, queueId=0, queueOffset=offset,
+            maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0,
+            subscription=expression, subVersion=0, expressionType="SQL92",
+        )  # fmt: skip
+
+    async def matching(self, expression: str) -> list[int] | str:
+        """Numbers of the messages that the broker finds, or why it does not look."""
+        numbers: list[int] = []
+        offset = 0
+        while offset < len(MESSAGES):
+            answer = await self.pull(expression, offset)
+            if answer.code not in (FOUND, NONE_MATCHES):
+                assert answer.code == REFUSES, f"{expression}: {answer.code} {answer.remark}"
+                return "refused"
+            assert (answer.code == FOUND) == bool(answer.body)
+            result = GetResult(GetStatus.FOUND, 0, 0, 0, 0, bytes(answer.body))
+            numbers += [message.queue_offset for message in result.messages()]
+            offset = int(answer.ext["nextBeginOffset"])
+        return numbers
+
+    async def check(self, expression: str) -> int:
+        """CHECK_CLIENT_CONFIG."""
+        subscription = {"topic": TOPIC, "subString": expression, "expressionType": "SQL92",
+                        "subVersion": 1, "tagsSet": [], "codeSet": []}  # fmt: skip
+        body = {"clientId": "c", "group": "CG", "subscriptionData": subscription}
+        return (await self.ask(RequestCode.CHECK_CLIENT_CONFIG, json.dumps(body).encode())).code
+
+
+def ours(expression: str) -> list[int]:
+    judge = SqlFilter(expression)
+    # Every message has these from its producer.
+    common = {"UNIQ_KEY": "1", "WAIT": "true"}
+    return [n for n, message in enumerate(MESSAGES) if judge.matches({**common, **message})]
+
+
+def random_expressions() -> list[str]:
+    seed = random.Random(20_260)
+    return [rendered(random_tree(seed, 3), seed) for _ in range(RANDOM_COUNT)]
+
+
+def known_to(kind: str, expressions: Iterable[str]) -> list[str]:
+    """Searches came with Apache 5; before, they end what is read of an expression."""
+    if kind != "apache-4.9.7":
+        return list(expressions)
+    return [text for text in expressions if not any(word in text.upper() for word in SEARCHES)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_broker_finds_what_our_filter_finds(
+    tmp_path: Path, run_async: Callable[..., Any], summary_lines: list[str], kind: str
+) -> None:
+    async def scenario() -> None:
+        async with cluster(kind, tmp_path, properties=FILTERING) as found:
+            client = RemotingClient()
+            try:
+                await compared(Asker(found, client), kind, summary_lines)
+            finally:
+                await client.close()
+
+    run_or_skip(run_async, scenario())
+
+
+async def compared(asker: Asker, kind: str, summary_lines: list[str]) -> None:
+    for number, properties in enumerate(MESSAGES):
+        await asker.send(number, properties)
+    texts = known_to(kind, [*(text for text, _ in DOUBTS), *random_expressions()])
+    different = {}
+    matches = 0
+    for text in texts:
+        theirs = await asker.matching(text)
+        if theirs != ours(text):
+            different[text] = (theirs, ours(text))
+        matches += len(theirs)
+    assert not different
+    summary_lines.append(
+        f"SQL92 on {kind}: {len(texts)} expressions x {len(MESSAGES)} messages alike, "
+        f"{matches} matches"
+    )
+    is_ours = kind == OURS
+    refused = list(REFUSED) + list(REFUSED_BY_US if is_ours else REFUSED_BY_APACHE)
+    accepted = REFUSED_BY_APACHE if is_ours else REFUSED_BY_US
+    wrong = {}
+    for text in known_to(kind, [*refused, *accepted]):
+        expected = REFUSES if text in refused else 0
+        if (code := await asker.check(text)) != expected:
+            wrong[text] = code
+        # Apache answers a pull that carries what it cannot read with every message.
+        if is_ours and (await asker.matching(text) == "refused") != (expected == REFUSES):
+            wrong[text] = "pull"
+    assert not wrong
