@@ -41,6 +41,7 @@ from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
 from broker_core.broker.transactions import Transactions
+from broker_core.codec.sql_filter import sql_problem
 from broker_core.codec.unique_key import UniqueKeys
 from broker_core.config import RemotingLimits, delay_levels_ms
 from broker_core.runtime.clock import Clock
@@ -101,24 +102,8 @@ class BrokerParts:
             levels=self.levels_ms,
             stats=self.stats,
         )
-        self.transactions = Transactions(
-            store=store,
-            offsets=self.offsets,
-            topics=self.topics,
-            table=self._table(TRANSACTION_PROGRESS_FILE),
-            clock=clock,
-            delay_level_max=len(self.levels_ms),
-            stats=self.stats,
-        )
-        self.transaction_check = TransactionCheck(
-            transactions=self.transactions,
-            clients=self.clients,
-            broker_name=config.broker_name,
-            timeout_ms=config.transaction_timeout_ms,
-            interval_ms=config.transaction_check_interval_ms,
-            checks_max=config.transaction_check_max,
-            age_max_ms=config.store.file_reserved_hours * HOUR_MS,
-        )
+        self.transactions = self._transactions()
+        self.transaction_check = self._transaction_check()
         self.sinks = SinkBatches(
             store=store,
             table=self._table(SINKS_FILE),
@@ -128,6 +113,29 @@ class BrokerParts:
         self.registration = NameServerRegistration(config, self.topics)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
+
+    def _transactions(self) -> Transactions:
+        return Transactions(
+            store=self.store,
+            offsets=self.offsets,
+            topics=self.topics,
+            table=self._table(TRANSACTION_PROGRESS_FILE),
+            clock=self.clock,
+            delay_level_max=len(self.levels_ms),
+            stats=self.stats,
+        )
+
+    def _transaction_check(self) -> TransactionCheck:
+        config = self.config
+        return TransactionCheck(
+            transactions=self.transactions,
+            clients=self.clients,
+            broker_name=config.broker_name,
+            timeout_ms=config.transaction_timeout_ms,
+            interval_ms=config.transaction_check_interval_ms,
+            checks_max=config.transaction_check_max,
+            age_max_ms=config.store.file_reserved_hours * HOUR_MS,
+        )
 
     def _table(self, path: str) -> JsonTable:
         return JsonTable(self._file_system, path)
@@ -188,7 +196,11 @@ class BrokerParts:
                     **tables,
                 ),
                 EndTransactionProcessor(store=store, transactions=self.transactions),
-                HeartbeatProcessor(clients=self.clients, **tables),
+                HeartbeatProcessor(
+                    clients=self.clients,
+                    sql_problem=sql_problem if config.property_filter_enable else None,
+                    **tables,
+                ),
                 ConsumerMembersProcessor(clients=self.clients),
                 ConsumerOffsetProcessor(
                     offsets=self.offsets,

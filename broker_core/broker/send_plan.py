@@ -282,9 +282,9 @@ def split_batch(
     if count == 0:
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
     values = array("i", flags)
-    starts = [row for row in range(count) if row == 0 or values[row] != values[row - 1]]
-    if flags == flags[:4] * count:
-        starts = [0]
+    starts = [0]
+    if flags != flags[:4] * count:
+        starts += [row for row in range(1, count) if values[row] != values[row - 1]]
     ends = [*starts[1:], count]
     return [
         ColumnBatch(

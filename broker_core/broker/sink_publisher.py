@@ -139,9 +139,10 @@ class SinkPublisher:
         token = sink.reserved[1] + 1 if sink is not None else 1
         await self._note(SinkNote(RESERVE_NOTE, identity, token))
         last = sink.batches[-1] if sink is not None and sink.batches else None
-        if last is None:
+        if sink is None or last is None:
             return PublishAnswer(False, -1, {}, reserved=token)
-        return PublishAnswer(False, last.batch, {}, last.token, last.others, token)
+        decided = tuple((batch.batch, batch.token) for batch in sink.batches)
+        return PublishAnswer(False, last.batch, {}, last.token, last.others, token, decided)
 
     async def _prepare(self, asked: Publication) -> PublishAnswer:
         """Keep a part so that nothing but the disk's loss can stop it from being completed."""
@@ -149,8 +150,13 @@ class SinkPublisher:
         self._batches.check_run(identity)
         sink = self._batches.find(identity.sink)
         prepared = PublishAnswer(False, identity.batch, {}, asked.token)
+        held = sink.prepared if sink is not None else None
         if sink is not None and _is_prepared(sink, asked):
             return prepared
+        if held is not None and (held.identity.batch, held.token) in asked.decided:
+            # Its writer did not live to complete it, and the next one does not know of it.
+            await self._complete(Publication(held.identity, token=held.token))
+            return await self.publish(asked)
         self._refuse_late(sink, asked)
         batches = self._staging.batches(identity, asked.parts)
         with self._store.staging.open_runs(batches) as runs:

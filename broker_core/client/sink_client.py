@@ -241,7 +241,10 @@ class SinkClient:
             return done
         token = reserved.reserved
         await _all(
-            self._publish(name, Publication(identity, tuple(parts), PREPARE, token))
+            self._publish(
+                name,
+                Publication(identity, tuple(parts), PREPARE, token, decided=reserved.decided),
+            )
             for name, parts in by_broker.items()
         )
         decision = Publication(identity, own, DECIDE, token, tuple(sorted(by_broker)))

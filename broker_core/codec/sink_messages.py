@@ -48,6 +48,8 @@ _U32_MAX: Final = (1 << 32) - 1
 QueueKeys = tuple[tuple[bytes, int], ...]
 # topic -> queue id -> (first offset, offset after the last)
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
+# (batch, token) of attempts that published
+Decisions = tuple[tuple[int, int], ...]
 
 
 class BatchIdentity(NamedTuple):
@@ -84,6 +86,8 @@ class Publication(NamedTuple):
     token: int = 0
     others: tuple[str, ...] = ()
     """For DECIDE: the brokers that have prepared the rest of the batch."""
+    decided: Decisions = ()
+    """For PREPARE: what the coordinator said when the attempt was reserved."""
 
 
 # All of it is on one broker: publish it.
@@ -112,6 +116,8 @@ class PublishAnswer(NamedTuple):
     """The brokers that have, or may still lack, the rest of `batch`."""
     reserved: int = 0
     """RESERVE: the number of the new attempt; `batch` is the last published one then."""
+    decided: Decisions = ()
+    """RESERVE: the attempts that published the last few batches."""
 
 
 class SinkStatus(NamedTuple):
@@ -209,7 +215,7 @@ def encode_publication(publication: Publication) -> bytes:
     """Body of SINK_PUBLISH."""
     found = _identity_object(publication.identity)
     found |= _attempt_object(publication.token, publication.others, publication.parts)
-    found["phase"] = publication.phase
+    found |= {"phase": publication.phase, "decided": publication.decided}
     return orjson.dumps(found)
 
 
@@ -220,7 +226,8 @@ def parse_publication(body: bytes | memoryview) -> Publication:
     if phase not in _PHASES:
         raise InvalidArgument(f"phase is {phase[:40]!r}: this broker does not know it")
     token, others, parts = _parse_attempt(found)
-    return Publication(_parse_identity(found), parts, phase, token, others)
+    decided = _parse_decisions(found)
+    return Publication(_parse_identity(found), parts, phase, token, others, decided)
 
 
 def encode_ids(staging_ids: Sequence[str]) -> bytes:
@@ -246,6 +253,7 @@ def encode_publish_answer(answer: PublishAnswer) -> bytes:
         {
             "v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets,
             "token": answer.token, "others": answer.others, "reserved": answer.reserved,
+            "decided": answer.decided,
         }
     )  # fmt: skip
 
@@ -264,7 +272,7 @@ def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
     token, others, _ = _parse_attempt(found)
     return PublishAnswer(
         flag_field(found, "repeat"), whole_field(found, "batch"), offsets, token, others,
-        whole_field(found, "reserved", 0),
+        whole_field(found, "reserved", 0), _parse_decisions(found),
     )  # fmt: skip
 
 
@@ -364,6 +372,13 @@ def _parse_attempt(
     return whole_field(found, "token", 0, least=0), names, tuple(map(parse_part, parts))
 
 
+def _parse_decisions(found: Mapping[str, Any]) -> Decisions:
+    decided = list_field(found, "decided")
+    if len(decided) > BROKERS_MAX:
+        raise InvalidArgument(f"decided: give at most {BROKERS_MAX} attempts")
+    return tuple(map(_parse_range, decided))
+
+
 def parse_part(item: Any) -> StagedPart:
     """A part as JSON lists have it."""
     if not isinstance(item, list) or len(item) != 4 or not isinstance(item[0], str):
@@ -375,7 +390,7 @@ def parse_part(item: Any) -> StagedPart:
 
 def _parse_range(item: Any) -> tuple[int, int]:
     if not isinstance(item, list) or len(item) != 2 or not all(type(n) is int for n in item):
-        raise InvalidArgument("an offset range is not [first, next]")
+        raise InvalidArgument("two numbers were expected: [first, next] or [batch, token]")
     return item[0], item[1]
 
 

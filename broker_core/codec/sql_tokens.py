@@ -13,6 +13,7 @@ from broker_core.errors import InvalidSubscription
 
 SQL_SIZE_MAX: Final = 32 << 10
 """Characters of one expression."""
+TOKENS_MAX: Final = 12_000
 
 NAME: Final = "name"
 TEXT: Final = "text"
@@ -69,6 +70,8 @@ def sql_tokens(expression: str) -> list[Token]:
             text = text[1:-1].replace("''", "'")
         if kind != "space":
             tokens.append(Token(kind, text, at))
+            if len(tokens) > TOKENS_MAX:
+                raise bad_expression(expression, at, f"more than {TOKENS_MAX} words and signs")
         at = found.end()
     tokens.append(Token(END, "", size))
     return tokens

@@ -29,6 +29,7 @@ from broker_core.storage.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.segment_file import segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
+from broker_core.store.filtered_read import FilteredRead, Limits, RecordFilter
 from broker_core.store.log_spans import spans_of
 
 SIZE = struct.Struct(">i")
@@ -90,8 +91,12 @@ class MessageReader:
         count_max: int,
         size_max: int,
         tag_codes: Collection[int] | None,
+        record_filter: RecordFilter | None = None,
     ) -> GetResult:
-        """Up to `count_max` records from `offset`, or only those with one of the tag codes."""
+        """Up to `count_max` records from `offset`, or only those with one of the tag codes.
+
+        With a `record_filter`, it alone decides.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -99,6 +104,8 @@ class MessageReader:
         corrected = _corrected(offset, low, high)
         if corrected is not None:
             return GetResult(corrected[0], corrected[1], low, high)
+        if record_filter is not None:
+            return self._filtered(queue, offset, Limits(count_max, size_max), record_filter)
         visit_max = count_max if tag_codes is None else self._config.visited_units_max
         units = self._healed(queue, lambda: queue.read(offset, max(count_max, visit_max)))
         codes = None if tag_codes is None else array("i", tag_codes)
@@ -118,6 +125,23 @@ class MessageReader:
         last = UNIT.unpack_from(units, (runs[-1][1] - 1) * UNIT_SIZE)[0]
         records = parts[0] if len(parts) == 1 else b"".join(parts)
         return GetResult(GetStatus.FOUND, next_offset, low, high, count, records, last)
+
+    def _filtered(
+        self, queue: ConsumeQueue, offset: int, limits: Limits, record_filter: RecordFilter
+    ) -> GetResult:
+        visit_max = self._config.visited_units_max
+        units = self._healed(queue, lambda: queue.read(offset, max(limits.count_max, visit_max)))
+        read = FilteredRead(units, offset, self._log.start, self._gather)
+        read.run(record_filter, limits)
+        if read.count:
+            status = GetStatus.FOUND
+        elif read.filtered or not read.visited:
+            status = GetStatus.NO_MATCHED_MESSAGE
+        else:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        low, high = queue.min_offset, queue.max_offset
+        following = offset + read.visited
+        return GetResult(status, following, low, high, read.count, read.records, read.last_position)
 
     def columns(
         self, topic: bytes, queue_id: int, start: int, until: int, wanted: int

@@ -28,6 +28,7 @@ from broker_core.storage.staging import StagedBatch, StagingArea
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.group_ranges import group_ranges
 from broker_core.store.message import Message
+from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
 from broker_core.store.prepared_offsets import prepared_offsets
@@ -285,10 +286,12 @@ class MessageStore:
         *,
         size_max: int | None = None,
         tag_codes: Collection[int] | None = None,
+        record_filter: RecordFilter | None = None,
     ) -> GetResult:
         """Records from a queue offset on; the status says what to do when there are none.
 
-        Without limits of their own, `read_count_max` and `read_size_max` of the store apply.
+        Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
+        `record_filter` decides by the properties of a message instead of its tag code.
         """
         parts = self._open_parts()
         count_max = parts.config.read_count_max if count_max is None else count_max
@@ -300,7 +303,9 @@ class MessageStore:
         limit = parts.config.read_size_max if size_max is None else size_max
         _check_numbers(size_max=limit)
         started = parts.clock.monotonic()
-        result = parts.reader.get(_name(topic), queue_id, offset, count_max, limit, tag_codes)
+        result = parts.reader.get(
+            _name(topic), queue_id, offset, count_max, limit, tag_codes, record_filter
+        )
         ms = (parts.clock.monotonic() - started) * 1000
         parts.stats.get(result.status, result.message_count, len(result.records), ms)
         return result

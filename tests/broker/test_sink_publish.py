@@ -44,7 +44,11 @@ class SinkAsker:
         return answer.ext["stagingId"]
 
     async def append(
-        self, staging_id: str, bodies: list[bytes], index: int = 0, queue: tuple[str, int] = ("T", 0)
+        self,
+        staging_id: str,
+        bodies: list[bytes],
+        index: int = 0,
+        queue: tuple[str, int] = ("T", 0),
     ) -> RemotingCommand:
         batch = batch_of(*bodies, queues=((queue[0].encode(), queue[1]),))
         [(_, body)] = encode_blocks(batch, 1 << 24)
@@ -202,9 +206,7 @@ def test_refusals_have_their_own_codes(tmp_path: Path, run_async: Run) -> None:
             assert late.code == ResponseCode.SINK_BATCH_OLD
             lost = await sink.ask_publish([new], batch=6, run="run-2")
             assert lost.code == ResponseCode.STAGING_REFUSED
-            begin = await asker.ask(
-                RequestCode.STAGE_BEGIN, sinkId="S", batchId=9, runId="run-1"
-            )
+            begin = await asker.ask(RequestCode.STAGE_BEGIN, sinkId="S", batchId=9, runId="run-1")
             assert begin.code == ResponseCode.SINK_FENCED
             for body in (b"", b"[]", b"{}", b'{"v":2}', b'{"v":1,"sink":"S","batch":-1}'):
                 wrong = await asker.ask(RequestCode.SINK_PUBLISH, body)

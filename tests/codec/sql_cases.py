@@ -145,7 +145,7 @@ DOUBTS: tuple[tuple[str, str], ...] = (
 
 # Refused by both.
 REFUSED: tuple[str, ...] = (
-    "", "a >", "(a > 1", "> 1", "a > 1 AND", "OR a > 1", "a IN ()", "a IN (1)", "a IN ('x'",
+    "", "   ", "a >", "(a > 1", "> 1", "a > 1 AND", "OR a > 1", "a IN ()", "a IN (1)", "a IN ('x'",
     "5 IN ('5')", "NOT a IN ('x')", "-a IN ('x')", "a = NULL", "NULL = a", "a <> NULL", "a > NULL",
     "a > 'x'", "a > TRUE", "(a = 1) > 2", "NOT a > 1", "a BETWEEN 10 AND 1", "a BETWEEN 'a' AND 'b'",
     "a BETWEEN 1", "a BETWEEN NULL AND 2", "5", "'x'", "-a", "-5 AND TRUE", "a = 'x", 'a = "x"',
@@ -157,7 +157,7 @@ REFUSED: tuple[str, ...] = (
 
 # RocketMQ reads these up to a point and ignores the rest; we say what is wrong.
 REFUSED_BY_US: tuple[str, ...] = (
-    "   ", "a = 1 b = 2", "a LIKE 'x%'", "a = 1)", "a = 007", "a = 1.5.2", "color = 'red' 'blue'", "a = 0L",
+    "a = 1 b = 2", "a LIKE 'x%'", "a = 1)", "a = 007", "a = 1.5.2", "color = 'red' 'blue'", "a = 0L",
 )  # fmt: skip
 # RocketMQ takes zero for a number that is too small.
 REFUSED_BY_APACHE: tuple[str, ...] = ("a > 0.0", "a < 0e5", "a > 1e-400")

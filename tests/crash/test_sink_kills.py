@@ -62,9 +62,7 @@ class Writer:
         await self._maybe_kill(point, "begun")
         for queue_id, writer in enumerate(writers):
             rows = [f"{number}/{queue_id}/{n}".encode() for n in range(ROWS)]
-            await writer.append(
-                ColumnBatch(ROWS, ((b"T", queue_id),), None, column(*rows))
-            )
+            await writer.append(ColumnBatch(ROWS, ((b"T", queue_id),), None, column(*rows)))
         await self._maybe_kill(point, "appended")
         staged = [await writer.seal() for writer in writers]
         await self._maybe_kill(point, "sealed")
@@ -72,9 +70,8 @@ class Writer:
         await self._maybe_kill(point, "published")
         again = await sink.publish(who, staged)
         assert again.is_repeat
-        assert {q: last - first for q, (first, last) in again.offsets[NAME]["T"].items()} == {
-            q: ROWS for q in range(QUEUES)
-        }
+        sizes = {q: last - first for q, (first, last) in again.offsets[NAME]["T"].items()}
+        assert sizes == dict.fromkeys(range(QUEUES), ROWS)
         await self._maybe_kill(point, "repeated")
 
     async def _publish(

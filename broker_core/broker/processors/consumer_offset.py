@@ -9,10 +9,11 @@ from broker_core.broker.group_table import GroupTable
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
 from broker_core.broker.topic_table import TopicTable
+from broker_core.broker.transaction_progress import TRANSACTION_GROUP
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import QUEUE_ID_MAX
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument, RemoteError
+from broker_core.errors import InvalidArgument, NoPermission, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -68,6 +69,11 @@ class ConsumerOffsetProcessor:
     def _update(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         group, topic, queue_id = _queue_of(command)
         offset = required_number(command.ext, "commitOffset", 0, I64_MAX)
+        if group == TRANSACTION_GROUP:
+            # Open transactions below a foreign offset would be forgotten at the next start.
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION, f"only the broker moves the offsets of {group}"
+            )
         self._check_queue(group, topic, queue_id)
         end = self._queue_offsets(topic, queue_id)[1]
         if offset > end:

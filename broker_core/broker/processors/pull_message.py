@@ -17,15 +17,24 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
+from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.hot_replies import pulled_reply
 from broker_core.codec.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
-from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
+from broker_core.codec.sql_filter import SqlFilter
+from broker_core.codec.subscription_data import (
+    ALL_MESSAGES,
+    SQL92,
+    TAG,
+    SubscriptionData,
+    parse_tag_expression,
+)
 from broker_core.codec.topic_config import PERM_READ, TopicConfig
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,
+    InvalidSubscription,
     NoPermission,
     RemoteError,
     TopicNotExist,
@@ -70,6 +79,7 @@ class Pull(NamedTuple):
     size_max: int
     tag_codes: frozenset[int] | None
     broker_id: int
+    sql: SqlFilter | None = None
 
 
 class PullMessageProcessor:
@@ -115,7 +125,7 @@ class PullMessageProcessor:
         flags = required_number(ext, "sysFlag", 0, _I32_MAX)
         group, _ = self.readable(group_name, topic_name, queue_id)
         subscription = self._subscription(group_name, topic_name, flags, ext)
-        codes = None if subscription.matches_all else subscription.codes
+        codes = subscription.codes if subscription.tags else None
         pull = Pull(
             group_name,
             topic_name,
@@ -125,6 +135,7 @@ class PullMessageProcessor:
             min(optional_number(ext, "maxMsgBytes", self._size_max, 1, _I32_MAX), self._size_max),
             codes,
             group.broker_id,
+            None if subscription.is_by_tag else self._sql(subscription, flags),
         )
         if flags & COMMIT:
             commit = optional_number(ext, "commitOffset", -1)
@@ -164,7 +175,8 @@ class PullMessageProcessor:
             raise TopicNotExist(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic {topic_name:.130} does not exist"
             )
-        if not topic.perm & PERM_READ:
+        # Nobody sees a half message before it is committed, whatever the topic allows.
+        if not topic.perm & PERM_READ or topic_name == TRANSACTION_HALF_TOPIC:
             raise NoPermission(
                 ResponseCode.NO_PERMISSION, f"the topic {topic_name} is not readable"
             )
@@ -193,9 +205,14 @@ class PullMessageProcessor:
         self, group: str, topic: str, flags: int, ext: Mapping[str, str]
     ) -> SubscriptionData:
         if flags & HAS_SUBSCRIPTION:
-            if ext.get("expressionType") not in (None, "", "TAG"):
-                raise _filter_refused(ext["expressionType"])
-            return _parsed(topic, ext.get("subscription", "*"))
+            kind, text = ext.get("expressionType") or TAG, ext.get("subscription", ALL_MESSAGES)
+            if kind != TAG:
+                return SubscriptionData(topic, text, expression_type=kind)
+            registered = self._clients.subscription(group, topic)
+            if registered is None or registered.is_by_tag or registered.sub_string != text:
+                return _parsed(topic, text)
+            # Go says TAG whatever it subscribes by; its heartbeat knows better.
+            return registered
         found = self._clients.subscription(group, topic)
         if found is None:
             raise RemoteError(
@@ -207,9 +224,23 @@ class PullMessageProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 f"the subscription of {group} to {topic} is older than the request's",
             )
-        if not found.is_by_tag:
-            raise _filter_refused(found.expression_type)
         return found
+
+    def _sql(self, subscription: SubscriptionData, flags: int) -> SqlFilter:
+        kind = subscription.expression_type
+        if kind != SQL92 or not self._config.property_filter_enable:
+            remedy = "set enablePropertyFilter=true" if kind == SQL92 else "use TAG or SQL92"
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter by {kind[:20]}: {remedy}",
+            )
+        found = _compiled(subscription.sub_string)
+        if isinstance(found, SqlFilter):
+            return found
+        if flags & HAS_SUBSCRIPTION:
+            raise InvalidSubscription(found)
+        # The heartbeat that brought it is long over; this is the code that clients know for it.
+        raise RemoteError(ResponseCode.FILTER_DATA_NOT_EXIST, found)
 
     def _read(self, pull: Pull) -> GetResult:
         return self._store.get(
@@ -219,6 +250,7 @@ class PullMessageProcessor:
             pull.count_max,
             size_max=pull.size_max,
             tag_codes=pull.tag_codes,
+            record_filter=pull.sql,
         )
 
     def _answer(
@@ -296,7 +328,10 @@ def _parsed(topic: str, text: str) -> SubscriptionData:
     return parse_tag_expression(topic, text)
 
 
-def _filter_refused(kind: str) -> RemoteError:
-    return RemoteError(
-        ResponseCode.SYSTEM_ERROR, f"this broker does not filter by {kind[:20]}: use tags"
-    )
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> SqlFilter | str:
+    """The filter of an expression, or what is wrong with it: both are asked for again and again."""
+    try:
+        return SqlFilter(expression)
+    except InvalidSubscription as error:
+        return str(error)
