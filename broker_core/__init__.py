@@ -10,21 +10,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker_core import errors
     from broker_core.client.admin import Admin
+    from broker_core.client.bulk_producer import BulkProducer
     from broker_core.client.client_config import ClientConfig
     from broker_core.client.client_instance import ClientInstance
     from broker_core.client.loop_thread import LoopThread
-    from broker_core.client.outgoing_message import OutgoingMessage
+    from broker_core.client.outgoing_message import RESERVED_PROPERTIES, OutgoingMessage
+    from broker_core.client.producer import Producer
     from broker_core.client.pull_consumer import PullConsumer
     from broker_core.client.pull_stream import PullStream
     from broker_core.client.received_message import ReceivedMessage
     from broker_core.client.record_run import RecordRun
+    from broker_core.client.sink_client import SinkClient
+    from broker_core.client.stage_writer import StagedAt
     from broker_core.client.sync_consumers import SyncPullConsumer
     from broker_core.client.sync_face import SyncAdmin, SyncProducer
     from broker_core.codec import column_names
-    from broker_core.codec.arrow_columns import to_arrow
+    from broker_core.codec.arrow_columns import batch_from_arrow, to_arrow
+    from broker_core.codec.column_batch import ColumnBatch
     from broker_core.codec.compression import decompress_body
+    from broker_core.codec.java_hash import java_hash
     from broker_core.codec.message_queue import MessageQueue
     from broker_core.codec.record_columns import codec_backend
+    from broker_core.codec.sink_messages import BatchIdentity
     from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
     from broker_core.config import StoreConfig
     from broker_core.embedded.embedded_broker import EmbeddedBroker
@@ -33,10 +40,14 @@ if TYPE_CHECKING:
     from broker_core.store.message_store import MessageStore
 
 __all__ = [
+    "RESERVED_PROPERTIES",
     "Admin",
+    "BatchIdentity",
     "BrokerRole",
+    "BulkProducer",
     "ClientConfig",
     "ClientInstance",
+    "ColumnBatch",
     "EmbeddedBroker",
     "FlushDiskType",
     "GetStatus",
@@ -45,29 +56,37 @@ __all__ = [
     "MessageQueue",
     "MessageStore",
     "OutgoingMessage",
+    "Producer",
     "PullConsumer",
     "PullStream",
     "PutStatus",
     "ReceivedMessage",
     "RecordRun",
+    "SinkClient",
+    "StagedAt",
     "StoreConfig",
     "SubscriptionData",
     "SyncAdmin",
     "SyncProducer",
     "SyncPullConsumer",
+    "batch_from_arrow",
     "codec_backend",
     "column_names",
     "decompress_body",
     "errors",
+    "java_hash",
     "parse_tag_expression",
     "to_arrow",
 ]
 
 _HOMES = {
     "Admin": "broker_core.client.admin",
+    "BatchIdentity": "broker_core.codec.sink_messages",
     "BrokerRole": "broker_core.protocol_codes",
+    "BulkProducer": "broker_core.client.bulk_producer",
     "ClientConfig": "broker_core.client.client_config",
     "ClientInstance": "broker_core.client.client_instance",
+    "ColumnBatch": "broker_core.codec.column_batch",
     "EmbeddedBroker": "broker_core.embedded.embedded_broker",
     "FlushDiskType": "broker_core.protocol_codes",
     "GetStatus": "broker_core.protocol_codes",
@@ -76,18 +95,24 @@ _HOMES = {
     "MessageQueue": "broker_core.codec.message_queue",
     "MessageStore": "broker_core.store.message_store",
     "OutgoingMessage": "broker_core.client.outgoing_message",
+    "Producer": "broker_core.client.producer",
     "PullConsumer": "broker_core.client.pull_consumer",
     "PullStream": "broker_core.client.pull_stream",
     "PutStatus": "broker_core.protocol_codes",
+    "RESERVED_PROPERTIES": "broker_core.client.outgoing_message",
     "ReceivedMessage": "broker_core.client.received_message",
     "RecordRun": "broker_core.client.record_run",
+    "SinkClient": "broker_core.client.sink_client",
+    "StagedAt": "broker_core.client.stage_writer",
     "StoreConfig": "broker_core.config",
     "SubscriptionData": "broker_core.codec.subscription_data",
     "SyncAdmin": "broker_core.client.sync_face",
     "SyncProducer": "broker_core.client.sync_face",
     "SyncPullConsumer": "broker_core.client.sync_consumers",
+    "batch_from_arrow": "broker_core.codec.arrow_columns",
     "codec_backend": "broker_core.codec.record_columns",
     "decompress_body": "broker_core.codec.compression",
+    "java_hash": "broker_core.codec.java_hash",
     "parse_tag_expression": "broker_core.codec.subscription_data",
     "to_arrow": "broker_core.codec.arrow_columns",
 }

@@ -48,6 +48,14 @@ def _one_of(*accepted: str) -> Callable[[str, str], str]:
 _flag = option_values.flag
 _ms = _number(0, _DAY_MS)
 
+_CONNECTION_NAMES: Final = frozenset(
+    {
+        "rmq.namesrv.addr", "rmq.broker.address.rewrite", "rmq.connect.timeout.ms",
+        "rmq.access.key", "rmq.secret.key", "rmq.security.token", "rmq.tls.enable", "rmq.tls.ca",
+        "rmq.tls.cert", "rmq.tls.key", "rmq.tls.verify",
+    }
+)  # fmt: skip
+
 KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
     {
         # Where
@@ -102,14 +110,10 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "partition.metadata.cache.ttl.ms": Known(_number(-1, _DAY_MS), 1_000),
     }
 )
-_NAMES: Final = {
-    spelling.lower(): name for name, known in KNOWN.items() for spelling in (name, *known.aliases)
-}
-_SPELLINGS: Final = {
-    spelling.lower(): spelling
-    for name, known in KNOWN.items()
-    for spelling in (name, *known.aliases)
-}
+# How a cluster is reached: the same for the source and for the sink.
+CONNECTION: Final[Mapping[str, Known]] = MappingProxyType(
+    {name: known for name, known in KNOWN.items() if name in _CONNECTION_NAMES}
+)
 # What the client cannot do yet; saying so beats a read that fails later or is not protected.
 _NOT_YET: Final = {
     "rmq.access.key": "requests are not signed yet",
@@ -175,7 +179,7 @@ class SourceOptions:
     @staticmethod
     def parse(raw: Mapping[str, str]) -> SourceOptions:
         """From the options as Spark passes them: keys in any case, values as texts."""
-        return _built(_Values(raw))
+        return _built(OptionTexts(raw))
 
     def for_batch(self) -> SourceOptions:
         """Checked for `spark.read`; it begins at the earliest messages."""
@@ -196,16 +200,27 @@ class SourceOptions:
         return dataclasses.replace(self, starting=Positions(default, option="startingOffsets"))
 
 
-class _Values:
-    """Options by their proper names, read when asked for."""
+class OptionTexts:
+    """Options by their proper names, read when asked for. `page` is where all are described."""
 
-    def __init__(self, raw: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        raw: Mapping[str, str],
+        known: Mapping[str, Known] = KNOWN,
+        page: str = "docs/source.md",
+    ) -> None:
+        self._known = known
         self._texts: dict[str, tuple[str, str]] = {}
+        spellings = {
+            spelling.lower(): (name, spelling)
+            for name, option in known.items()
+            for spelling in (name, *option.aliases)
+        }
         for key, text in raw.items():
-            name = _NAMES.get(key.lower())
-            if name is None:
-                raise errors.InvalidArgument(_unknown(key))
-            spelling = _SPELLINGS[key.lower()]
+            found = spellings.get(key.lower())
+            if found is None:
+                raise errors.InvalidArgument(_unknown(key, spellings, page))
+            name, spelling = found
             if name in self._texts and self._texts[name][1] != text:
                 raise errors.InvalidArgument(
                     f"options {self._texts[name][0]} and {spelling} are the same one and have"
@@ -220,7 +235,7 @@ class _Values:
         return frozenset(self._texts)
 
     def __getitem__(self, name: str) -> Any:
-        known = KNOWN[name]
+        known = self._known[name]
         if name not in self._texts:
             return known.default
         spelling, text = self._texts[name]
@@ -236,15 +251,16 @@ class _Values:
         return self._texts.get(name)
 
 
-def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key.lower(), list(_SPELLINGS), 1, 0.5)
-    hint = f"; did you mean {_SPELLINGS[near[0]]}?" if near else ""
+def _unknown(key: str, spellings: Mapping[str, tuple[str, str]], page: str) -> str:
+    near = difflib.get_close_matches(key.lower(), list(spellings), 1, 0.5)
+    hint = f"; did you mean {spellings[near[0]][1]}?" if near else ""
     # The value is not shown: it may be a secret under a name that was mistyped.
-    return f"no option {key!r:.100}{hint or '.'} docs/source.md has all of them"
+    return f"no option {key!r:.100}{hint or '.'} {page} has all of them"
 
 
-def _built(values: _Values) -> SourceOptions:
-    _refuse_what_is_not_there(values)
+def _built(values: OptionTexts) -> SourceOptions:
+    refuse_unprotected(values)
+    _refuse_contradictions(values)
     topics, pattern, assigned = _subscription(values)
     tags, sql = values["subExpression"], values["filterSql"]
     if sql and tags != "*":
@@ -258,7 +274,7 @@ def _built(values: _Values) -> SourceOptions:
     if starting is not None and _is_by_group(starting) and not group:
         raise errors.InvalidArgument("startingOffsets=committed needs a group: give rmq.group")
     return SourceOptions(
-        connection=_connection(values),
+        connection=connection_options(values),
         topics=topics,
         topic_pattern=pattern,
         assigned=assigned,
@@ -289,7 +305,8 @@ def _built(values: _Values) -> SourceOptions:
     )
 
 
-def _refuse_what_is_not_there(values: _Values) -> None:
+def refuse_unprotected(values: OptionTexts) -> None:
+    """Raise for options that promise what the client cannot do yet."""
     for name, why in _NOT_YET.items():
         if name in values.given:
             raise errors.InvalidArgument(f"option {name} cannot be used: {why}")
@@ -297,6 +314,9 @@ def _refuse_what_is_not_there(values: _Values) -> None:
         raise errors.InvalidArgument(
             "option rmq.tls.enable cannot be used: connections are not encrypted yet"
         )
+
+
+def _refuse_contradictions(values: OptionTexts) -> None:
     # Read for its check only: the broker's suggestion is the only way to a slave so far.
     _ = values["readFromSlave"]
     low, high = values["minOffsetsPerTrigger"], values["maxOffsetsPerTrigger"]
@@ -306,7 +326,8 @@ def _refuse_what_is_not_there(values: _Values) -> None:
         )
 
 
-def _connection(values: _Values) -> ConnectionOptions:
+def connection_options(values: OptionTexts) -> ConnectionOptions:
+    """How to reach the cluster; checked, nothing is connected."""
     servers = values["rmq.namesrv.addr"]
     if servers is None:
         raise errors.InvalidArgument(
@@ -329,7 +350,7 @@ _ASSIGN: Final = '{"topic":{"broker-a":[0,1]}}, or {"topic":[0,1]} for a topic o
 
 
 def _subscription(
-    values: _Values,
+    values: OptionTexts,
 ) -> tuple[tuple[str, ...], str, Mapping[str, Mapping[str, tuple[int, ...]]]]:
     given = values.given & {"subscribe", "subscribePattern", "assign"}
     if len(given) != 1:
@@ -360,7 +381,7 @@ def _is_by_group(positions: Positions) -> bool:
     return any(position.anchor is start_position.Anchor.COMMITTED for position in found)
 
 
-def _starting(values: _Values) -> Positions | None:
+def _starting(values: OptionTexts) -> Positions | None:
     strict = values["startingOffsetsByTimestampStrategy"] == "error"
     if (given := values.text("startingTimestamp")) is not None:
         return start_position.at_time(*given, strict=strict)
@@ -371,7 +392,7 @@ def _starting(values: _Values) -> Positions | None:
     return None
 
 
-def _ending(values: _Values) -> Positions:
+def _ending(values: OptionTexts) -> Positions:
     if (given := values.text("endingTimestamp")) is not None:
         return start_position.at_time(*given, strict=False)
     if (given := values.text("endingOffsetsByTimestamp")) is not None:

@@ -49,7 +49,9 @@ SPARK_SHELLS = frozenset(
         "pyspark_rmq/source/batch_reader.py",
         "pyspark_rmq/source/stream_reader.py",
         "pyspark_rmq/sink/batch_writer.py",
+        "pyspark_rmq/sink/commit_message.py",
         "pyspark_rmq/sink/stream_writer.py",
+        "pyspark_rmq/sink/task_context.py",
     }
 )
 

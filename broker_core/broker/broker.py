@@ -14,7 +14,7 @@ from broker_core.broker.broker_parts import BrokerParts
 from broker_core.broker.broker_upkeep import BrokerUpkeep
 from broker_core.codec.plain_send import request_decoder
 from broker_core.config import RemotingLimits
-from broker_core.errors import InvalidConfig
+from broker_core.errors import InvalidConfig, RmqError
 from broker_core.remoting.server import RemotingServer, bind_address
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.posix_file_system import PosixFileSystem
@@ -138,7 +138,11 @@ class Broker:
             parts.transactions.stop()
             parts.delayed.stop()
             parts.offsets.save()
-            parts.sinks.save()
+            try:
+                parts.sinks.save()
+            except RmqError as error:
+                # The log has it all; the next start reads more of it.
+                _log.warning("sink batches were not saved: %s", error)
         if self._store is not None:
             store, self._store = self._store, None
             # Waits for the disk; by now nobody is served any more.

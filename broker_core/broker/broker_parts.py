@@ -223,6 +223,7 @@ class BrokerParts:
             message_size_max=settings.message_size_max,
             segment_size=settings.commit_log_file_size,
             expiry_ms=settings.staging_expiry_ms,
+            delay_level_max=len(self.levels_ms),
         )
         publisher = SinkPublisher(
             store=store, batches=self.sinks, staging=staging, stats=self.stats

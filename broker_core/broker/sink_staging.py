@@ -16,6 +16,10 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker_core.broker.system_topics import SCHEDULE_TOPIC
+from broker_core.codec import message_properties as names
+from broker_core.codec.json_fields import whole_number
+from broker_core.codec.message_record import decode_record
 from broker_core.codec.record_columns import inspect_run
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.codec.record_run_loops import encode_places
@@ -49,6 +53,8 @@ _BODY_SIZE: Final = struct.Struct(">i")
 _V6_GROWTH: Final = 12
 _TRANSACTION: Final = 0x0C
 _LONG_HOSTS: Final = 0x30
+_I32_MAX: Final = (1 << 31) - 1
+_SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 
 
 class _Draft:
@@ -77,6 +83,7 @@ class SinkStaging:
         message_size_max: int,
         segment_size: int,
         expiry_ms: int,
+        delay_level_max: int = 0,
         drafts_max: int = DRAFTS_MAX,
     ) -> None:
         self._store = store
@@ -85,6 +92,7 @@ class SinkStaging:
         self._message_size_max = message_size_max
         self._segment_size = segment_size
         self._expiry_s = expiry_ms / 1000
+        self._delay_level_max = delay_level_max
         self._drafts_max = drafts_max
         self._drafts: dict[str, _Draft] = {}
 
@@ -171,16 +179,21 @@ class SinkStaging:
     def check_queues(self, queues: Iterable[tuple[bytes, int]]) -> None:
         """Raise what a send to one of these queues would raise."""
         for topic, queue_id in queues:
-            request = SendRequest(
-                "", topic.decode("latin-1"), _DEFAULT_TOPIC, _DEFAULT_QUEUE_COUNT, queue_id, 0, 0, 0
-            )
-            self._check_queue(request)
+            name = topic.decode("latin-1")
+            if name == SCHEDULE_TOPIC and queue_id < self._delay_level_max:
+                # Its records are looked at one by one when they come.
+                continue
+            self._check_send(name, queue_id)
 
     # Inside
 
     @property
     def _staging(self) -> StagingArea:
         return self._store.staging
+
+    def _check_send(self, topic: str, queue_id: int) -> None:
+        request = SendRequest("", topic, _DEFAULT_TOPIC, _DEFAULT_QUEUE_COUNT, queue_id, 0, 0, 0)
+        self._check_queue(request)
 
     def _draft(self, staging_id: str) -> _Draft:
         draft = self._drafts.get(staging_id)
@@ -215,7 +228,30 @@ class SinkStaging:
             if prepared or size > limit or sys_flag & (_TRANSACTION | _LONG_HOSTS):
                 self._check_record(records, at, size, sys_flag)
             at += size
+        if any(topic == _SCHEDULE for topic, _ in queues):
+            self._check_delayed(records)
         return count
+
+    def _check_delayed(self, records: memoryview) -> None:
+        """Parked rows must say rightly how long they wait, and go where the client may send."""
+        at, allowed = 0, set()
+        while at < len(records):
+            size = _BODY_SIZE.unpack_from(records, at)[0]
+            record = decode_record(records[at : at + size])
+            at += size
+            if record.topic != SCHEDULE_TOPIC:
+                continue
+            pairs = record.properties
+            if pairs.get(names.DELAY) != str(record.queue_id + 1):
+                raise NoPermission(
+                    ResponseCode.NO_PERMISSION,
+                    f"a row for queue {record.queue_id} of {SCHEDULE_TOPIC} does not have this "
+                    f"level: DELAY is {pairs.get(names.DELAY, '')[:40]!r}",
+                )
+            real = pairs.get(names.REAL_TOPIC, ""), pairs.get(names.REAL_QID, "")
+            if real not in allowed:
+                self._check_send(real[0], whole_number(real[1], names.REAL_QID, 0, _I32_MAX))
+                allowed.add(real)
 
     def _check_record(self, records: memoryview, at: int, size: int, sys_flag: int) -> None:
         hosts = bool(sys_flag & 0x10) + bool(sys_flag & 0x20)

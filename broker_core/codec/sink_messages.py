@@ -27,10 +27,12 @@ from broker_core.codec.json_fields import (
     whole_field,
     whole_number,
 )
+from broker_core.codec.message_properties import DELAY, REAL_QID, REAL_TOPIC
 from broker_core.codec.record_columns import encode_batch, measure_batch
 from broker_core.errors import InvalidArgument
 
 VERSION: Final = 1
+DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 NAME_SIZE_MAX: Final = 512
 PARTS_MAX: Final = 10_000
 IDS_MAX: Final = 100_000
@@ -155,6 +157,17 @@ _NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOT
 
 
 # Staged blocks
+
+
+def delayed_queue(level: int) -> tuple[bytes, int]:
+    """Where rows wait that are to be seen after delay level `level`, 1 or more."""
+    return DELAY_TOPIC.encode(), level - 1
+
+
+def delay_properties(topic: str, queue_id: int, level: int) -> bytes:
+    """What the property text of such a row contains: where it goes when its time has come."""
+    pairs = ((DELAY, level), (REAL_TOPIC, topic), (REAL_QID, queue_id))
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
 
 
 def encode_blocks(batch: ColumnBatch, size_max: int) -> Iterator[tuple[int, memoryview]]:

@@ -25,10 +25,11 @@ RESERVED: Final = frozenset(
      "ENDSWITH")
 )  # fmt: skip
 
-# No part can match the same characters in two ways, so that no text takes more than linear time.
+# No part can match the same characters in two ways, and none looks far ahead in vain without ending
+# the reading, so that no text takes more than linear time.
 _TOKEN: Final = re.compile(
     r"""
-    (?P<space>[ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/)
+    (?P<space>[ \t\n\r\f]+ | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/)
   | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
   | (?P<real>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)? | \.[0-9]+(?:[eE][+-]?[0-9]+)?
              | [0-9]+[eE][+-]?[0-9]+)
@@ -38,6 +39,9 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+_LINE_END: Final = re.compile(r"[\n\r]")
 
 
 class Token(NamedTuple):
@@ -56,8 +60,14 @@ def sql_tokens(expression: str) -> list[Token]:
             f"the SQL92 expression has {size} characters, at most {SQL_SIZE_MAX}"
         )
     tokens: list[Token] = []
+    last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))
     at = 0
     while at < size:
+        if at < last_line_end and expression.startswith("--", at):
+            line_end = _LINE_END.search(expression, at)
+            assert line_end is not None
+            at = line_end.end()
+            continue
         found = _TOKEN.match(expression, at)
         if found is None:
             raise bad_expression(expression, at, _why(expression[at]))

@@ -87,7 +87,7 @@ class FilteredRead:
         at = 0
         for number, (position, size, _) in enumerate(UNIT.iter_unpack(units), start):
             self.visited = number
-            if self.count >= limits.count_max > 0 or self._work >= WORK_MAX:
+            if self.count >= max(limits.count_max, 1) or self._work >= WORK_MAX:
                 return False
             text = property_text(records, at, at + size)
             self._work += (size >> 9) + _WORK_PER_MESSAGE

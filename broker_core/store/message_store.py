@@ -26,9 +26,9 @@ from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
 from broker_core.store.disk_errors import names_disk_errors
+from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.group_ranges import group_ranges
 from broker_core.store.message import Message
-from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
 from broker_core.store.prepared_offsets import prepared_offsets
@@ -266,6 +266,8 @@ class MessageStore:
 
     def before_clean(self, save: Callable[[], object]) -> None:
         """Call `save()` before log files are removed; when it raises, they stay."""
+        if not callable(save):
+            raise InvalidArgument(f"save must be callable, not {save!r:.80}")
         self._open_parts().upkeep.before_clean.append(save)
 
     def on_arrival(self, listener: Callable[[bytes, int, int], None]) -> None:

@@ -9,21 +9,25 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.sink_batches import SinkBatches
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import (
     Publication,
     PublishAnswer,
     StagedPart,
+    delay_properties,
+    delayed_queue,
     encode_blocks,
     encode_ids,
     encode_publication,
     parse_publish_answer,
     parse_status,
 )
+from broker_core.errors import DiskFailed
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import Asker, broker_config, records, running, until
 from tests.broker.sink_store import identity
-from tests.codec.codec_backends import batch_of
+from tests.codec.codec_backends import batch_of, column
 
 Run = Callable[..., Any]
 NO_TOPICS = {"autoCreateTopicEnable": "false"}
@@ -328,10 +332,66 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path, run_async: Run) 
     run_async(scenario())
 
 
+def test_saved_once_a_minute(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await SinkAsker(asker).publish([], batch=3)
+            upkeep, sinks = asker.broker._upkeep, asker.broker.parts.sinks
+            assert upkeep is not None
+            upkeep.tick()
+            assert sinks.has_unsaved
+            upkeep._sinks_saved_at -= 61
+            upkeep.tick()
+            await until(lambda: not sinks.has_unsaved)
+            assert (tmp_path / "config" / "sinkBatches.json").exists()
+
+    run_async(scenario())
+
+
+def test_a_table_that_cannot_be_saved_does_not_stop_a_stop(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: SinkBatches) -> bool:
+        raise DiskFailed("no space")
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await SinkAsker(asker).publish([], batch=3)
+            monkeypatch.setattr(SinkBatches, "save", full)
+        assert not (tmp_path / "abort").exists()
+        monkeypatch.undo()
+        async with running(broker_config(tmp_path)) as asker:
+            assert asker.broker.parts.sinks.status("S").batch == 3
+
+    run_async(scenario())
+
+
 def test_saved_at_the_stop(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await SinkAsker(asker).publish([], batch=3)
         assert (tmp_path / "config" / "sinkBatches.json").exists()
+
+    run_async(scenario())
+
+
+def test_delayed_rows_arrive_when_their_time_has_come(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, messageDelayLevel="1s 5m")) as asker:
+            await asker.make_topic("T")
+            sink = SinkAsker(asker)
+            staging_id = await sink.begin()
+            text = delay_properties("T", 3, 1)
+            batch = batch_of(b"later", queues=(delayed_queue(1),), properties=column(text))
+            [(_, body)] = encode_blocks(batch, 1 << 20)
+            answer = await asker.ask(
+                RequestCode.STAGE_APPEND, bytes(body), stagingId=staging_id, index=0
+            )
+            assert answer.code == 0, answer.remark
+            await sink.publish([await sink.seal(staging_id)])
+            assert await sink.bodies(("T", 3)) == []
+            store = asker.broker.parts.store
+            await until(lambda: store.offsets("T", 3)[1])
+            assert await sink.bodies(("T", 3)) == [b"later"]
 
     run_async(scenario())

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from broker_core.codec.record_layout import crc_tail
-from broker_core.codec.sink_messages import block_head, encode_blocks, parse_block
+from broker_core.codec.sink_messages import (
+    block_head,
+    delay_properties,
+    delayed_queue,
+    encode_blocks,
+    parse_block,
+)
 from broker_core.errors import (
     DiskFull,
     InvalidArgument,
@@ -178,6 +184,38 @@ def test_queues_are_checked_block_by_block() -> None:
     assert asked == [("T", 0), ("T", 3), ("U", 1)]
     # The refused block left nothing behind.
     assert sinks.staging.seal(staging_id).record_count == 1
+
+
+def delayed(level: int, *, topic: str = "T", queue_id: str = "0", said: int = 0) -> bytes:
+    text = delay_properties(topic, 0, said or level).replace(
+        b"REAL_QID\x010", b"REAL_QID\x01" + queue_id.encode()
+    )
+    return block(b"later", queues=(delayed_queue(level),), properties=column(text))
+
+
+def test_delayed_rows_are_parked_rightly_or_not_at_all() -> None:
+    def check(request: Any) -> None:
+        if request.topic != "T" or request.queue_id > 3:
+            raise NoPermission(ResponseCode.NO_PERMISSION, f"{request.topic} is closed")
+
+    sinks = SinkStore(check_queue=check, staging_limits={"delay_level_max": 2})
+    for wrong in (
+        delayed(3),
+        delayed(1, said=2),
+        delayed(1, topic="U"),
+        delayed(1, topic="SCHEDULE_TOPIC_XXXX"),
+        delayed(1, topic="rmq_sys_append_group"),
+        delayed(1, queue_id="9"),
+        delayed(1, queue_id="x"),
+        block(b"later", queues=(delayed_queue(1),)),
+    ):
+        with pytest.raises((NoPermission, InvalidArgument)):
+            staged(sinks, wrong)
+    staging_id = begun(sinks)
+    sinks.staging.append(staging_id, 0, *parse_block(delayed(2)))
+    sinks.publish(identity(0), sinks.staging.seal(staging_id))
+    [record] = sinks.store.get("SCHEDULE_TOPIC_XXXX", 1, 0).messages()
+    assert (record.properties["REAL_TOPIC"], record.properties["REAL_QID"]) == ("T", "0")
 
 
 # Bounds

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.broker.broker import Broker
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.sink_client import SinkClient
 from broker_core.client.stage_writer import StagedAt, StageWriter
+from broker_core.client.sync_sink import SyncSinkClient
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import (
@@ -34,6 +36,7 @@ from tests.broker.running_broker import broker_config
 from tests.broker.sink_store import identity
 from tests.client.scripted_brokers import scripted_cluster
 from tests.codec.codec_backends import column
+from tests.embedded.one_topic import bodies as read_bodies
 
 Run = Callable[..., Any]
 NAME = "broker-a"
@@ -371,5 +374,79 @@ def test_rows_that_are_too_long(tmp_path: Path, run_async: Run) -> None:
             part = await staged(sink, identity(0), [largest, b"short"])
             await sink.publish(identity(0), [part])
             assert cluster.bodies() == [largest, b"short"]
+
+    run_async(scenario())
+
+
+def test_without_an_event_loop() -> None:
+    with EmbeddedBroker(topics={"T": 2}) as broker, SyncSinkClient(broker.name_server) as sink:
+        assert sink.is_supported(NAME)
+        assert sink.coordinator("S", [NAME]) == NAME
+        with sink.stage(identity(0), NAME) as writer:
+            writer.append(rows([b"a", b"b"]))
+            assert writer.record_count == 2
+            part = writer.seal()
+        with pytest.raises(ZeroDivisionError), sink.stage(identity(0), NAME) as writer:
+            writer.append(rows([b"never"]))
+            raise ZeroDivisionError
+        assert sink.publish(identity(0), [part]).offsets == {NAME: {"T": {0: (0, 2)}}}
+        assert sink.status("S", NAME).batch == 0
+        assert sink.abort([part]) == 0
+        assert read_bodies(broker.name_server, "T") == [b"a", b"b"]
+
+
+# Several brokers
+
+
+@contextlib.asynccontextmanager
+async def two_brokers(root: Path) -> AsyncIterator[dict[str, RunningCluster]]:
+    """One name server, two masters."""
+    server = NameServer()
+    address = f"127.0.0.1:{await server.start(port=0)}"
+    names = (NAME, "broker-b")
+    brokers = {n: RunningCluster(root / n, address, {"brokerName": n}) for n in names}
+    try:
+        for broker in brokers.values():
+            await broker.start()
+        yield brokers
+    finally:
+        for broker in brokers.values():
+            await broker.broker.stop()
+        await server.stop()
+
+
+@pytest.mark.parametrize("restarted", ["", NAME, "broker-b"])
+@pytest.mark.parametrize("phase", ["reserve", "prepare", "decide", "complete"])
+def test_a_batch_on_two_brokers(phase: str, restarted: str, tmp_path: Path, run_async: Run) -> None:
+    """The answer of one step is lost, or a broker starts again there; the flow goes on."""
+
+    async def scenario() -> None:
+        async with two_brokers(tmp_path) as brokers, brokers[NAME].client() as sink:
+            publish, steps = sink._publish, []
+
+            async def watched(name: str, publication: Any) -> Any:
+                answer = await publish(name, publication)
+                steps.append((name, publication.phase))
+                if publication.phase == phase and restarted:
+                    await brokers[restarted].restart()
+                    return await publish(name, publication)
+                return answer
+
+            sink._publish = watched  # type: ignore[method-assign]
+            for batch in range(2):
+                who = identity(batch)
+                parts = []
+                for name in brokers:
+                    writer = await sink.stage(who, name)
+                    await writer.append(rows([f"{batch}/{name}".encode()]))
+                    parts.append(await writer.seal())
+                coordinator = await sink.coordinator("S", brokers)
+                assert coordinator == NAME
+                answer = await sink.publish(who, parts, coordinator)
+                assert answer.offsets == {n: {"T": {0: (batch, batch + 1)}} for n in brokers}
+                assert (await sink.publish(who, parts, coordinator)).is_repeat
+            for name, broker in brokers.items():
+                assert broker.bodies() == [f"{batch}/{name}".encode() for batch in range(2)]
+            assert [p for _, p in steps[:4]] == ["reserve", "prepare", "decide", "complete"]
 
     run_async(scenario())

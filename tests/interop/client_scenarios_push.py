@@ -232,7 +232,7 @@ def orderly_rebalance(ground: Ground) -> None:
     for queue in (0, 1):
         producer.send(topic, f"after-{queue}".encode(), queue=queue)
     # The locks of the dead end with its connection or with their own time of 60 s.
-    received = survivor.wait(lambda got: {"after-0", "after-1"} <= set(texts(got)), 90)
+    received = survivor.wait(lambda got: {"after-0", "after-1"} <= set(texts(got)), 150)
     # Nothing past what the dead one had not yet reported may come twice.
     assert set(texts(received)) <= {"before", "after-0", "after-1"}
 

@@ -45,11 +45,8 @@ SELECTED = [
     if COMPLETE or version not in case.slow_with
 ]
 COLUMNS = [(client, kind) for kind in BROKER_KINDS for client in CLIENT_VERSIONS]
-_NO_QUERIES = ({"look_ups_by_key"}, "our broker does not answer queries by key yet")
 # (client, broker) -> scenarios that they fail together, and why.
 KNOWN_GAPS = {
-    ("5.5.0", OURS): _NO_QUERIES,
-    ("4.9.8", OURS): _NO_QUERIES,
     ("5.5.0", "4.9.7"): (
         {"lite_pull", "lite_pull_binary", "lite_subscription"},
         "lite pull of 5.x clients uses a request that 4.9 brokers do not have",

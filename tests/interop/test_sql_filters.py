@@ -17,9 +17,9 @@ import pytest
 from broker_core.codec.message_properties import encode_properties
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sql_filter import SqlFilter
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import GetStatus, RequestCode
 from broker_core.remoting.client import RemotingClient
-from broker_core.store.message_reader import GetResult, GetStatus
+from broker_core.store.message_reader import GetResult
 from tests.codec.sql_cases import (
     DOUBTS,
     MESSAGES,
@@ -29,7 +29,11 @@ from tests.codec.sql_cases import (
     random_tree,
     rendered,
 )
+from tests.interop.client_ground import Ground, texts
 from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
+from tests.interop.java_client import CLIENT_VERSIONS, JavaClient, JavaClientError
+from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.server_processes import BrokerCluster
 
 pytestmark = pytest.mark.interop
 
@@ -64,8 +68,8 @@ class Asker:
 
     async def pull(self, expression: str, offset: int = 0) -> RemotingCommand:
         return await self.ask(
-            RequestCode.PULL_MESSAGE, consumerGroup="CG", topic=TOPIC, queueId=0, queueOffset=offset,
-            maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0,
+            RequestCode.PULL_MESSAGE, consumerGroup="CG", topic=TOPIC, queueId=0,
+            queueOffset=offset, maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0,
             subscription=expression, subVersion=0, expressionType="SQL92",
         )  # fmt: skip
 
@@ -145,7 +149,7 @@ async def compared(asker: Asker, kind: str, summary_lines: list[str]) -> None:
     is_ours = kind == OURS
     refused = list(REFUSED) + list(REFUSED_BY_US if is_ours else REFUSED_BY_APACHE)
     accepted = REFUSED_BY_APACHE if is_ours else REFUSED_BY_US
-    wrong = {}
+    wrong: dict[str, Any] = {}
     for text in known_to(kind, [*refused, *accepted]):
         expected = REFUSES if text in refused else 0
         if (code := await asker.check(text)) != expected:
@@ -154,3 +158,49 @@ async def compared(asker: Asker, kind: str, summary_lines: list[str]) -> None:
         if is_ours and (await asker.matching(text) == "refused") != (expected == REFUSES):
             wrong[text] = "pull"
     assert not wrong
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_java_push_consumers_by_sql(tmp_path: Path, version: str) -> None:
+    """Backlog, long poll and refusals, through the client's own selector."""
+    try:
+        java = JavaClient(version)
+    except PeerUnavailable as missing:
+        pytest.skip(str(missing))
+    with java, BrokerCluster(OURS, tmp_path, FILTERING) as found:
+        ground = Ground(java, found, "sql")
+        topic, producer = ground.topic(2), ground.producer()
+
+        def send(text: str, *properties: str) -> None:
+            producer.send(topic, text.encode(), property=list(properties))
+
+        for number in range(40):
+            send(f"old{number}", f"price={number}", f"color={'red' if number % 2 else 'blue'}")
+        consumer = ground.push(topic, sql="price BETWEEN 10 AND 19 AND color = 'red'")
+        expected = {f"old{number}" for number in range(11, 20, 2)}
+        assert set(texts(consumer.wait(len(expected)))) == expected
+        # From now on its pulls are held; only what matches may end them.
+        for number in range(10):
+            send(f"other{number}", f"price={number}")
+        send("plain")
+        send("new1", "price=12", "color=red")
+        send("no number", "price=many", "color=red")
+        send("new2", "price=13", "color=red")
+        received = consumer.wait(lambda got: {"new1", "new2"} <= set(texts(got)))
+        assert sorted(texts(received)) == sorted({*expected, "new1", "new2"})
+        with pytest.raises(JavaClientError) as refused:
+            ground.push(topic, "-bad", group=ground.group("-bad"), sql="price >")
+        assert refused.value.code == REFUSES or "23" in str(refused.value)
+        ground.close()
+
+
+def test_java_push_consumers_without_the_setting(tmp_path: Path) -> None:
+    try:
+        java = JavaClient(CLIENT_VERSIONS[0])
+    except PeerUnavailable as missing:
+        pytest.skip(str(missing))
+    with java, BrokerCluster(OURS, tmp_path) as found:
+        ground = Ground(java, found, "nosql")
+        with pytest.raises(JavaClientError, match="does not filter by SQL92"):
+            ground.push(ground.topic(), sql="a = 1")
+        ground.close()

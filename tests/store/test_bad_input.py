@@ -282,6 +282,11 @@ def test_other_arguments(untouched: Untouched) -> None:
         untouched.refuses(lambda offset=offset: store.get("T", 0, offset))
     for listener in (None, 5, "f"):
         untouched.refuses(lambda listener=listener: store.on_arrival(listener))
+        untouched.refuses(lambda listener=listener: store.before_clean(listener))
+    for number in NOT_NUMBERS:
+        untouched.refuses(lambda number=number: store.next_offset("T", number))
+        untouched.refuses(lambda number=number: store.group_ranges(number, 1))
+        untouched.refuses(lambda number=number: store.group_ranges(0, number))
 
 
 def test_staging(untouched: Untouched) -> None:
@@ -323,6 +328,9 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "flush": lambda s: s.flush(),
     "clean": lambda s: s.clean(),
     "on_arrival": lambda s: s.on_arrival(print),
+    "before_clean": lambda s: s.before_clean(print),
+    "group_ranges": lambda s: s.group_ranges(0, 0),
+    "next_offset": lambda s: s.next_offset("T", 0),
     "get": lambda s: s.get("T", 0, 0),
     "read_columns": lambda s: s.read_columns("T", 0, 0, 1, 1),
     "message_at": lambda s: s.message_at(0),

@@ -7,6 +7,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
@@ -57,7 +58,11 @@ final class Pushing {
             consumer.setConsumeThreadMin(command.number("threads", 1));
         }
         for (String topic : command.all("topic")) {
-            consumer.subscribe(topic, command.text("expression", "*"));
+            if (command.has("sql")) {
+                consumer.subscribe(topic, MessageSelector.bySql(command.text("sql")));
+            } else {
+                consumer.subscribe(topic, command.text("expression", "*"));
+            }
         }
         Listener listener = new Listener(command);
         if (command.flag("orderly")) {

@@ -1,0 +1,199 @@
+"""A store with half messages, their ends and their checks, on a simulated disk and manual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.client_table import ClientTable
+from broker_core.broker.half_message import HALF_QUEUE, Half, ended_offsets, half_changes
+from broker_core.broker.system_topics import (
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
+from broker_core.broker.transaction_check import TransactionCheck
+from broker_core.broker.transaction_progress import TRANSACTION_GROUP, TRANSACTION_PROGRESS_FILE
+from broker_core.broker.transactions import Ended, Transactions, Verdict
+from broker_core.codec.heartbeat_data import HeartbeatData
+from broker_core.codec.message_properties import change_properties
+from broker_core.codec.message_record import MessageRecord, decode_record
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.config import StoreConfig
+from broker_core.runtime.worker import InlineWorker
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.message_store import MessageStore
+from tests.broker.broker_tables import OpenConnection, offset_table, topic_table
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.manual_timers import ManualTimers
+from tests.fakes.simulated_disk import SimulatedDisk
+
+GROUP = "PG"
+TIMEOUT_MS = 6_000
+INTERVAL_MS = 30_000
+CHECKS_MAX = 3
+AGE_MAX_MS = 72 * 3_600_000
+SMALL: dict[str, Any] = {
+    "commit_log_file_size": 64 << 10,
+    "consume_queue_file_size": 200 * 20,
+    "index_hash_slots": 8,
+    "index_entries_max": 64,
+}
+
+
+class HalfStore:
+    """One broker's transactions; `restart`, `killed` and `successor` give the next one's."""
+
+    def __init__(
+        self, disk: SimulatedDisk | None = None, *, checks_max: int = CHECKS_MAX, **settings: Any
+    ) -> None:
+        self.disk = SimulatedDisk(clock=ManualClock()) if disk is None else disk
+        clock = self.disk.clock
+        assert isinstance(clock, ManualClock)
+        self.clock = clock
+        self.checks_max = checks_max
+        self.settings = settings
+        self.store = MessageStore.open(self.disk, StoreConfig(**{**SMALL, **settings}), clock=clock)
+        self.timers = ManualTimers(clock)
+        self.topics = topic_table(self.disk)
+        self.offsets = offset_table(self.disk, end_offset=lambda t, q: self.store.offsets(t, q)[1])
+        self.clients = ClientTable(clock, 1e12, lambda _connection, _group: None)
+        self.table = JsonTable(self.disk, TRANSACTION_PROGRESS_FILE)
+        self.transactions = Transactions(
+            store=self.store,
+            offsets=self.offsets,
+            topics=self.topics,
+            table=self.table,
+            clock=clock,
+            delay_level_max=18,
+            stats=BrokerStats(clock),
+            timers=self.timers,
+            worker=InlineWorker(),
+        )
+        self.check = TransactionCheck(
+            transactions=self.transactions,
+            clients=self.clients,
+            broker_name="broker-a",
+            timeout_ms=TIMEOUT_MS,
+            interval_ms=INTERVAL_MS,
+            checks_max=checks_max,
+            age_max_ms=AGE_MAX_MS,
+        )
+
+    def start(self) -> HalfStore:
+        self.transactions.start()
+        self.check.start(self.timers)
+        return self
+
+    # Doing
+
+    def send(
+        self, body: bytes, topic: str = "T", queue_id: int = 0, group: str = GROUP, **more: str
+    ) -> int:
+        """Open a transaction; its offset. It is durable when this returns."""
+        pairs = {"TRAN_MSG": "true", "UNIQ_KEY": f"key-{body.decode()}", **more}
+        if self.store.log_range[1] == 0:
+            self.transactions._append_op(10**17)
+        text = change_properties(b"", pairs | half_changes(pairs, group, topic, queue_id, "id"))
+        result = self.store.append_text(
+            TRANSACTION_HALF_TOPIC, HALF_QUEUE, body, text,
+            born_timestamp=self.clock.wall_ms(), born_host=self.store.store_host,
+        )  # fmt: skip
+        assert result.ok, result
+        self.store.flush()
+        return result.queue_offset
+
+    def half(self, offset: int) -> Half:
+        found = self.transactions.half(offset)
+        assert found is not None
+        return found
+
+    def end(self, offset: int, verdict: Verdict = Verdict.COMMIT) -> Ended:
+        """What END_TRANSACTION does, without waiting for the disk."""
+        return self.transactions.end(self.half(offset), verdict)
+
+    def commit(self, offset: int) -> Ended:
+        """Durably."""
+        ended = self.end(offset)
+        self.store.flush()
+        return ended
+
+    def producer(self, group: str = GROUP, port: int = 50_000) -> OpenConnection:
+        """A producer that remembers what it is asked."""
+        connection: Any = OpenConnection(port)
+        self.clients.heartbeat(connection, HeartbeatData(f"c{port}", (group,), ()), 0, 409)
+        return connection  # type: ignore[no-any-return]
+
+    def advance(self, ms: float) -> None:
+        """Time passes; timers fire on the way."""
+        self.timers.advance(ms)
+
+    def next_round(self) -> None:
+        self.advance(INTERVAL_MS + 1_000)
+
+    # Seeing
+
+    def records(self, topic: str = "T", queue_id: int = 0) -> list[MessageRecord]:
+        """Every visible message of a queue."""
+        low, high = self.store.offsets(topic, queue_id)
+        found: list[MessageRecord] = []
+        while low < high:
+            result = self.store.get(topic, queue_id, low, 1_000, size_max=1 << 24)
+            found += result.messages()
+            low = result.next_offset
+        return found
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        self.store.flush()
+        return [record.body for record in self.records(topic, queue_id)]
+
+    def given_up(self) -> list[bytes]:
+        return self.bodies(TRANSACTION_GIVEN_UP_TOPIC)
+
+    def halves(self) -> list[MessageRecord]:
+        return self.records(TRANSACTION_HALF_TOPIC)
+
+    def open_offsets(self) -> list[int]:
+        window = self.transactions.window
+        return [offset for number in window.blocks() for offset in window.open_in(number)]
+
+    def saved_offset(self, topic: str) -> int:
+        return self.offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE) or 0
+
+    def open_for_apache(self) -> list[int]:
+        """The halves that another broker would ask about: by offsets and op records alone."""
+        start = self.saved_offset(TRANSACTION_OP_TOPIC)
+        ops = [r for r in self.records(TRANSACTION_OP_TOPIC) if r.queue_offset >= start]
+        ended = {offset for record in ops for offset in ended_offsets(record)}
+        low = self.saved_offset(TRANSACTION_HALF_TOPIC)
+        found = [record.queue_offset for record in self.halves() if record.queue_offset >= low]
+        return [offset for offset in found if offset not in ended]
+
+    # Ending
+
+    def stop(self) -> None:
+        """Clean stop, as the broker does it."""
+        self.check.stop()
+        self.transactions.stop()
+        self.offsets.save()
+        self.store.close()
+
+    def restart(self, **changes: Any) -> HalfStore:
+        self.stop()
+        return self.successor(self.disk, **changes)
+
+    def killed(self, **changes: Any) -> HalfStore:
+        """Only the process dies; the next one."""
+        return self.successor(self.disk.kill(), **changes)
+
+    def successor(self, disk: SimulatedDisk, **changes: Any) -> HalfStore:
+        settings = {"checks_max": self.checks_max, **self.settings, **changes}
+        return HalfStore(disk, **settings).start()
+
+
+def asked(connection: OpenConnection) -> list[tuple[RemotingCommand, MessageRecord]]:
+    """The questions that a producer got, and forget them."""
+    assert all(command.code == 39 for command in connection.sent)
+    found = [(command, decode_record(command.body)) for command in connection.sent]
+    connection.sent.clear()
+    return found

@@ -1,0 +1,24 @@
+"""The short way to a record's properties finds what the long one does, whatever the layout."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.codec.message_properties import CRC32, decode_properties
+from broker_core.codec.message_record import MessageRecord, decode_record, encode_record
+from broker_core.codec.record_properties import property_text
+from tests.codec.test_message_record import MESSAGES
+
+
+@given(MESSAGES, st.booleans(), st.binary(max_size=4))
+def test_property_texts_of_every_layout(
+    message: MessageRecord, append_crc: bool, beside: bytes
+) -> None:
+    record = encode_record(message, append_crc)
+    start = len(beside)
+    text = property_text(beside + record + beside, start, start + len(record))
+    assert record.endswith(text)
+    found = decode_properties(text)
+    found.pop(CRC32, None)
+    assert found == decode_record(record).properties

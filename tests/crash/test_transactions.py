@@ -1,0 +1,289 @@
+"""Each half message ends once, wherever the broker is killed or the power is cut.
+
+A seeded run opens transactions, commits them, rolls them back, repeats itself, lets time pass and
+restarts. Before every file operation that changes what a crash may leave, the disk is taken as a
+kill and as power cuts would leave it. A new broker goes on from there, and gets every verdict once
+more, as producers do when they are asked; some of these brokers are killed on the way, too. Then every committed message must be there once, and no other; no commit that was answered is lost;
+and what RocketMQ itself would make of the directory must be the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from broker_core.broker.system_topics import (
+    SCHEDULE_TOPIC,
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+)
+from broker_core.broker.transaction_progress import TransactionProgress
+from broker_core.broker.transactions import Transactions, Verdict
+from broker_core.codec.message_record import MessageRecord
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.store.message import Message
+from broker_core.store.message_store import MessageStore
+from tests.broker.half_store import HalfStore
+from tests.fakes.crash_states import CrashPoint
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk
+
+pytestmark = pytest.mark.crash
+
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "async": {"flush_disk_type": FlushDiskType.ASYNC_FLUSH},
+}
+STATES_PER_POINT = 3
+SECOND_CRASH_EVERY = 3
+QUEUES = (("T", 0), ("T", 1), ("U", 0))
+
+
+@dataclasses.dataclass
+class _Point:
+    """A moment of the run: what a kill leaves, what power cuts may leave, what was promised."""
+
+    number: int
+    killed: SimulatedDisk
+    cut: CrashPoint
+    disk: SimulatedDisk
+    version: int
+    verdicts: dict[bytes, Verdict]
+    answered: dict[bytes, Verdict]
+
+
+class TransactionRun:
+    """One broker after the other on one disk, watched."""
+
+    def __init__(self, seed: int, settings: dict[str, Any]) -> None:
+        self.rng = random.Random(seed)
+        self.settings = {
+            "commit_log_file_size": 16 << 10,
+            "dispatch_checkpoint_interval_ms": 3_000,
+            **settings,
+        }
+        # What producers want, and what they were told, once that was durable.
+        self.verdicts: dict[bytes, Verdict] = {}
+        self.answered: dict[bytes, Verdict] = {}
+        self.checked = 0
+        self.problems: list[str] = []
+        self._number = 0
+        self._point: _Point | None = None
+        self._clock = ManualClock()
+        disk = SimulatedDisk(clock=self._clock, seed=seed)
+        self._watch(disk)
+        self.broker = HalfStore(disk, **self.settings).start()
+
+    def run(self, steps: int) -> None:
+        """Do as many things as `steps`, then judge the end as well."""
+        doings = [self._open] * 4 + [self._end] * 5 + [self._pass_time] * 3
+        doings += [self._other_traffic, self._end_again, self._restart, self._kill]
+        for _ in range(steps):
+            self.rng.choice(doings)()
+            if self.problems:
+                return
+        self._judge_last()
+
+    def _open(self) -> None:
+        for _ in range(self.rng.randint(1, 4)):
+            self._number += 1
+            topic, queue_id = self.rng.choice(QUEUES)
+            more = {"DELAY": "3"} if self.rng.random() < 0.2 else {}
+            self.broker.send(b"%d" % self._number, topic, queue_id, **more)
+
+    def _end(self) -> None:
+        for offset in self.broker.open_offsets():
+            if self.rng.random() < 0.5:
+                verdict = self.rng.choice((Verdict.COMMIT, Verdict.COMMIT, Verdict.ROLLBACK))
+                self._give(self.broker.half(offset).record, verdict)
+
+    def _end_again(self) -> None:
+        for record in self.broker.halves():
+            if record.body in self.verdicts and self.rng.random() < 0.3:
+                self._give(record, self.verdicts[record.body])
+
+    def _give(self, record: MessageRecord, verdict: Verdict) -> None:
+        verdict = self.verdicts.setdefault(record.body, verdict)
+        ended = self.broker.end(record.queue_offset, verdict)
+        assert ended.result.ok
+        if self.rng.random() < 0.7:
+            self.broker.store.flush()
+            self.answered[record.body] = ended.verdict
+
+    def _pass_time(self) -> None:
+        if self.rng.random() < 0.5:
+            self.broker.producer(port=self.rng.randint(1, 3))
+        for _ in range(self.rng.randint(1, 4)):
+            self.broker.advance(self.rng.choice((1, 1_000, 3_000, 31_000)))
+            self.broker.store._parts.tick()
+            self.broker.offsets.save()
+
+    def _other_traffic(self) -> None:
+        self.broker.store.append(Message("other", bytes(self.rng.choice((50, 3_000)))))
+
+    def _restart(self) -> None:
+        self.broker = self.broker.restart()
+
+    def _kill(self) -> None:
+        disk = self.broker.disk.kill()
+        self._watch(disk)
+        self.broker = self.broker.successor(disk)
+
+    def _watch(self, disk: SimulatedDisk) -> None:
+        disk.on_operation = lambda number: self._before(disk, number)
+
+    def _before(self, disk: SimulatedDisk, number: int) -> None:
+        point = self._point
+        if point is not None and point.disk is disk and point.version == disk._version:
+            return
+        self._judge_last()
+        self._point = _Point(
+            number, disk.copy(), disk.crash_point(), disk, disk._version,
+            dict(self.verdicts), dict(self.answered),
+        )  # fmt: skip
+
+    def _judge_last(self) -> None:
+        point, self._point = self._point, None
+        if point is None or self.problems:
+            return
+        disks = [("kill", point.killed)]
+        for state in point.cut.states(STATES_PER_POINT, self.rng):
+            disks.append((f"power cut, {state.describe()}", point.disk.reboot(state)))
+        for what, disk in disks:
+            found = self._judge(disk, point)
+            self.problems += [f"before operation {point.number}: {what}: {line}" for line in found]
+
+    def _judge(self, disk: SimulatedDisk, point: _Point) -> list[str]:
+        """A broker goes on from `disk` with every verdict; what is wrong then."""
+        self.checked += 1
+        disk.clock = ManualClock(self._clock.wall_ms())
+        if self.checked % SECOND_CRASH_EVERY == 0:
+            disk.crash_at(self.rng.randint(1, 60))
+            with contextlib.suppress(SimulatedCrash):
+                _finish(HalfStore(disk, **self.settings).start(), point.verdicts)
+            disk = disk.kill()
+        broker = HalfStore(disk, **self.settings).start()
+        _finish(broker, point.verdicts)
+        return problems_of(broker, point.verdicts, point.answered)
+
+
+def _finish(broker: HalfStore, verdicts: dict[bytes, Verdict]) -> None:
+    """Every producer is asked and answers, twice, and what is in memory is saved."""
+    for _ in range(2):
+        for record in broker.halves():
+            if record.body in verdicts:
+                broker.end(record.queue_offset, verdicts[record.body])
+        broker.store.flush()
+    broker.advance(3_000)
+
+
+def problems_of(
+    broker: HalfStore, verdicts: dict[bytes, Verdict], answered: dict[bytes, Verdict]
+) -> list[str]:
+    """What is wrong with a log in which every verdict was given."""
+    queues = [*QUEUES, *((SCHEDULE_TOPIC, q) for q in range(18))]
+    copies = Counter(r.body for topic, q in queues for r in broker.records(topic, q))
+    given_up = Counter(r.body for r in broker.records(TRANSACTION_GIVEN_UP_TOPIC))
+    halves = [record.body for record in broker.halves()]
+    problems = [f"nobody sent {body!r}" for body in (copies | given_up).keys() - set(halves)]
+    for body in halves:
+        is_wanted = verdicts.get(body) is Verdict.COMMIT
+        if copies[body] + given_up[body] > 1:
+            problems.append(f"{body!r} ended {copies[body] + given_up[body]} times")
+        if copies[body] and not is_wanted:
+            problems.append(f"{body!r} was committed by nobody")
+        if is_wanted and not copies[body] and not given_up[body]:
+            problems.append(f"{body!r} is not committed")
+    for body, verdict in answered.items():
+        if verdict is Verdict.COMMIT and copies[body] != 1:
+            problems.append(f"{body!r} was answered and is there {copies[body]} times")
+    if broker.open_offsets() != broker.open_for_apache():
+        text = f"open {broker.open_offsets()}, for RocketMQ {broker.open_for_apache()}"
+        problems.append(text)
+    return problems
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_half_ends_once_after_every_crash(
+    mode: str, long_run: bool, summary_lines: list[str]
+) -> None:
+    total = 0
+    for seed in range(40 if long_run else 1):
+        run = TransactionRun(seed, MODES[mode])
+        run.run(80 if long_run else 25)
+        assert not run.problems, f"seed {seed}: " + "\n".join(run.problems[:10])
+        total += run.checked
+    summary_lines.append(f"transactions, {mode}: {total} crash states")
+    assert total > 200
+
+
+# The test is tested: without what makes it right, it fails.
+
+
+def _first_problem(mode: str) -> str:
+    for seed in range(6):
+        run = TransactionRun(seed, MODES[mode])
+        run.run(40)
+        if run.problems:
+            return "\n".join(run.problems)
+    return ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_found_when_the_log_is_not_read(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionProgress, "_read_log", lambda self: None)
+    assert "ended 2 times" in _first_problem(mode)
+
+
+def test_found_when_op_records_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionProgress, "_read_ops", lambda self, low: None)
+    monkeypatch.setattr(TransactionProgress, "_read_log", lambda self: None)
+    assert "ended 2 times" in _first_problem("sync")
+
+
+def test_found_when_an_op_record_is_written_before_its_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = Transactions._append_outcome
+
+    def op_first(self: Transactions, half: Any, verdict: Verdict) -> Any:
+        if verdict is Verdict.COMMIT:
+            self._append_op(half.record.queue_offset)
+        return append(self, half, verdict)
+
+    monkeypatch.setattr(Transactions, "_append_outcome", op_first)
+    assert "is not committed" in _first_problem("sync")
+
+
+def _cut_after_saving() -> list[str]:
+    """Commit and save with ASYNC_FLUSH, then lose whatever was not synced."""
+    broker = HalfStore(**MODES["async"]).start()
+    offset = broker.send(b"x")
+    broker.end(offset)
+    broker.advance(1_000)
+    broker.offsets.save()
+    nothing = next(iter(broker.disk.crash_states(2)))
+    after = broker.successor(broker.disk.reboot(nothing))
+    verdicts = {b"x": Verdict.COMMIT}
+    _finish(after, verdicts)
+    return problems_of(after, verdicts, {})
+
+
+def test_found_when_offsets_are_saved_before_the_log_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _cut_after_saving() == []
+    monkeypatch.setattr(MessageStore, "flushed_position", property(lambda s: s.log_range[1]))
+    assert "b'x' is not committed" in _cut_after_saving()
+
+
+def test_a_half_at_the_very_beginning_of_the_log_is_told_from_nothing() -> None:
+    broker = HalfStore().start()
+    broker.send(b"x")
+    assert broker.store.units(TRANSACTION_HALF_TOPIC, 0, 0, 1)[0][0] > 0
+    broker.stop()
