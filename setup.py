@@ -84,7 +84,7 @@ setup(
     install_requires=["numpy", "msgpack", "orjson"],
     extras_require={
         "compression": ["lz4", "zstandard"],
-        "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas"],
+        "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
         "dev": [
             "chispa",
             "hypothesis",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker_core.client.client_config import ClientConfig
     from broker_core.client.client_instance import ClientInstance
     from broker_core.client.loop_thread import LoopThread
-    from broker_core.client.outgoing_message import RESERVED_PROPERTIES, OutgoingMessage
+    from broker_core.client.outgoing_message import OutgoingMessage
     from broker_core.client.producer import Producer
     from broker_core.client.pull_consumer import PullConsumer
     from broker_core.client.pull_stream import PullStream
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from broker_core.store.message_store import MessageStore
 
 __all__ = [
-    "RESERVED_PROPERTIES",
     "Admin",
     "BatchIdentity",
     "BrokerRole",
@@ -99,7 +98,6 @@ _HOMES = {
     "PullConsumer": "broker_core.client.pull_consumer",
     "PullStream": "broker_core.client.pull_stream",
     "PutStatus": "broker_core.protocol_codes",
-    "RESERVED_PROPERTIES": "broker_core.client.outgoing_message",
     "ReceivedMessage": "broker_core.client.received_message",
     "RecordRun": "broker_core.client.record_run",
     "SinkClient": "broker_core.client.sink_client",

@@ -187,7 +187,7 @@ class RemotingLimits:
     frame_size_max: int = 16 << 20
     header_size_max: int = 64 << 10
     # Connections; those from this machine do not count towards their host.
-    connections_max: int = 10_000
+    connections_max: int = 16_384
     connections_per_ip_max: int = 256
     partial_frame_timeout_ms: int = 30_000
     idle_timeout_ms: int = 120_000

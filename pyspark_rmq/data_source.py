@@ -6,14 +6,20 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
+from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, default_schema
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.sink.batch_writer import RmqBatchWriter
+from pyspark_rmq.sink.guarantee import decide_guarantee
+from pyspark_rmq.sink.sink_columns import SinkColumns, find_columns
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.stream_writer import RmqStreamWriter
 from pyspark_rmq.source.batch_reader import RmqBatchReader
 from pyspark_rmq.source.stream_reader import RmqStreamReader
 
 
 class RmqDataSource(DataSource):  # type: ignore[misc]
-    """`spark.read.format("rmq")` and `spark.readStream.format("rmq")`."""
+    """`.format("rmq")` of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,10 +41,32 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         options = SourceOptions.parse(self.options).for_stream()
         return RmqStreamReader(options, _chosen(schema, options))
 
+    def writer(self, schema: Any, overwrite: bool) -> RmqBatchWriter:
+        """For `df.write`."""
+        if overwrite:
+            raise errors.InvalidArgument('a topic cannot be overwritten: use mode("append")')
+        options = SinkOptions.parse(self.options).for_batch()
+        columns = _written(schema, options)
+        return RmqBatchWriter(options, columns, decide_guarantee(options, columns))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> RmqStreamWriter:
+        """For `df.writeStream`."""
+        if overwrite:
+            raise errors.InvalidArgument(
+                "outputMode complete would replace what a topic has: use append or update"
+            )
+        options = SinkOptions.parse(self.options).for_stream()
+        columns = _written(schema, options)
+        return RmqStreamWriter(options, columns, decide_guarantee(options, columns), schema)
+
 
 def _chosen(schema: Any, options: SourceOptions) -> tuple[ChosenColumn, ...]:
     fields = ((f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
     return choose_columns(fields, options.column_names)
+
+
+def _written(schema: Any, options: SinkOptions) -> SinkColumns:
+    return find_columns(((f.name, f.dataType.simpleString()) for f in schema.fields), options)
 
 
 def registered_as(name: str) -> type[RmqDataSource]:

@@ -46,6 +46,7 @@ NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
 SPARK_SHELLS = frozenset(
     {
         "pyspark_rmq/data_source.py",
+        "pyspark_rmq/progress.py",
         "pyspark_rmq/source/batch_reader.py",
         "pyspark_rmq/source/stream_reader.py",
         "pyspark_rmq/sink/batch_writer.py",

@@ -26,7 +26,6 @@ def test_public_names() -> None:
         "PullConsumer",
         "PullStream",
         "PutStatus",
-        "RESERVED_PROPERTIES",
         "ReceivedMessage",
         "RecordRun",
         "SinkClient",

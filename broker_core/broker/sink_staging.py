@@ -11,7 +11,6 @@ cannot be guessed and its checksum must match; data that was not sealed cannot, 
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -20,7 +19,7 @@ from broker_core.broker.system_topics import SCHEDULE_TOPIC
 from broker_core.codec import message_properties as names
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.message_record import decode_record
-from broker_core.codec.record_columns import inspect_run
+from broker_core.codec.record_columns import body_crc, inspect_run
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.codec.record_run_loops import encode_places
 from broker_core.codec.send_request import SendRequest
@@ -117,7 +116,7 @@ class SinkStaging:
         Returns the number of records in it.
         """
         draft = self._draft(staging_id)
-        checksum = zlib.crc32(records)
+        checksum = body_crc(records)
         if index < len(draft.blocks) and checksum == draft.blocks[index]:
             # The answer was lost, not the block.
             return 0

@@ -56,6 +56,7 @@ class BulkProducer:
         attempts: int = 3,
         in_flight: int = IN_FLIGHT,
         timeout_ms: int = 30_000,
+        first_turn: int = 0,
     ) -> None:
         if attempts < 1 or in_flight < 1:
             raise InvalidArgument(f"attempts={attempts}, in_flight={in_flight}: give 1 or more")
@@ -64,7 +65,7 @@ class BulkProducer:
         self._attempts = attempts
         self._window = in_flight
         self._timeout_ms = timeout_ms
-        self._turn = Turn()
+        self._turn = Turn(first_turn)
 
     async def send_bodies(
         self, topic: str, bodies: Sequence[bytes], *, queue: MessageQueue | None = None

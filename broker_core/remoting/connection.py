@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 from broker_core.codec.frame_parser import FrameParser, HeaderDecoder
@@ -35,6 +35,9 @@ from broker_core.remoting.request_budget import RequestBudget
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
+
+# Pieces of output from this size on are written on their own.
+_LARGE_PIECE = 128 << 10
 
 # Why a connection is not read from.
 _PEER_DOES_NOT_READ = 1
@@ -430,11 +433,14 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         if not self._out or self.is_closed or self._transport is None:
             return
-        data = b"".join(self._out)
-        self._out.clear()
+        out, self._out = self._out, []
+        self._written_total += self._out_size
+        if self._out_size < _LARGE_PIECE:
+            self._transport.write(b"".join(out))
+        else:
+            for data in _joined_but_large(out):
+                self._transport.write(data)
         self._out_size = 0
-        self._written_total += len(data)
-        self._transport.write(data)
         if self._transport.get_write_buffer_size() > self._owner.limits.write_buffer_max:
             self.abort("the peer does not read")
 
@@ -443,6 +449,21 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """The same bytes with small pieces joined; copying large ones costs more than a system call."""
+    small: list[bytes | memoryview] = []
+    for piece in pieces:
+        if len(piece) < _LARGE_PIECE:
+            small.append(piece)
+        else:
+            if small:
+                yield b"".join(small)
+                small = []
+            yield piece
+    if small:
+        yield b"".join(small)
 
 
 def _peer_of(transport: asyncio.BaseTransport) -> tuple[str, int]:

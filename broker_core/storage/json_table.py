@@ -56,14 +56,22 @@ def parse_table(data: bytes) -> dict[str, Any]:
 
 def encode_table(table: dict[str, Any]) -> bytes:
     """The bytes of a table file, checksum included."""
-    full = {**_as_read(table), CHECKSUM_FIELD: table_checksum(table)}
-    return json.dumps(full, sort_keys=True, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    text = _canonical(table)
+    head = f'{{"{CHECKSUM_FIELD}":"{_checksum_of(text)}"'
+    return f"{head},{text[1:]}".encode() if table else f"{head}}}".encode()
 
 
 def table_checksum(table: dict[str, Any]) -> str:
     """Over the canonical text, so that spacing and key order do not matter."""
-    text = json.dumps(_as_read(table), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"crc32:{zlib.crc32(text.encode('utf-8')):08x}"
+    return _checksum_of(_canonical(table))
+
+
+def _canonical(table: dict[str, Any]) -> str:
+    return json.dumps(_as_read(table), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _checksum_of(text: str) -> str:
+    return f"crc32:{zlib.crc32(text.encode()):08x}"
 
 
 def _was_checksum(name: str, value: object) -> bool:
@@ -104,6 +112,8 @@ class JsonTable:
     def __init__(self, file_system: FileSystem, path: str) -> None:
         self._file_system = file_system
         self._path = path
+        # Whether the main file was written or read by this object, and so is not damaged.
+        self._is_good = False
 
     def load(self) -> dict[str, Any] | None:
         """The newest readable content; None when the table was never stored.
@@ -120,9 +130,12 @@ class JsonTable:
             if data is None:
                 continue
             try:
-                return parse_table(data)
+                table = parse_table(data)
             except ValueError as error:
                 problems.append(f"{path}: {error}")
+            else:
+                self._is_good = path == self._path
+                return table
         if problems:
             raise CorruptStore(
                 self._path, 0, "; ".join(problems), "Restore the file or remove it to start empty"
@@ -135,10 +148,12 @@ class JsonTable:
         if directory and self._file_system.make_dir(directory):
             self._file_system.sync_dir(directory.rpartition("/")[0])
         data = encode_table(table)
-        if self.load_is_damaged():
+        if not self._is_good and self.load_is_damaged():
             # A damaged file must not push the good backup out.
             self._file_system.unlink(self._path)
+        self._is_good = False
         replace_file_keeping_backup(self._file_system, self._path, data)
+        self._is_good = True
 
     def load_is_damaged(self) -> bool:
         """Whether the main file is there but unreadable."""

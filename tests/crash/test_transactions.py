@@ -3,7 +3,8 @@
 A seeded run opens transactions, commits them, rolls them back, repeats itself, lets time pass and
 restarts. Before every file operation that changes what a crash may leave, the disk is taken as a
 kill and as power cuts would leave it. A new broker goes on from there, and gets every verdict once
-more, as producers do when they are asked; some of these brokers are killed on the way, too. Then every committed message must be there once, and no other; no commit that was answered is lost;
+more, as producers do when they are asked; some of these brokers are killed on the way, too. Then
+every committed message must be there once, and no other; no commit that was answered is lost;
 and what RocketMQ itself would make of the directory must be the same.
 """
 

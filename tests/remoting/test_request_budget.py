@@ -171,5 +171,5 @@ def test_limits_that_cannot_be_used(changes: dict[str, Any]) -> None:
 def test_default_limits() -> None:
     limits = RemotingLimits()
     assert (limits.frame_size_max, limits.header_size_max) == (16 << 20, 64 << 10)
-    assert (limits.connections_max, limits.connections_per_ip_max) == (10_000, 256)
+    assert (limits.connections_max, limits.connections_per_ip_max) == (16_384, 256)
     assert (limits.partial_frame_timeout_ms, limits.idle_timeout_ms) == (30_000, 120_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer
 from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq.progress import lag_of
 from tests.spark.stream_runs import StreamRuns
 
 pytest.importorskip("pyspark")
@@ -37,8 +37,11 @@ def test_restarts_go_on_where_they_were(
     broker.produce(topic, names(0, 40))
     ended = runs.run()
     assert runs.sizes == [16, 16, 8]
-    source = ended.lastProgress["sources"][0]
-    assert json.loads(source["latestOffset"])["totalLag"] == 0
+    lag = lag_of(ended.lastProgress)
+    assert lag is not None
+    assert (lag.total, len(lag.queues)) == (0, 4)
+    lags = [lag_of(report) for report in ended.recentProgress]
+    assert [lag.total for lag in lags if lag is not None and lag.rows] == [24, 8, 0]
     broker.produce(topic, names(40, 60))
     runs.run()
     runs.run()

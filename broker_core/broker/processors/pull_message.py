@@ -219,7 +219,8 @@ class PullMessageProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"group {group} has no subscription to {topic} here: its heartbeat brings it",
             )
-        if found.version < optional_number(ext, "subVersion", 0):
+        # Who wants everything misses nothing: clients look at the tags again.
+        if not found.matches_all and found.version < optional_number(ext, "subVersion", 0):
             raise RemoteError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 f"the subscription of {group} to {topic} is older than the request's",

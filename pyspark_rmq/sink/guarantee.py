@@ -1,0 +1,65 @@
+"""What is promised about delivery: decided on the driver, once, and logged."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from broker_core import ClientInstance, SinkClient, errors
+from pyspark_rmq.connections import connect
+from pyspark_rmq.options import ConnectionOptions
+from pyspark_rmq.sink.sink_columns import SinkColumns, allowed_guarantee
+from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
+
+_log = logging.getLogger(__name__)
+
+# Answers of this process; a broker that is exchanged for another kind is another cluster.
+_decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
+
+
+def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
+    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do."""
+    asked = allowed_guarantee(columns, options.guarantee)
+    if asked == AT_LEAST_ONCE:
+        if options.guarantee != AT_LEAST_ONCE:
+            _log.warning("rows with a column delayLevel are written at least once")
+        return AT_LEAST_ONCE
+    key = (os.getpid(), options.connection, options.topic, asked)
+    known = _decided.get(key)
+    if known is None:
+        connected = connect(options.connection)
+        known = _decided[key] = connected.call(_decide(connected.client, options, asked))
+        _log.info("topic %s: deliveryGuarantee is %s", options.topic or "by column", known)
+    return known
+
+
+async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    names = await _brokers(client, options.topic)
+    unable = [name for name in names if not await sink.is_supported(name)]
+    if names and not unable:
+        return EXACTLY_ONCE
+    if asked == EXACTLY_ONCE:
+        what = f"broker {', '.join(unable)} is" if unable else "there is no broker that is"
+        raise errors.RequestNotSupported(
+            3,
+            f"deliveryGuarantee=exactly_once: {what} not of this project. Give"
+            " deliveryGuarantee=at_least_once for Apache RocketMQ",
+        )
+    if not names:
+        raise errors.ConnectionLost("the name servers know no broker with a master")
+    return AT_LEAST_ONCE
+
+
+async def _brokers(client: ClientInstance, topic: str) -> list[str]:
+    """Those of the topic; all of the cluster while it does not exist or rows name theirs."""
+    if topic:
+        try:
+            await client.routes.route(topic)
+        except errors.TopicNotExist:
+            pass
+        else:
+            queues = await client.routes.publish_queues(topic)
+            return sorted({queue.broker_name for queue in queues})
+    info = await client.name_servers.cluster_info()
+    return sorted(name for name, broker in info.brokers.items() if 0 in broker.addresses)

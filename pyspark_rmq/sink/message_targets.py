@@ -1,0 +1,251 @@
+"""Messages on their way out of a task: to the staging area of brokers, or to their queues.
+
+Both run beside the client, on its event loop; the task reads the next rows meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from broker_core import (
+    Admin,
+    BatchIdentity,
+    BulkProducer,
+    ClientInstance,
+    ColumnBatch,
+    MessageQueue,
+    OutgoingMessage,
+    Producer,
+    SinkClient,
+    StagedAt,
+    batch_from_arrow,
+    errors,
+)
+from pyspark_rmq.sink.outgoing_columns import OutgoingColumns
+from pyspark_rmq.sink.queue_selection import QueueSelection
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.task_result import Ranges, joined_ranges
+
+# Queue indexes and hosts of rows that a broker places itself.
+_NO_HOST: Final = bytes(8)
+_DELAYED_AT_ONCE: Final = 256
+
+
+class TopicQueues:
+    """The queues of topics, made if the options say so; asked once in a task."""
+
+    def __init__(self, client: ClientInstance, options: SinkOptions) -> None:
+        self._client = client
+        self._options = options
+        self._known: dict[str, tuple[MessageQueue, ...]] = {}
+
+    async def of(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues that take messages. Raises for a topic that does not exist."""
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = await self._ask(topic)
+        return known
+
+    async def _ask(self, topic: str) -> tuple[MessageQueue, ...]:
+        routes = self._client.routes
+        try:
+            await routes.route(topic)
+        except errors.TopicNotExist:
+            if not self._options.creates_topics:
+                raise errors.InvalidArgument(
+                    f"topic {topic!r:.200} does not exist: create it, or give createTopic=ifMissing"
+                ) from None
+            # Another task may do the same at this moment: both ask for the same topic.
+            admin = Admin(self._client)
+            await admin.create_topic(topic, queue_count=self._options.topic_queue_count)
+            await routes.route(topic, refresh=True)
+        return await routes.publish_queues(topic)
+
+
+class MessageTarget(Protocol):
+    """Where the messages of one task go."""
+
+    async def append(self, messages: OutgoingColumns) -> None:
+        """Take the messages; returns when there is room for more."""
+
+    async def finish(self) -> tuple[tuple[StagedAt, ...], Ranges]:
+        """Returns when everything is safe: what was staged, and what is in queues."""
+
+    async def abort(self) -> None:
+        """Give up."""
+
+
+class StagingTarget:
+    """Rows wait at their brokers until the batch is published."""
+
+    def __init__(
+        self, sink: SinkClient, queues: TopicQueues, selection: QueueSelection, who: BatchIdentity
+    ) -> None:
+        self._sink = sink
+        self._queues = queues
+        self._selection = selection
+        self._who = who
+        self._writers: dict[str, Any] = {}
+
+    async def append(self, messages: OutgoingColumns) -> None:
+        """To the staging area of the broker that each row goes to."""
+        queues = await self._queues.of(messages.topic)
+        index = self._selection.choose(queues, messages.places)
+        brokers = sorted({queue.broker_name for queue in queues})
+        for broker in brokers:
+            own = [number for number, q in enumerate(queues) if q.broker_name == broker]
+            part, part_index = messages, index
+            if len(brokers) > 1:
+                rows = np.flatnonzero(np.isin(index, own))
+                if not len(rows):
+                    continue
+                part = messages.take(rows)
+                part_index = np.searchsorted(own, index[rows]).astype(np.int32)
+            keys = tuple((messages.topic.encode(), queues[number].queue_id) for number in own)
+            await self._stage(broker, part, keys, part_index)
+
+    async def finish(self) -> tuple[tuple[StagedAt, ...], Ranges]:
+        """Seal all of it."""
+        return tuple([await writer.seal() for writer in self._writers.values()]), {}
+
+    async def abort(self) -> None:
+        """Drop what brokers can be told to drop; the rest expires."""
+        for writer in self._writers.values():
+            await writer.abort()
+
+    async def _stage(
+        self, broker: str, part: OutgoingColumns, keys: tuple[tuple[bytes, int], ...], index: Any
+    ) -> None:
+        writer = self._writers.get(broker)
+        if writer is None:
+            writer = self._writers[broker] = await self._sink.stage(self._who, broker)
+        first = 0
+        for flag, run in part.runs_of_one_flag():
+            after = first + run.row_count
+            await writer.append(_encoded(run, keys, index[first:after], flag))
+            first = after
+
+
+class QueueTarget:
+    """Rows go to their queues at once: at least once."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        queues: TopicQueues,
+        selection: QueueSelection,
+        options: SinkOptions,
+    ) -> None:
+        self._client = client
+        self._queues = queues
+        self._selection = selection
+        self._options = options
+        self._bulk = BulkProducer(
+            client,
+            options.producer_group,
+            attempts=options.attempts,
+            in_flight=options.in_flight,
+            timeout_ms=options.timeout_ms,
+            first_turn=random.randrange(1 << 16),
+        )
+        self._ranges: list[Ranges] = []
+
+    async def append(self, messages: OutgoingColumns) -> None:
+        """Returns when every message is acknowledged."""
+        queues = await self._queues.of(messages.topic)
+        if messages.delay_levels is not None and messages.delay_levels.any():
+            is_delayed = messages.delay_levels != 0
+            await self._send_delayed(queues, messages.take(is_delayed))
+            messages = messages.take(~is_delayed)
+        if messages.places == (messages.row_count, None, None, None):
+            # Nobody cares: the producer fills one queue after the other, and avoids lost brokers.
+            await self._send(messages, None)
+            return
+        index = self._selection.choose(queues, messages.places)
+        rows = np.argsort(index, kind="stable")
+        cuts = np.flatnonzero(np.diff(index[rows])) + 1
+        parts = [part for part in np.split(rows, cuts) if len(part)]
+        await _all([self._send(messages.take(part), queues[index[part[0]]]) for part in parts])
+
+    async def finish(self) -> tuple[tuple[StagedAt, ...], Ranges]:
+        """Where they are."""
+        return (), joined_ranges(self._ranges)
+
+    async def abort(self) -> None:
+        """What is sent is sent."""
+
+    async def _send(self, messages: OutgoingColumns, queue: MessageQueue | None) -> None:
+        keys = ((messages.topic.encode(), 0),)
+        for flag, run in messages.runs_of_one_flag():
+            for stored in await self._bulk.send_columns(
+                _encoded(run, keys, None, flag), queue=queue
+            ):
+                after = stored.queue_offset + stored.count
+                self._ranges.append({stored.queue: (stored.queue_offset, after, stored.count)})
+
+    async def _send_delayed(
+        self, queues: tuple[MessageQueue, ...], messages: OutgoingColumns
+    ) -> None:
+        """One by one: brokers take no batches of delayed messages."""
+        index = self._selection.choose(queues, messages.places)
+        window: deque[Any] = deque()
+        producer = Producer(self._client, self._options.producer_group)
+        await producer.start()
+        try:
+            for row, number in enumerate(index.tolist()):
+                message = _delayed_message(messages, row)
+                window.append(producer.send(message, queue=queues[number]))
+                if len(window) >= _DELAYED_AT_ONCE:
+                    await window.popleft()
+            while window:
+                await window.popleft()
+        finally:
+            await asyncio.gather(*window, return_exceptions=True)
+            await producer.stop()
+
+
+def _delayed_message(messages: OutgoingColumns, row: int) -> OutgoingMessage:
+    def text(column: Any) -> str:
+        return (column[row].as_py() or "") if column is not None else ""
+
+    body = messages.body[row].as_py()
+    pairs = dict(pair.split("\x01", 1) for pair in text(messages.properties).split("\x02") if pair)
+    return OutgoingMessage(
+        messages.topic,
+        body.encode() if isinstance(body, str) else body,
+        text(messages.tags),
+        text(messages.keys),
+        {name: value for name, value in pairs.items() if value and name != "__SHARDINGKEY"},
+        delay_level=int(messages.delay_levels[row]),
+        flag=0 if messages.flags is None else int(messages.flags[row]),
+        sharding_key=pairs.get("__SHARDINGKEY"),
+    )
+
+
+def _encoded(
+    messages: OutgoingColumns, keys: tuple[tuple[bytes, int], ...], index: Any, flag: int
+) -> ColumnBatch:
+    return batch_from_arrow(
+        messages.body,
+        keys,
+        queue_index=None if index is None else np.ascontiguousarray(index),
+        tags=messages.tags,
+        keys=messages.keys,
+        properties=messages.properties,
+        flag=flag,
+        born_host=_NO_HOST,
+        store_host=_NO_HOST,
+        append_crc=False,
+    )
+
+
+async def _all(requests: list[Any]) -> None:
+    """Wait for all of them; when one fails, after all have ended."""
+    for found in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(found, BaseException):
+            raise found

@@ -1,0 +1,139 @@
+"""What the driver does about a batch: publish exactly what its tasks staged, or drop it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
+from pyspark_rmq.connections import connect
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.task_result import TaskResult, joined_ranges
+
+_log = logging.getLogger(__name__)
+_ABORT_TIMEOUT_S: Final = 20.0
+
+
+def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
+    """Make the batch visible, all of it and once. Safe to repeat, also by another process."""
+    if not results:
+        return
+    staged = [part for result in results for part in result.staged]
+    if staged:
+        identity = batch_identity(options, results)
+        connected = connect(options.connection)
+        is_inner = results[0].identity.is_inner
+        connected.call(_publish(connected.client, options, identity, results, is_inner))
+        return
+    who = results[0].identity
+    ranges = joined_ranges(result.ranges for result in results)
+    _log.info(
+        "batch %d of %s: %d rows, %d bytes, %d skipped, sent to %s",
+        who.batch, who.sink, *_sums(results),
+        {f"{q.topic}/{q.broker_name}/{q.queue_id}": place for q, place in sorted(ranges.items())},
+    )  # fmt: skip
+
+
+def drop_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
+    """Have the brokers forget what was staged; what is published already stays."""
+    staged = [part for result in results for part in result.staged]
+    if not staged:
+        return
+    connected = connect(options.connection)
+    sink = SinkClient(connected.client, retry_for_ms=options.retry_for_ms)
+    try:
+        dropped = connected.call(sink.abort(staged), _ABORT_TIMEOUT_S)
+    except errors.RmqError as error:
+        _log.warning("%d staged parts are left to expire: %s", len(staged), error)
+        return
+    _log.info("batch %d is given up, %d parts dropped", results[0].identity.batch, dropped)
+
+
+def batch_identity(options: SinkOptions, results: Sequence[TaskResult]) -> BatchIdentity:
+    """The identity of the batch that these tasks are of; raises when they are of several."""
+    found = {result.identity.of_batch for result in results}
+    if len(found) != 1:
+        raise errors.InvalidArgument(f"tasks of different batches: {sorted(found)}")
+    [identity] = found
+    return identity._replace(content=batch_content(options.checkpoint, results))
+
+
+def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
+    """What tells a repeated batch from another one of the same number.
+
+    The range that Spark wrote down for the batch before it began is the best there is: it is the
+    same for every repeat, whatever the query makes of it, and another one after a checkpoint was
+    restored or removed. Where it cannot be read, the number of rows and bytes must do.
+    """
+    written_down = _offsets_path(checkpoint, results[0].identity.batch)
+    if written_down is not None:
+        try:
+            return "offsets:" + hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
+        except OSError:
+            _log.debug("%s cannot be read", written_down)
+    rows, size, _ = _sums(results)
+    return f"rows:{rows}:{size}"
+
+
+def _offsets_path(checkpoint: str, batch: int) -> Path | None:
+    parsed = urlparse(checkpoint)
+    if not checkpoint or parsed.scheme not in ("", "file") or parsed.netloc:
+        return None
+    folder = unquote(parsed.path) if parsed.scheme else checkpoint
+    return Path(folder) / "offsets" / str(batch)
+
+
+async def _publish(
+    client: ClientInstance,
+    options: SinkOptions,
+    identity: BatchIdentity,
+    results: Sequence[TaskResult],
+    is_inner: bool,
+) -> None:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    staged = [part for result in results for part in result.staged]
+    coordinator = await _coordinator(client, sink, identity, {part.broker_name for part in staged})
+    if is_inner:
+        await _refuse_second_write(sink, identity, coordinator)
+    answer = await sink.publish(identity, staged, coordinator)
+    _log.info(
+        "batch %d of sink %s: %d rows, %d bytes, %d skipped, %s %s",
+        identity.batch, identity.sink, *_sums(results),
+        "had been published before as" if answer.is_repeat else "published as", answer.offsets,
+    )  # fmt: skip
+
+
+async def _coordinator(
+    client: ClientInstance, sink: SinkClient, identity: BatchIdentity, used: set[str]
+) -> str:
+    """The broker that decides, which may be one that this batch does not go to."""
+    if identity.once:
+        # Nothing was published before, so any of them may.
+        return min(used)
+    info = await client.name_servers.cluster_info()
+    masters = {name for name, broker in info.brokers.items() if 0 in broker.addresses}
+    asked = sorted(masters | used)
+    if len(asked) > 1:
+        asked = [name for name in asked if name in used or await sink.is_supported(name)]
+    return asked[0] if len(asked) == 1 else await sink.coordinator(identity.sink, asked)
+
+
+async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordinator: str) -> None:
+    status = await sink.status(identity.sink, coordinator)
+    if status.batch == identity.batch and status.run == identity.run:
+        raise errors.InvalidArgument(
+            f"batch {identity.batch} of sinkId {identity.sink} was written by this run already:"
+            " give every write inside foreachBatch a sinkId of its own"
+        )
+
+
+def _sums(results: Sequence[TaskResult]) -> tuple[int, int, int]:
+    return (
+        sum(result.row_count for result in results),
+        sum(result.size for result in results),
+        sum(result.skipped_count for result in results),
+    )

@@ -1,0 +1,147 @@
+"""The texts that a user gives a writer with `.option(…)` -> one frozen `SinkOptions`.
+
+As strict as the options of the source: what is not known or cannot be used fails on the driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from broker_core import errors
+from pyspark_rmq import option_values
+from pyspark_rmq.options import (
+    CONNECTION,
+    ConnectionOptions,
+    Known,
+    OptionTexts,
+    connection_options,
+    refuse_unprotected,
+)
+
+AUTO: Final = "auto"
+EXACTLY_ONCE: Final = "exactly_once"
+AT_LEAST_ONCE: Final = "at_least_once"
+
+ROUND_ROBIN: Final = "roundrobin"
+HASH: Final = "hash"
+COLUMN: Final = "column"
+
+JSON: Final = "json"
+_DAY_MS: Final = 86_400_000
+_PAGE: Final = "docs/sink.md"
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise errors.InvalidConfig(name, text, "a text that is not empty")
+    return text.strip()
+
+
+def _number(least: int, most: int) -> Callable[[str, str], int]:
+    return lambda name, text: option_values.whole(name, text, least, most)
+
+
+def _one_of(*accepted: str) -> Callable[[str, str], str]:
+    return lambda name, text: option_values.choice(name, text, accepted)
+
+
+SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
+    {
+        **CONNECTION,
+        # Where to
+        "topic": Known(_text, "", ("path",)),
+        "queueSelector": Known(_one_of(ROUND_ROBIN, HASH, COLUMN), ""),
+        "createTopic": Known(_one_of("never", "ifmissing"), "never"),
+        "topic.queues": Known(_number(1, 1_024), 8),
+        # What
+        "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
+        "maxMessageSize": Known(_number(1, 1 << 30), 4 << 20),
+        "oversizePolicy": Known(_one_of("fail", "skip"), "fail"),
+        "compression": Known(_one_of("none"), "none"),
+        # How surely
+        "deliveryGuarantee": Known(_one_of(AUTO, EXACTLY_ONCE, AT_LEAST_ONCE), AUTO),
+        "sinkId": Known(_text, ""),
+        "batchId": Known(_number(0, option_values.I64_MAX)),
+        "rmq.retry.timeout.ms": Known(_number(0, _DAY_MS), 60_000),
+        "waitStoreOk": Known(_one_of("true"), "true"),
+        # at_least_once only
+        "rmq.producer.group": Known(_text, "spark-rmq-sink"),
+        "send.inFlight": Known(_number(1, 1_024), 4),
+        "send.timeoutMs": Known(_number(1, _DAY_MS), 30_000),
+        "send.retries": Known(_number(0, 1_000), 10),
+        # Spark's own, which it passes on
+        "checkpointLocation": Known(_text, ""),
+        "queryName": Known(_text, ""),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkOptions:
+    """Everything a writer was told. Plain values, so that it can travel to executors."""
+
+    connection: ConnectionOptions
+    topic: str
+    queue_selector: str
+    """Empty: as the columns suggest."""
+    creates_topics: bool
+    topic_queue_count: int
+    packs_json: bool
+    body_size_max: int
+    skips_oversize: bool
+    guarantee: str
+    sink_id: str
+    batch_id: int | None
+    retry_for_ms: int
+    producer_group: str
+    in_flight: int
+    timeout_ms: int
+    attempts: int
+    checkpoint: str
+    """As the user gave it; empty when Spark took it from its configuration."""
+
+    @staticmethod
+    def parse(raw: Mapping[str, str]) -> SinkOptions:
+        """From the options as Spark passes them: keys in any case, values as texts."""
+        values = OptionTexts(raw, SINK_OPTIONS, _PAGE)
+        refuse_unprotected(values)
+        # Read for their checks only: there is one value so far.
+        _: Any = (values["compression"], values["waitStoreOk"])
+        if values["deliveryGuarantee"] == AT_LEAST_ONCE and "batchId" in values.given:
+            raise errors.InvalidArgument("option batchId needs deliveryGuarantee=exactly_once")
+        return SinkOptions(
+            connection=connection_options(values),
+            topic=values["topic"],
+            queue_selector=values["queueSelector"],
+            creates_topics=values["createTopic"] == "ifmissing",
+            topic_queue_count=values["topic.queues"],
+            packs_json=values["format"] == JSON,
+            body_size_max=values["maxMessageSize"],
+            skips_oversize=values["oversizePolicy"] == "skip",
+            guarantee=values["deliveryGuarantee"],
+            sink_id=values["sinkId"],
+            batch_id=values["batchId"],
+            retry_for_ms=values["rmq.retry.timeout.ms"],
+            producer_group=values["rmq.producer.group"],
+            in_flight=values["send.inFlight"],
+            timeout_ms=values["send.timeoutMs"],
+            attempts=values["send.retries"] + 1,
+            checkpoint=values["checkpointLocation"],
+        )
+
+    def for_stream(self) -> SinkOptions:
+        """Checked for `df.writeStream`, which numbers its batches itself."""
+        if self.batch_id is not None:
+            raise errors.InvalidArgument(
+                "option batchId is for df.write: a stream numbers its batches itself"
+            )
+        return self
+
+    def for_batch(self) -> SinkOptions:
+        """Checked for `df.write`."""
+        if self.batch_id is not None and not self.sink_id:
+            raise errors.InvalidArgument("option batchId needs a sinkId: the batches of whom?")
+        return self

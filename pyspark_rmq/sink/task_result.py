@@ -1,0 +1,62 @@
+"""Who writes a batch, and what one task of it did. Plain values that travel through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker_core import BatchIdentity, MessageQueue, StagedAt
+
+# Queue -> (first offset, offset after the last, messages)
+Ranges = dict[MessageQueue, tuple[int, int, int]]
+
+
+class TaskIdentity(NamedTuple):
+    """One attempt at one partition of a batch."""
+
+    sink: str
+    batch: int
+    run: str
+    partition: int
+    attempt: int
+    task_attempt: int
+    lineage: str = ""
+    once: bool = False
+    """A batch job, which is the sink's only batch."""
+    is_inner: bool = False
+    """A write inside `foreachBatch`."""
+
+    @property
+    def of_batch(self) -> BatchIdentity:
+        """What brokers know of it."""
+        return BatchIdentity(self.sink, self.batch, self.run, self.lineage, once=self.once)
+
+    @property
+    def row_name(self) -> str:
+        """The same for every attempt: what the names of its rows begin with."""
+        return f"{self.sink}:{self.batch}:{self.partition}"
+
+
+class TaskResult(NamedTuple):
+    """What a task wrote."""
+
+    identity: TaskIdentity
+    guarantee: str
+    row_count: int = 0
+    size: int = 0
+    """Bytes of all bodies."""
+    skipped_count: int = 0
+    staged: tuple[StagedAt, ...] = ()
+    """exactly_once: waiting to be published."""
+    ranges: Ranges = {}  # noqa: RUF012  # read only
+    """at_least_once: where the messages are."""
+
+
+def joined_ranges(results: Iterable[Ranges]) -> Ranges:
+    """The ranges of several tasks; between first and last others may have written too."""
+    joined: Ranges = {}
+    for ranges in results:
+        for queue, (first, after, count) in ranges.items():
+            old = joined.get(queue, (first, after, 0))
+            joined[queue] = min(first, old[0]), max(after, old[1]), count + old[2]
+    return joined

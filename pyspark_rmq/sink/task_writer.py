@@ -1,0 +1,80 @@
+"""`write()` of a task: rows in, everything safe at the brokers, a result for the driver out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+from broker_core import SinkClient, errors
+from pyspark_rmq.connections import Connected, connect
+from pyspark_rmq.sink.message_targets import (
+    MessageTarget,
+    QueueTarget,
+    StagingTarget,
+    TopicQueues,
+)
+from pyspark_rmq.sink.outgoing_columns import ColumnReader
+from pyspark_rmq.sink.queue_selection import QueueSelection
+from pyspark_rmq.sink.sink_columns import SinkColumns
+from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
+from pyspark_rmq.sink.task_result import TaskIdentity, TaskResult
+
+_log = logging.getLogger(__name__)
+_ABORT_TIMEOUT_S: Final = 10.0
+
+
+def write_task(
+    batches: Iterable[Any],
+    options: SinkOptions,
+    columns: SinkColumns,
+    guarantee: str,
+    identity: TaskIdentity,
+) -> TaskResult:
+    """Write the record batches of one task. Nothing of it is visible yet with exactly_once."""
+    connected = connect(options.connection)
+    target = _target(connected, options, guarantee, identity)
+    row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
+    reader = ColumnReader(columns, options, row_name)
+    row_count = size = 0
+    under_way: Any = None
+    try:
+        for batch in batches:
+            for messages in reader.messages(batch):
+                row_count += messages.row_count
+                size += messages.size
+                if under_way is not None:
+                    under_way.result()
+                # Spark hands over the next rows while these leave.
+                under_way = connected.begin(target.append(messages))
+        if under_way is not None:
+            under_way.result()
+        staged, ranges = connected.call(target.finish())
+    except BaseException:
+        if under_way is not None:
+            under_way.cancel()
+        with contextlib.suppress(errors.RmqError):
+            connected.call(target.abort(), _ABORT_TIMEOUT_S)
+        raise
+    if reader.skipped_count:
+        _log.warning(
+            "%d rows of partition %d, batch %d are larger than maxMessageSize and were skipped",
+            reader.skipped_count,
+            identity.partition,
+            identity.batch,
+        )
+    return TaskResult(identity, guarantee, row_count, size, reader.skipped_count, staged, ranges)
+
+
+def _target(
+    connected: Connected, options: SinkOptions, guarantee: str, identity: TaskIdentity
+) -> MessageTarget:
+    queues = TopicQueues(connected.client, options)
+    # Tasks begin anywhere, or small batches would all go to the first queue.
+    selection = QueueSelection(random.randrange(1 << 16))
+    if guarantee == EXACTLY_ONCE:
+        sink = SinkClient(connected.client, retry_for_ms=options.retry_for_ms)
+        return StagingTarget(sink, queues, selection, identity.of_batch)
+    return QueueTarget(connected.client, queues, selection, options)

@@ -1,0 +1,47 @@
+"""Spark's progress reports -> lag."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark_rmq.progress import QueueLag, lag_of
+
+_LATEST = {
+    "version": 1,
+    "queues": {"t": {"b": {"0": 9, "1": 4}}},
+    "lag": {"t": {"b": {"0": 6, "1": 0}}},
+    "totalLag": 6,
+}
+
+
+def progress(latest: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "some-id",
+        "name": None,
+        "batchId": 3,
+        "numInputRows": 18,
+        "processedRowsPerSecond": 1234.5,
+        "sources": [{"latestOffset": latest}],
+        **more,
+    }
+
+
+def test_lag_by_queue() -> None:
+    for latest in (_LATEST, json.dumps(_LATEST)):
+        lag = lag_of(progress(latest))
+        assert lag is not None
+        assert lag.queues == (QueueLag("t", "b", 0, 6), QueueLag("t", "b", 1, 0))
+        assert (lag.total, lag.longest, lag.name, lag.batch_id) == (6, 6, "some-id", 3)
+
+
+def test_a_line_for_people() -> None:
+    lag = lag_of(progress(_LATEST, name="orders"))
+    assert lag is not None
+    assert lag.line() == "orders batch 3 [███████████████·····] 1,234 rows/s, 6 waiting"
+
+
+def test_other_sources_have_none() -> None:
+    assert lag_of(progress(None)) is None
+    assert lag_of(progress('"7"')) is None
+    assert lag_of(progress('{"orders":{"0":5}}')) is None
