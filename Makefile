@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h)
+NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h broker_core/runtime/*.c)
 SLOW := crash or simulation or spark or interop or root
 
 # `make test-crash LONG=1` runs the nightly size.
@@ -66,7 +66,7 @@ examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 
 clean: ## Remove the virtualenv, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f broker_core/codec/*.so
+	rm -f broker_core/codec/*.so broker_core/runtime/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Installs once; again when the package's metadata, settings or native sources change.

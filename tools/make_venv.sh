@@ -20,4 +20,4 @@ if [ ! -x "$venv/bin/pip" ]; then
         exit 1
     }
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[dev,spark]"

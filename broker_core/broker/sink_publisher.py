@@ -15,8 +15,10 @@ A batch on several brokers goes through phases (docs/decisions/007-sink-batches.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.sink_batches import PublishedBatch, Sink, SinkBatches
@@ -40,16 +42,21 @@ from broker_core.codec.sink_messages import (
 )
 from broker_core.errors import (
     InvalidArgument,
+    MalformedRecord,
     RemoteError,
     SinkBatchOld,
     SinkFenced,
     StagingRefused,
 )
 from broker_core.protocol_codes import PutStatus, ResponseCode
+from broker_core.storage.append_group import InspectedRun
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.staging import StagedBatch
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
+
+# Batches up to this size are verified at once, which takes less time than to hand them over.
+INLINE_SIZE_MAX: Final = 2 << 20
 
 _Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -64,11 +71,13 @@ class SinkPublisher:
         batches: SinkBatches,
         staging: SinkStaging,
         stats: BrokerStats,
+        inline_size_max: int = INLINE_SIZE_MAX,
     ) -> None:
         self._store = store
         self._batches = batches
         self._staging = staging
         self._stats = stats
+        self._inline_size_max = inline_size_max
         # Sink -> set once its operation is durable, or never will be
         self._pending: dict[str, asyncio.Future[None]] = {}
         store.staging.keep(batches.prepared_ids())
@@ -239,18 +248,42 @@ class SinkPublisher:
         self, note: SinkNote, batches: list[StagedBatch], *, is_checked: bool
     ) -> PublishAnswer:
         """Records and note as one group; returns when it is durable."""
-        with self._store.staging.open_runs(batches) as runs:
+        staging = self._store.staging
+        with contextlib.ExitStack() as opened:
+            if sum(batch.size for batch in batches) <= self._inline_size_max:
+                runs, inspected = opened.enter_context(staging.open_runs(batches)), ()
+            else:
+                sink = note.identity.sink
+                runs, inspected = await self._inspected(sink, opened, batches)
             before = self._next_offsets(runs, is_checked=is_checked)
-            result = _stored(self._store.append_group(runs, encode_note(note)))
+            result = _stored(self._store.append_group(runs, encode_note(note), inspected))
         ranges = {
             queue: (first, self._store.next_offset(*queue)) for queue, first in before.items()
         }
-        self._store.staging.claim(batches)
+        staging.claim(batches)
         self._begin(note, result, batches)
         await self._durable(result)
         self._count(ranges, result)
         answer = PublishAnswer(False, note.identity.batch, _by_topic(ranges))
         return answer._replace(token=note.token, others=note.others)
+
+    async def _inspected(
+        self, sink: str, opened: contextlib.ExitStack, batches: list[StagedBatch]
+    ) -> tuple[tuple[TemplateRun, ...], tuple[InspectedRun, ...]]:
+        """Open and verify on another thread: others are served meanwhile, but not this sink."""
+        store = self._store
+        pending = self._hold(sink)
+        try:
+            runs = await asyncio.to_thread(opened.enter_context, store.staging.open_runs(batches))
+            inspected = await asyncio.to_thread(store.inspect_runs, runs)
+        except MalformedRecord as error:
+            raise StagingRefused(f"the staged records cannot be published: {error}") from error
+        finally:
+            del self._pending[sink]
+            pending.set_result(None)
+        if not store.staging.has_sealed(batches):
+            raise StagingRefused("staged data was dropped while it was being published")
+        return runs, inspected
 
     def _next_offsets(
         self, runs: tuple[TemplateRun, ...], *, is_checked: bool = False

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch, check_queues
@@ -54,6 +55,13 @@ class GroupLayout(NamedTuple):
     end: int
     record_count: int
     counts: tuple[array[int], ...]
+
+
+class InspectedRun(NamedTuple):
+    """What a run was found to hold, wherever it will lie."""
+
+    record_count: int
+    counts: bytes
 
 
 def checked_runs(runs: Any) -> tuple[TemplateRun, ...]:
@@ -126,6 +134,23 @@ def plan_group(
         counts.append(array("q", per_queue))
     header = header_of(encode_header(GroupHeader(start, cursor, total, note)))
     return GroupLayout(header, header_size, start, cursor, total, tuple(counts))
+
+
+def inspect_runs(
+    runs: Sequence[TemplateRun], segment_size: int, store_host_size: int, check_crc: int
+) -> tuple[InspectedRun, ...]:
+    """Verify runs ahead of `plan_group`, on any thread; raises `MalformedRecord`."""
+    found = (_inspect(run, 0, segment_size, store_host_size, check_crc) for run in runs)
+    return tuple(InspectedRun(count, per_queue) for count, _, per_queue in found)
+
+
+def _inspect(
+    run: TemplateRun, cursor: int, segment_size: int, store_host_size: int, check_crc: int
+) -> tuple[int, int, bytes]:
+    places = encode_places(run.queues)
+    return inspect_run(
+        run.records, len(run.queues), cursor, segment_size, places, store_host_size, check_crc
+    )
 
 
 class HeaderBatch:

@@ -173,6 +173,10 @@ class StagingArea:
             for file in files:
                 file.close()
 
+    def has_sealed(self, batches: Iterable[StagedBatch]) -> bool:
+        """Whether all of these are still here to be published."""
+        return all(batch.staging_id in self._sealed for batch in batches)
+
     def keep(self, staging_ids: Iterable[str]) -> None:
         """These do not expire until they are dropped."""
         self._kept.update(staging_ids)

@@ -5,7 +5,7 @@ Owns the queue counters. All rows or none: a refusal is a status and leaves no b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.codec.column_batch import ColumnBatch
@@ -20,6 +20,8 @@ from broker_core.storage.append_group import (
     NOTE_SIZE_MAX,
     GroupLayout,
     HeaderBatch,
+    InspectedRun,
+    inspect_runs,
     plan_group,
 )
 from broker_core.storage.commit_log import CommitLog, TemplateRun
@@ -186,11 +188,18 @@ class Appender:
         self._stats.put_statuses[result.status] += 1
         return result
 
-    def append_group(self, runs: tuple[TemplateRun, ...], note: Any) -> PutResult:
+    def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> tuple[InspectedRun, ...]:
+        """Verify runs ahead of `append_group`, on any thread; raises `MalformedRecord`."""
+        log = self._log
+        return inspect_runs(runs, log.segments.size, len(self.store_host), log.check_level)
+
+    def append_group(
+        self, runs: tuple[TemplateRun, ...], note: Any, inspected: Sequence[InspectedRun] = ()
+    ) -> PutResult:
         """Verify and lay out the group, reserve its files, then append it in one go."""
         if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
             raise InvalidArgument(f"the note must be bytes, at most {NOTE_SIZE_MAX} of them")
-        result = self._append_group(runs, note)
+        result = self._append_group(runs, note, inspected)
         self._stats.put_statuses[result.status] += 1
         return result
 
@@ -236,7 +245,9 @@ class Appender:
         self._appended()
         return self._stored(start, end, first_offset, batch.count, timestamp)
 
-    def _append_group(self, runs: tuple[TemplateRun, ...], note: bytes) -> PutResult:
+    def _append_group(
+        self, runs: tuple[TemplateRun, ...], note: bytes, inspected: Sequence[InspectedRun]
+    ) -> PutResult:
         checks = self._checks
         refusal = checks.refuse_store() or checks.refuse_busy()
         for run in runs:

@@ -51,6 +51,7 @@ class SinkStore:
         check_queue: Callable[[SendRequest], object] = lambda request: None,
         limits: dict[str, Any] | None = None,
         staging_limits: dict[str, Any] | None = None,
+        inline_size_max: int = 1 << 20,
         **settings: Any,
     ) -> None:
         self.disk = SimulatedDisk(clock=ManualClock()) if disk is None else disk
@@ -58,7 +59,7 @@ class SinkStore:
         self.clock = self.disk.clock
         self._options: dict[str, Any] = {
             "check_queue": check_queue, "limits": limits, "staging_limits": staging_limits,
-            **settings,
+            "inline_size_max": inline_size_max, **settings,
         }  # fmt: skip
         config = StoreConfig(**{**SMALL, **settings})
         self.store = MessageStore.open(self.disk, config, clock=self.clock)
@@ -79,7 +80,11 @@ class SinkStore:
             **(staging_limits or {}),
         )
         self.publisher = SinkPublisher(
-            store=self.store, batches=self.batches, staging=self.staging, stats=self.stats
+            store=self.store,
+            batches=self.batches,
+            staging=self.staging,
+            stats=self.stats,
+            inline_size_max=inline_size_max,
         )
 
     # What clients do

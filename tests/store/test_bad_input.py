@@ -331,6 +331,7 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "before_clean": lambda s: s.before_clean(print),
     "group_ranges": lambda s: s.group_ranges(0, 0),
     "next_offset": lambda s: s.next_offset("T", 0),
+    "inspect_runs": lambda s: s.inspect_runs([]),
     "get": lambda s: s.get("T", 0, 0),
     "read_columns": lambda s: s.read_columns("T", 0, 0, 1, 1),
     "message_at": lambda s: s.message_at(0),
