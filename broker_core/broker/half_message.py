@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.parked_message import delay_level, park
+from broker_core.broker.request_fields import checked_group
 from broker_core.broker.system_topics import (
     TRANSACTION_GIVEN_UP_TOPIC,
     TRANSACTION_HALF_TOPIC,
@@ -66,8 +67,11 @@ def is_half(properties: Mapping[str, str], topic: str, reconsume_times: int, lev
 def half_changes(
     properties: Mapping[str, str], group: str, topic: str, queue_id: int, unique_key: str
 ) -> dict[str, str]:
-    """Properties that a half message gets; `RemoteError` when it names another's group."""
-    owner = properties.get(names.PRODUCER_GROUP, group)
+    """Properties that a half message gets.
+
+    Raises `RemoteError` when it names another's group, `InvalidArgument` for one that cannot be.
+    """
+    owner = properties.get(names.PRODUCER_GROUP, checked_group(group))
     if owner != group:
         # Its producers would be asked about it, and it could end what this one began.
         raise RemoteError(

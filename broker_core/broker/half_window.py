@@ -82,8 +82,14 @@ class HalfWindow:
     def close_below(self, offset: int) -> int:
         """All below have ended; how many were open."""
         before = self.open_count
-        while self._blocks and (low := self.low) < offset:
-            self.close(low)
+        for number in list(self._blocks):
+            if (number + 1) * BLOCK_SIZE <= offset:
+                self.open_count -= self._blocks.pop(number).open_count
+                continue
+            for at in self.open_in(number):
+                if at < offset:
+                    self.close(at)
+            break
         return before - self.open_count
 
     def blocks(self) -> list[int]:

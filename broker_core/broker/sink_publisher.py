@@ -49,7 +49,7 @@ from broker_core.errors import (
     StagingRefused,
 )
 from broker_core.protocol_codes import PutStatus, ResponseCode
-from broker_core.storage.append_group import InspectedRun
+from broker_core.storage.append_group import Inspected
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.staging import StagedBatch
 from broker_core.store.message_store import MessageStore
@@ -57,6 +57,7 @@ from broker_core.store.put_result import PutResult
 
 # Batches up to this size are verified at once, which takes less time than to hand them over.
 INLINE_SIZE_MAX: Final = 2 << 20
+NOT_INSPECTED: Final[Inspected] = ()
 
 _Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -248,10 +249,10 @@ class SinkPublisher:
         self, note: SinkNote, batches: list[StagedBatch], *, is_checked: bool
     ) -> PublishAnswer:
         """Records and note as one group; returns when it is durable."""
-        staging = self._store.staging
+        staging, inspected = self._store.staging, NOT_INSPECTED
         with contextlib.ExitStack() as opened:
             if sum(batch.size for batch in batches) <= self._inline_size_max:
-                runs, inspected = opened.enter_context(staging.open_runs(batches)), ()
+                runs = opened.enter_context(staging.open_runs(batches))
             else:
                 sink = note.identity.sink
                 runs, inspected = await self._inspected(sink, opened, batches)
@@ -269,7 +270,7 @@ class SinkPublisher:
 
     async def _inspected(
         self, sink: str, opened: contextlib.ExitStack, batches: list[StagedBatch]
-    ) -> tuple[tuple[TemplateRun, ...], tuple[InspectedRun, ...]]:
+    ) -> tuple[tuple[TemplateRun, ...], Inspected]:
         """Open and verify on another thread: others are served meanwhile, but not this sink."""
         store = self._store
         pending = self._hold(sink)

@@ -54,6 +54,10 @@ class BrokerCapabilities:
         await asyncio.wait((asking,))
         return asking.result()
 
+    def is_known(self, address: str) -> bool:
+        """Whether the broker itself said what it can; a busy one may have said nothing."""
+        return address in self._known
+
     def forget(self, address: str) -> None:
         """Another broker answers there now."""
         self._known.pop(address, None)

@@ -16,7 +16,7 @@ from broker_core.client.queue_reader import QueueReader, ReadDoors
 from broker_core.client.received_message import ReceivedMessage, decode_messages
 from broker_core.client.topic_queues import Queues
 from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
+from broker_core.codec.subscription_data import TAG, SubscriptionData, parse_tag_expression
 from broker_core.codec.topic_name import group_name_problem
 from broker_core.errors import InvalidArgument
 
@@ -33,7 +33,7 @@ class PullConsumer:
         self.client = client
         self.group = group
         self._offsets = QueueOffsets(client)
-        self._readers: dict[tuple[MessageQueue, str], QueueReader] = {}
+        self._readers: dict[tuple[MessageQueue, str, str], QueueReader] = {}
 
     async def queues(self, topic: str) -> Queues:
         """The queues of a topic that can be read. Raises `TopicNotExist`."""
@@ -48,6 +48,7 @@ class PullConsumer:
         max_bytes: int = 0,
         suspend_ms: int = 0,
         expression: str = "*",
+        expression_type: str = TAG,
     ) -> PullResult:
         """One answer of the broker, decoded, messages of other tags left out.
 
@@ -57,7 +58,7 @@ class PullConsumer:
         if offset < 0 or max_count < 1 or suspend_ms < 0:
             text = f"offset {offset}, max_count {max_count} and suspend_ms {suspend_ms}"
             raise InvalidArgument(f"{text}: give at least 0, 1 and 0")
-        reader = self._reader(queue, expression)
+        reader = self._reader(queue, expression, expression_type)
         result = await reader.pull(PullRequest(offset, max_count, max_bytes, suspend_ms))
         messages = matching(
             decode_messages(result.records, queue, self.client.config.decompressed_size_max),
@@ -72,10 +73,11 @@ class PullConsumer:
         until: int | None = None,
         *,
         expression: str = "*",
+        expression_type: str = TAG,
         **options: Any,
     ) -> PullStream:
         """All messages from `start` up to `until`, or for ever; `options` as of `PullStream`."""
-        subscription = parse_tag_expression(queue.topic, expression)
+        subscription = _subscription(queue.topic, expression, expression_type)
         return PullStream(
             self.client, queue, start, until, group=self.group, subscription=subscription, **options
         )
@@ -100,17 +102,23 @@ class PullConsumer:
         """Have the broker keep progress for the group."""
         await self._offsets.commit_offset(self.group, queue, offset)
 
-    def _reader(self, queue: MessageQueue, expression: str) -> QueueReader:
-        reader = self._readers.get((queue, expression))
+    def _reader(self, queue: MessageQueue, expression: str, expression_type: str) -> QueueReader:
+        reader = self._readers.get((queue, expression, expression_type))
         if reader is None:
-            subscription = parse_tag_expression(queue.topic, expression)
+            subscription = _subscription(queue.topic, expression, expression_type)
             client = self.client
             doors = ReadDoors(client.remoting, client.routes, client.capabilities)
             reader = QueueReader(doors, queue, self.group, subscription)
             if len(self._readers) >= _READERS_MAX:
                 self._readers.clear()
-            self._readers[queue, expression] = reader
+            self._readers[queue, expression, expression_type] = reader
         return reader
+
+
+def _subscription(topic: str, expression: str, expression_type: str) -> SubscriptionData:
+    if expression_type == TAG:
+        return parse_tag_expression(topic, expression)
+    return SubscriptionData(topic, expression, expression_type=expression_type)
 
 
 def matching(

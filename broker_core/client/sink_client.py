@@ -46,6 +46,7 @@ from broker_core.errors import (
     RequestNotSupported,
     RequestTimeout,
     RmqError,
+    SystemBusy,
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import RequestCode, ResponseCode
@@ -126,6 +127,17 @@ class SinkClient:
     async def is_supported(self, broker_name: str) -> bool:
         """Whether a broker can publish exactly once; others are sent to in the ordinary way."""
         return (await self._capabilities(broker_name)).sink
+
+    async def masters(self) -> tuple[str, ...]:
+        """Names of all brokers that have a master now."""
+
+        async def attempt() -> tuple[str, ...]:
+            info = await self.client.name_servers.cluster_info()
+            return tuple(
+                sorted(name for name, found in info.brokers.items() if MASTER_ID in found.addresses)
+            )
+
+        return await self._until_known("", attempt, True)
 
     async def stage(self, identity: BatchIdentity, broker_name: str) -> StageWriter:
         """Begin to stage rows of a batch; the broker checks that this run may.
@@ -284,7 +296,13 @@ class SinkClient:
 
     async def _capabilities(self, broker_name: str) -> Capabilities:
         async def attempt() -> Capabilities:
-            return await self.client.capabilities.of(await self._address(broker_name))
+            address = await self._address(broker_name)
+            found = await self.client.capabilities.of(address)
+            if not found.sink and not self.client.capabilities.is_known(address):
+                # Taken for a no, a broker that is just starting would lose its promise.
+                text = f"broker {broker_name} does not say yet what it can"
+                raise SystemBusy(ResponseCode.SYSTEM_BUSY, text)
+            return found
 
         return await self._until_known(broker_name, attempt, True)
 

@@ -64,6 +64,9 @@ class InspectedRun(NamedTuple):
     counts: bytes
 
 
+Inspected = tuple[InspectedRun, ...]
+
+
 def checked_runs(runs: Any) -> tuple[TemplateRun, ...]:
     """The runs as a tuple; `InvalidArgument` for anything that is no template run."""
     if not isinstance(runs, (list, tuple)):
@@ -138,7 +141,7 @@ def plan_group(
 
 def inspect_runs(
     runs: Sequence[TemplateRun], segment_size: int, store_host_size: int, check_crc: int
-) -> tuple[InspectedRun, ...]:
+) -> Inspected:
     """Verify runs ahead of `plan_group`, on any thread; raises `MalformedRecord`."""
     found = (_inspect(run, 0, segment_size, store_host_size, check_crc) for run in runs)
     return tuple(InspectedRun(count, per_queue) for count, _, per_queue in found)

@@ -5,7 +5,7 @@ Owns the queue counters. All rows or none: a refusal is a status and leaves no b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from broker_core.codec.column_batch import ColumnBatch
@@ -20,7 +20,7 @@ from broker_core.storage.append_group import (
     NOTE_SIZE_MAX,
     GroupLayout,
     HeaderBatch,
-    InspectedRun,
+    Inspected,
     inspect_runs,
     plan_group,
 )
@@ -188,13 +188,13 @@ class Appender:
         self._stats.put_statuses[result.status] += 1
         return result
 
-    def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> tuple[InspectedRun, ...]:
+    def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> Inspected:
         """Verify runs ahead of `append_group`, on any thread; raises `MalformedRecord`."""
         log = self._log
         return inspect_runs(runs, log.segments.size, len(self.store_host), log.check_level)
 
     def append_group(
-        self, runs: tuple[TemplateRun, ...], note: Any, inspected: Sequence[InspectedRun] = ()
+        self, runs: tuple[TemplateRun, ...], note: Any, inspected: Inspected = ()
     ) -> PutResult:
         """Verify and lay out the group, reserve its files, then append it in one go."""
         if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
@@ -246,7 +246,7 @@ class Appender:
         return self._stored(start, end, first_offset, batch.count, timestamp)
 
     def _append_group(
-        self, runs: tuple[TemplateRun, ...], note: bytes, inspected: Sequence[InspectedRun]
+        self, runs: tuple[TemplateRun, ...], note: bytes, inspected: Inspected
     ) -> PutResult:
         checks = self._checks
         refusal = checks.refuse_store() or checks.refuse_busy()

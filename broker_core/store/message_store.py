@@ -20,7 +20,7 @@ from broker_core.config import StoreConfig
 from broker_core.errors import InvalidArgument, StoreClosed, StoreUnusable
 from broker_core.protocol_codes import GetStatus, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
-from broker_core.storage.append_group import InspectedRun, checked_runs
+from broker_core.storage.append_group import Inspected, checked_runs
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
@@ -189,15 +189,11 @@ class MessageStore:
     # Append groups and staging
 
     def append_group(
-        self,
-        runs: Sequence[TemplateRun],
-        note: bytes = b"",
-        inspected: Sequence[InspectedRun] = (),
+        self, runs: Sequence[TemplateRun], note: bytes = b"", inspected: Inspected = ()
     ) -> PutResult:
         """Append the records of all runs as one unit (see `storage/append_group.py`).
 
-        `inspected` is what `inspect_runs` said of them, unchanged since: most of the work of a
-        large group, which a thread can do while others are served.
+        `inspected` is what `inspect_runs` said of them: work that a thread can do before.
         """
         if self._closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
@@ -205,7 +201,7 @@ class MessageStore:
             raise InvalidArgument(f"{len(inspected)} runs are inspected, {len(runs)} given")
         return self._parts.appender.append_group(checked_runs(runs), note, inspected)
 
-    def inspect_runs(self, runs: Sequence[TemplateRun]) -> tuple[InspectedRun, ...]:
+    def inspect_runs(self, runs: Sequence[TemplateRun]) -> Inspected:
         """Verify runs ahead of `append_group`; on any thread. Raises `MalformedRecord`."""
         return self._open_parts().appender.inspect_runs(checked_runs(runs))
 

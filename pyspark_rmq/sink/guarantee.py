@@ -35,7 +35,7 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 
 async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, options.topic)
+    names = await _brokers(client, sink, options.topic)
     unable = [name for name in names if not await sink.is_supported(name)]
     if names and not unable:
         return EXACTLY_ONCE
@@ -51,7 +51,7 @@ async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> s
     return AT_LEAST_ONCE
 
 
-async def _brokers(client: ClientInstance, topic: str) -> list[str]:
+async def _brokers(client: ClientInstance, sink: SinkClient, topic: str) -> list[str]:
     """Those of the topic; all of the cluster while it does not exist or rows name theirs."""
     if topic:
         try:
@@ -61,5 +61,4 @@ async def _brokers(client: ClientInstance, topic: str) -> list[str]:
         else:
             queues = await client.routes.publish_queues(topic)
             return sorted({queue.broker_name for queue in queues})
-    info = await client.name_servers.cluster_info()
-    return sorted(name for name, broker in info.brokers.items() if 0 in broker.addresses)
+    return list(await sink.masters())

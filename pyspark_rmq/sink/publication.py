@@ -96,7 +96,7 @@ async def _publish(
 ) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
     staged = [part for result in results for part in result.staged]
-    coordinator = await _coordinator(client, sink, identity, {part.broker_name for part in staged})
+    coordinator = await _coordinator(sink, identity, {part.broker_name for part in staged})
     if is_inner:
         await _refuse_second_write(sink, identity, coordinator)
     answer = await sink.publish(identity, staged, coordinator)
@@ -107,16 +107,12 @@ async def _publish(
     )  # fmt: skip
 
 
-async def _coordinator(
-    client: ClientInstance, sink: SinkClient, identity: BatchIdentity, used: set[str]
-) -> str:
+async def _coordinator(sink: SinkClient, identity: BatchIdentity, used: set[str]) -> str:
     """The broker that decides, which may be one that this batch does not go to."""
     if identity.once:
         # Nothing was published before, so any of them may.
         return min(used)
-    info = await client.name_servers.cluster_info()
-    masters = {name for name, broker in info.brokers.items() if 0 in broker.addresses}
-    asked = sorted(masters | used)
+    asked = sorted({*await sink.masters(), *used})
     if len(asked) > 1:
         asked = [name for name in asked if name in used or await sink.is_supported(name)]
     return asked[0] if len(asked) == 1 else await sink.coordinator(identity.sink, asked)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker_core import ClientInstance, MessageQueue, PullConsumer, errors
-from pyspark_rmq.source.topic_discovery import pause
+from pyspark_rmq.source.patience import pause
 
 QUEUES_MAX: Final = 64
 _HOLD_MS: Final = 15_000

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from broker_core import Admin, ClientInstance, MessageQueue, PullConsumer, errors
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.patience import is_passing, pause
 from pyspark_rmq.source.queue_offsets import StoreIdentity
 from pyspark_rmq.source.start_position import Anchor, Position, Positions
-from pyspark_rmq.source.topic_discovery import pause
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class OffsetLookup:
         )
         silent: dict[str, errors.RmqError] = {}
         for queue, error in failed.items():
-            if not _is_passing(error):
+            if not is_passing(error):
                 raise error
             silent.setdefault(queue.broker_name, error)
         return found, silent
@@ -162,16 +162,10 @@ class OffsetLookup:
             try:
                 return await ask()
             except errors.RmqError as error:
-                if not _is_passing(error):
+                if not is_passing(error):
                     raise
             await pause(self._options.lookup_retry_interval_ms / 1000)
         return await ask()
-
-
-def _is_passing(error: errors.RmqError) -> bool:
-    """Whether the same question may be answered later."""
-    is_refusal = isinstance(error, errors.NoPermission | errors.RequestNotSupported)
-    return error.retriable or (isinstance(error, errors.RemoteError) and not is_refusal)
 
 
 async def _each(

@@ -7,7 +7,6 @@ routes for a while, and its queues must not be forgotten.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Final
 
 from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.patience import is_passing, pause
 
 _log = logging.getLogger(__name__)
 
@@ -33,12 +33,6 @@ _SYSTEM_TOPICS: Final = frozenset(
     }
 )
 _SYSTEM_STARTS: Final = ("RMQ_SYS_", "rmq_sys_", "CID_RMQ_SYS_", "%RETRY%", "%DLQ%")
-
-
-async def pause(seconds: float) -> None:
-    """Let time pass on the client's thread."""
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    await asyncio.wait((never,), timeout=seconds)
 
 
 class TopicDiscovery:
@@ -64,8 +58,8 @@ class TopicDiscovery:
                 found = await self._found({})
                 if found or self._options.topic_pattern:
                     break
-            except (errors.TopicNotExist, errors.BrokerNotExist):
-                if clock.monotonic() >= deadline:
+            except errors.RmqError as error:
+                if not is_passing(error) or clock.monotonic() >= deadline:
                     raise
             if clock.monotonic() >= deadline:
                 names = ", ".join(self._options.topics or self._options.assigned)
@@ -93,8 +87,8 @@ class TopicDiscovery:
             return self._all()
         try:
             found = await self._found(self._known)
-        except (errors.ConnectionLost, errors.RequestTimeout, errors.UnexpectedAnswer) as error:
-            if not self._known:
+        except errors.RmqError as error:
+            if not self._known or not is_passing(error):
                 raise
             _log.warning("topics were not looked up: %s", error)
             return self._all()

@@ -32,7 +32,7 @@ GROUP = "PG"
 TIMEOUT_MS = 6_000
 INTERVAL_MS = 30_000
 CHECKS_MAX = 3
-AGE_MAX_MS = 72 * 3_600_000
+AGE_MAX_MS = 2 * 3_600_000
 SMALL: dict[str, Any] = {
     "commit_log_file_size": 64 << 10,
     "consume_queue_file_size": 200 * 20,

@@ -138,9 +138,9 @@ def test_nobody_to_ask_costs_no_question(
 
 def test_given_up_before_retention_takes_it(broker: HalfStore) -> None:
     broker.send(b"x")
-    broker.advance(AGE_MAX_MS - HOUR_MS)
+    broker.advance(AGE_MAX_MS - INTERVAL_MS)
     assert broker.open_offsets() == [0]
-    broker.advance(HOUR_MS + INTERVAL_MS)
+    broker.advance(2 * INTERVAL_MS)
     assert broker.given_up() == [b"x"]
 
 

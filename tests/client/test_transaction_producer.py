@@ -31,7 +31,7 @@ from broker_core.errors import (
 )
 from broker_core.nameserver.name_server import NameServer
 from tests.broker.running_broker import broker_config, until
-from tests.client.scripted_brokers import HANG_UP, scripted_cluster
+from tests.client.scripted_brokers import HANG_UP, ScriptedBroker, scripted_cluster
 
 Run = Callable[..., Any]
 
@@ -54,6 +54,18 @@ async def our_cluster(tmp_path: Path, **properties: str) -> AsyncIterator[tuple[
     finally:
         await broker.stop()
         await server.stop(50)
+
+
+def note_ends(broker: ScriptedBroker) -> list[dict[str, str]]:
+    """The fields of every END_TRANSACTION from now on; all are confirmed."""
+    ends: list[dict[str, str]] = []
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        ends.append(command.ext)
+        return command.reply()
+
+    broker.answers[37] = answer
+    return ends
 
 
 def stored(broker: Broker, topic: str = "T") -> list[bytes]:
@@ -255,8 +267,8 @@ def test_arguments_that_cannot_be_meant(run_async: Run) -> None:
 def test_a_half_is_sent_once_and_rolled_back_when_it_is_not_safe(run_async: Run) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
-            broker, ends = cluster.broker, []
-            broker.answers[37] = lambda command: ends.append(command.ext) or command.reply()
+            broker = cluster.broker
+            ends = note_ends(broker)
             producer = TransactionProducer(cluster.config(), "PG", execute=never, check=never)
             async with producer:
                 broker.script.extend((HANG_UP, 10))
@@ -310,8 +322,8 @@ def test_hostile_questions(run_async: Run, caplog: pytest.LogCaptureFixture) -> 
 
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
-            broker, ends = cluster.broker, []
-            broker.answers[37] = lambda command: ends.append(command.ext) or command.reply()
+            broker = cluster.broker
+            ends = note_ends(broker)
             producer = TransactionProducer(cluster.config(), "PG", execute=never, check=check)
             async with producer:
                 await producer.send("T", b"x")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from broker_core.codec.message_properties import CRC32, decode_properties
 from broker_core.codec.message_record import MessageRecord, decode_record, encode_record
 from broker_core.codec.record_properties import property_text
+from broker_core.errors import InvalidArgument
 from tests.codec.test_message_record import MESSAGES
 
 
@@ -15,7 +16,11 @@ from tests.codec.test_message_record import MESSAGES
 def test_property_texts_of_every_layout(
     message: MessageRecord, append_crc: bool, beside: bytes
 ) -> None:
-    record = encode_record(message, append_crc)
+    try:
+        record = encode_record(message, append_crc)
+    except InvalidArgument:
+        # Properties that would be taken for a damaged checksum are never stored.
+        reject()
     start = len(beside)
     text = property_text(beside + record + beside, start, start + len(record))
     assert record.endswith(text)

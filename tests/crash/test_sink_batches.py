@@ -33,7 +33,8 @@ pytestmark = pytest.mark.crash
 
 MODES: dict[str, dict[str, Any]] = {
     "sync": {},
-    "async": {"flush_disk_type": FlushDiskType.ASYNC_FLUSH},
+    # Here batches are verified on a thread, as large ones are.
+    "async": {"flush_disk_type": FlushDiskType.ASYNC_FLUSH, "inline_size_max": -1},
 }
 RETENTION: dict[str, Any] = {"file_reserved_hours": 1, "delete_files_per_round": 100}
 STATES_PER_POINT = 2
@@ -338,7 +339,7 @@ def test_found_when_the_note_is_entered_before_it_is_durable(
 def test_found_when_records_and_note_are_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     append = MessageStore.append_group
 
-    def apart(self: MessageStore, runs: Any, note: bytes = b"") -> Any:
+    def apart(self: MessageStore, runs: Any, note: bytes = b"", inspected: Any = ()) -> Any:
         if runs:
             append(self, runs, b"")
         return append(self, (), note)
@@ -351,7 +352,7 @@ def test_found_when_records_and_note_are_two_groups(monkeypatch: pytest.MonkeyPa
 def test_found_when_a_batch_is_several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     append = MessageStore.append_group
 
-    def apart(self: MessageStore, runs: Any, note: bytes = b"") -> Any:
+    def apart(self: MessageStore, runs: Any, note: bytes = b"", inspected: Any = ()) -> Any:
         for run in runs[:-1]:
             append(self, (run,), b"")
         return append(self, runs[-1:], note)

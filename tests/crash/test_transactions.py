@@ -10,10 +10,15 @@ and what RocketMQ itself would make of the directory must be the same.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +35,7 @@ from broker_core.protocol_codes import FlushDiskType
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.broker.half_store import HalfStore
+from tests.crash.transaction_process import check_committed, serve
 from tests.fakes.crash_states import CrashPoint
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk
@@ -288,3 +294,36 @@ def test_a_half_at_the_very_beginning_of_the_log_is_told_from_nothing() -> None:
     broker.send(b"x")
     assert broker.store.units(TRANSACTION_HALF_TOPIC, 0, 0, 1)[0][0] > 0
     broker.stop()
+
+
+# Real processes
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_real_kills(mode: str, tmp_path: Path, long_run: bool) -> None:
+    rng = random.Random(7)
+    acknowledged: set[int] = set()
+    for number in range(20 if long_run else 4):
+        acknowledged |= _killed_process(tmp_path, mode, number, rng.uniform(0.2, 1.5))
+    assert acknowledged
+    problems, still_open = asyncio.run(check_committed(tmp_path, mode, acknowledged))
+    assert not problems, problems[:10]
+    assert still_open
+
+
+def _killed_process(root: Path, mode: str, number: int, seconds: float) -> set[int]:
+    """Start a broker that opens and commits, kill it after a while; what it acknowledged."""
+    arguments = [sys.executable, "-m", serve.__module__, str(root), mode, str(number * 3_000_000)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        assert lines == ["ready\n"]
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        else:
+            raise AssertionError(f"ended by itself: {process.returncode}")
+        lines += process.stdout.readlines()
+    # The last line may be cut.
+    return {int(line) for line in lines[1:] if line.endswith("\n")}

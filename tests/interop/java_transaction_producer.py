@@ -23,11 +23,8 @@ class JavaTransactionProducer:
     """`start` it, and `kill` it at the end."""
 
     def __init__(self, version: str, home: Path, name_server: str, group: str) -> None:
-        self._class_path = compiled_class_path(
-            f"rocketmq-client-{version}",
-            [f"org.apache.rocketmq:rocketmq-client:{version}"],
-            SOURCES,
-        )
+        coordinates = [f"org.apache.rocketmq:rocketmq-client:{version}"]
+        self._class_path = compiled_class_path(f"rocketmq-client-{version}", coordinates, SOURCES)
         self._home = home
         self._arguments = (name_server, group)
         self._process: asyncio.subprocess.Process | None = None

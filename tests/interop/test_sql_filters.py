@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.outgoing_message import OutgoingMessage
+from broker_core.client.push_consumer import PushConsumer
+from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
 from broker_core.codec.message_properties import encode_properties
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sql_filter import SqlFilter
@@ -31,6 +35,7 @@ from tests.codec.sql_cases import (
 )
 from tests.interop.client_ground import Ground, texts
 from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
+from tests.interop.consumer_ground import Collected, ground
 from tests.interop.java_client import CLIENT_VERSIONS, JavaClient, JavaClientError
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.server_processes import BrokerCluster
@@ -158,6 +163,43 @@ async def compared(asker: Asker, kind: str, summary_lines: list[str]) -> None:
         if is_ours and (await asker.matching(text) == "refused") != (expected == REFUSES):
             wrong[text] = "pull"
     assert not wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_consumers_by_sql(tmp_path: Path, run_async: Callable[..., Any], kind: str) -> None:
+    """Pull, stream and push of our client; what was there before and what comes later."""
+    expression = "price BETWEEN 10 AND 14 AND color <> 'red'"
+
+    async def scenario() -> None:
+        async with ground(kind, tmp_path, properties=FILTERING) as at:
+            queue = (await at.topic("Sql", 1))[0]
+            for number in range(40):
+                properties = {"price": str(number), "color": "red" if number % 2 else "blue"}
+                message = OutgoingMessage("Sql", b"%d" % number, properties=properties)
+                await at.producer.send(message, queue=queue)
+            await at.readable(queue, 40)
+            pulled = await at.puller.pull(queue, 0, expression=expression, expression_type="SQL92")
+            assert [message.body for message in pulled.messages] == [b"10", b"12", b"14"]
+            offsets: list[int] = []
+            stream = at.puller.stream(queue, 0, 40, expression=expression, expression_type="SQL92")
+            async with stream:
+                async for run in stream:
+                    offsets += range(run.first_offset, run.until_offset)
+            assert offsets == [10, 12, 14]
+            got = Collected()
+            config = ClientConfig((at.cluster.name_server,))
+            consumer = PushConsumer(config, "SQLERS", got, from_where=FROM_FIRST_OFFSET)
+            consumer.subscribe("Sql", expression, "SQL92")
+            async with consumer:
+                await got.until_bodies([b"10", b"12", b"14"])
+                for price in ("99", "many", "11"):
+                    await at.send("Sql", [b"colourless"], properties={"price": price})
+                    properties = {"price": price, "color": "green"}
+                    await at.send("Sql", [price.encode()], properties=properties)
+                await got.until_bodies([b"11"])
+            assert sorted(got.bodies()) == [b"10", b"11", b"12", b"14"]
+
+    run_or_skip(run_async, scenario())
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)

@@ -360,3 +360,32 @@ def test_assigned_queues_only(
     assert [queue.queue_id for queue in found.queues] == [0, 2]
     with pytest.raises(errors.InvalidArgument, match=f"queue 9 of {topic}"):
         query(options_of(assign=json.dumps({topic: {"broker-a": [9]}}))).initial()
+
+
+def test_servers_that_are_away_for_a_while_hold_the_query_up(
+    options_of: Options, query: Any
+) -> None:
+    with EmbeddedBroker(topics={"t": 2}) as other:
+        given = {**other.options, "subscribe": "t", "partition.metadata.cache.ttl.ms": "0"}
+        options = SourceOptions.parse({**given, "startingOffsets": "earliest"}).for_stream()
+        running = query(options)
+        start = running.initial()
+        other.kill()
+        assert running.latest(start, may_wait=True) is start
+        other.start()
+        fill(other, "t", q1=2)
+        assert ranges(start, running.latest(start)) == {1: (0, 2)}
+        # And a query that starts while they are away waits as well, if it was started before.
+        again = query(options)
+        end = running.latest(start)
+        other.kill()
+        assert again.latest(end) is end
+
+
+def test_a_cluster_that_stays_away_ends_the_query(query: Any) -> None:
+    given = {"nameServer": "127.0.0.1:1", "subscribe": "t", "rmqConsumer.pollTimeoutMs": "1"}
+    running = query(SourceOptions.parse(given).for_stream())
+    start = StreamOffset({MessageQueue("t", "broker-a", 0): 3})
+    with pytest.raises(errors.RmqError):
+        for _ in range(100):
+            assert running.latest(start) is start

@@ -1,0 +1,173 @@
+"""Owns the broker and the driver, sends rows, arms traps, and restarts what was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from broker_core import errors
+from pyspark_rmq.embedded import EmbeddedBroker
+from pyspark_rmq.prove.comparison import Comparison, compare
+from pyspark_rmq.prove.killing_sink import PLANT_VARIABLE
+from pyspark_rmq.prove.traps import (
+    BROKER,
+    FOLDER_VARIABLE,
+    Trap,
+    arm,
+    disarm,
+    name_processes,
+    was_sprung,
+)
+
+SOURCE: Final = "prove_in"
+TARGET: Final = "prove_out"
+_POLL_S: Final = 0.1
+
+
+class Proof(NamedTuple):
+    """What a run showed."""
+
+    kills: int
+    batches: int
+    driver_starts: int
+    broker_starts: int
+    comparison: Comparison
+
+
+class Harness:
+    """One run in one directory. `say` gets a line for every kill."""
+
+    def __init__(
+        self,
+        folder: Path,
+        say: Callable[[str], object],
+        *,
+        plant: str = "",
+        rows_per_kill: int = 300,
+        patience_s: float = 180.0,
+    ) -> None:
+        self._folder = folder
+        self._say = say
+        self._plant = plant
+        self._rows_per_kill = rows_per_kill
+        self._polls_max = int(patience_s / _POLL_S)
+        self._pause = threading.Event()
+        self._broker = EmbeddedBroker(store=folder / "store", topics={SOURCE: 4, TARGET: 4})
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._driver_starts = self._broker_starts = 0
+        self._sent = 0
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_driver()
+        self._broker.stop()
+
+    def run(self, traps: Iterable[Trap]) -> Proof:
+        """Spring all traps, let the rest of the rows through, and compare."""
+        kills = 0
+        for trap in traps:
+            self._tend()
+            self._send()
+            arm(self._folder, trap)
+            if self._wait(lambda: was_sprung(self._folder)):
+                kills += 1
+                self._say(f"{kills}: {trap}")
+            elif disarm(self._folder):
+                raise errors.RequestTimeout(f"nobody came to the trap for {trap}: {self.log_end()}")
+        self._tend()
+        self._send()
+        (self._folder / "finish").touch()
+        if not self._wait(lambda: self._driver is not None and self._driver.poll() == 0):
+            raise errors.RequestTimeout(f"the rows do not all come through: {self.log_end()}")
+        self._tend_broker()
+        ids = [message.body.decode() for message in self._broker.consume(SOURCE)]
+        found = [message.body.decode() for message in self._broker.consume(TARGET)]
+        batches = len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*")))
+        return Proof(
+            kills, batches, self._driver_starts, self._broker_starts, compare(ids, found)
+        )
+
+    def log_end(self) -> str:
+        """The last that the driver had to say."""
+        log = self._folder / "driver.log"
+        return log.read_text(errors="replace")[-3_000:] if log.exists() else ""
+
+    # Inside
+
+    def _wait(self, is_done: Callable[[], bool]) -> bool:
+        """Until it is done, restarting what dies; False when patience ends."""
+        for _ in range(self._polls_max):
+            if is_done():
+                return True
+            self._tend()
+            self._pause.wait(_POLL_S)
+        return False
+
+    def _tend(self) -> None:
+        self._tend_broker()
+        finished = (self._folder / "finish").exists()
+        if self._driver is None or self._driver.poll() is not None:
+            if finished and self._driver is not None and self._driver.poll() == 0:
+                return
+            self._start_driver()
+
+    def _tend_broker(self) -> None:
+        if not self._broker.is_running:
+            # What was killed has not been waited for yet.
+            self._broker.kill()
+            self._broker.start()
+            self._broker_starts += 1
+            name_processes(self._folder, BROKER, [self._broker.process_id])
+
+    def _start_driver(self) -> None:
+        self._end_driver()
+        environment = {
+            **os.environ,
+            FOLDER_VARIABLE: str(self._folder),
+            PLANT_VARIABLE: self._plant,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        arguments = [json.dumps(self._broker.options), SOURCE, TARGET]
+        with (self._folder / "driver.log").open("ab") as log:
+            self._driver = subprocess.Popen(
+                [sys.executable, "-m", "pyspark_rmq.prove.driver", *arguments],
+                env=environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                # Of its own, so that nothing of it is left behind.
+                start_new_session=True,
+            )
+        self._driver_starts += 1
+
+    def _end_driver(self) -> None:
+        """The driver, its JVM and their workers."""
+        if self._driver is None:
+            return
+        try:
+            os.killpg(self._driver.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._driver.wait()
+        self._driver = None
+
+    def _send(self) -> None:
+        names = [f"m{number}" for number in range(self._sent, self._sent + self._rows_per_kill)]
+        self._sent += len(names)
+        self._broker.produce(SOURCE, names)

@@ -1,0 +1,105 @@
+"""A trap is a file: whoever passes its point first takes it away, and kills its victim.
+
+Works across all processes of a Spark application on one machine, because it needs only a directory
+and the atomic rename of a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Final, NamedTuple
+
+FOLDER_VARIABLE: Final = "RMQ_PROVE_DIR"
+
+DRIVER: Final = "driver"
+BROKER: Final = "broker"
+WORKER: Final = "worker"
+QUERY: Final = "query"
+
+# In the order of a batch
+POINTS: Final = (
+    "write_before",
+    "write_middle",
+    "write_after",
+    "commit_before",
+    "commit_after",
+)
+
+
+class Trap(NamedTuple):
+    """Who dies, and where."""
+
+    point: str
+    victim: str
+
+    def __str__(self) -> str:
+        return f"{self.victim} at {self.point}"
+
+
+def arm(folder: Path, trap: Trap) -> None:
+    """From now on the first to pass the point kills."""
+    _write(folder / "trap.json", [trap.point, trap.victim])
+
+
+def disarm(folder: Path) -> bool:
+    """Take the trap away; whether it was still there."""
+    return _taken(folder / "trap.json", folder / "disarmed.json")
+
+
+def was_sprung(folder: Path) -> bool:
+    """Whether somebody took the trap."""
+    return not (folder / "trap.json").exists()
+
+
+def pass_point(point: str) -> None:
+    """Die here, or kill somebody, if a trap says so."""
+    folder = Path(os.environ[FOLDER_VARIABLE])
+    armed = folder / "trap.json"
+    try:
+        wanted, victim = json.loads(armed.read_text())
+    except (OSError, ValueError):
+        return
+    if wanted != point or not _taken(armed, folder / f"sprung-{os.getpid()}.json"):
+        return
+    for process in _victims(folder, victim):
+        _kill(process)
+
+
+def name_processes(folder: Path, victim: str, processes: list[int]) -> None:
+    """Tell traps whom to kill."""
+    _write(folder / f"{victim}.json", processes)
+
+
+def _victims(folder: Path, victim: str) -> list[int]:
+    if victim == WORKER:
+        return [os.getpid()]
+    if victim == QUERY:
+        # Stopped by its driver, which looks for this file.
+        (folder / "stop-query").touch()
+        return []
+    found: list[int] = json.loads((folder / f"{victim}.json").read_text())
+    return found
+
+
+def _kill(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _write(path: Path, value: object) -> None:
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(value))
+    draft.rename(path)
+
+
+def _taken(path: Path, target: Path) -> bool:
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""Messages that expired before they were read: loss, or what is left, as the option says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core import MessageQueue, SyncAdmin
+from pyspark_rmq import EmbeddedBroker, connections
+from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.data_loss import DataLost
+from pyspark_rmq.source.offset_planning import QueueRange
+from pyspark_rmq.source.range_reader import Task, read_task
+
+COUNT = 400
+QUEUE = MessageQueue("t", "broker-a", 0)
+CLEANING = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "fileReservedTime": "1",
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "cleanResourceInterval": "100",
+}
+
+
+@pytest.fixture(scope="module")
+def expired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedBroker, int]]:
+    """A broker that deleted its oldest messages, and the first offset that is left."""
+    store = tmp_path_factory.mktemp("retention") / "store"
+    with EmbeddedBroker(store=store, topics={"t": 1}, properties=CLEANING) as broker:
+        for _ in range(10):
+            broker.produce("t", [os.urandom(10_000) for _ in range(COUNT // 10)], tags="A")
+        for path in sorted(Path(store, "commitlog").iterdir())[:2]:
+            os.utime(path, (0, 0))
+        yield broker, _first_offset(broker)
+    connections.close_connections()
+
+
+def _first_offset(broker: EmbeddedBroker) -> int:
+    async def poll(admin: SyncAdmin) -> int:
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for _ in range(600):
+            first = await admin._admin.min_offset(QUEUE)
+            if first > 0:
+                return first
+            await asyncio.wait((never,), timeout=0.05)
+        raise AssertionError("nothing was deleted")
+
+    with SyncAdmin(broker.name_server) as admin:
+        return admin.call(poll(admin))
+
+
+def rows(broker: EmbeddedBroker, start: int, until: int, **more: str) -> list[int]:
+    options = SourceOptions.parse({**broker.options, "subscribe": "t", **more}).for_stream()
+    task = Task((QueueRange(*QUEUE, start, until),), {})
+    batches = read_task(task, options, (ChosenColumn("offset", "offset"),))
+    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("tags", ["*", "A"])
+def test_a_range_that_is_partly_gone(expired: tuple[EmbeddedBroker, int], tags: str) -> None:
+    broker, first = expired
+    with pytest.raises(DataLost, match=rf"from offset 0 to {COUNT}, and has {first} to") as failure:
+        rows(broker, 0, COUNT, tags=tags)
+    assert "fileReservedTime" in str(failure.value)
+    found = rows(broker, 0, COUNT, tags=tags, failOnDataLoss="false")
+    assert found == list(range(first, COUNT))
+
+
+def test_a_range_that_is_wholly_gone(expired: tuple[EmbeddedBroker, int]) -> None:
+    broker, first = expired
+    with pytest.raises(DataLost):
+        rows(broker, 0, first)
+    assert rows(broker, 0, first, failOnDataLoss="false") == []
+
+
+def test_a_range_that_is_still_there(expired: tuple[EmbeddedBroker, int]) -> None:
+    broker, first = expired
+    assert rows(broker, first, COUNT) == list(range(first, COUNT))
