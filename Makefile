@@ -26,8 +26,9 @@ endif
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## Put, read, crash and recover a store; print what happened
-	@$(BIN)/python examples/store_demo.py
+demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on the way
+	@bash tools/ensure_java.sh jre
+	@$(BIN)/python examples/pipeline_demo.py
 
 test: lint types ## Lint, types and every test (fast, crash, interop)
 	@bash tools/ensure_java.sh jdk maven || true

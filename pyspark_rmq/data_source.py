@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 
@@ -20,6 +20,8 @@ from pyspark_rmq.source.stream_reader import RmqStreamReader
 
 class RmqDataSource(DataSource):  # type: ignore[misc]
     """`.format("rmq")` of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
+
+    writer_type: ClassVar[type[RmqStreamWriter]] = RmqStreamWriter
 
     @classmethod
     def name(cls) -> str:
@@ -57,7 +59,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
             )
         options = SinkOptions.parse(self.options).for_stream()
         columns = _written(schema, options)
-        return RmqStreamWriter(options, columns, decide_guarantee(options, columns), schema)
+        return self.writer_type(options, columns, decide_guarantee(options, columns), schema)
 
 
 def _chosen(schema: Any, options: SourceOptions) -> tuple[ChosenColumn, ...]:

@@ -56,6 +56,9 @@ SPARK_SHELLS = frozenset(
     }
 )
 
+# Whoever uses Spark as users do.
+SPARK_USERS = ("pyspark_rmq/prove/driver.py", "tests/", "examples/", "benchmarks/")
+
 # Foreign top-level package -> (tree it is ruled in, files or folders of that tree that may use it).
 CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mmap": ("broker_core/", ("broker_core/storage/posix_file_system.py",)),
@@ -80,8 +83,8 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "subprocess": ("broker_core/", ("broker_core/embedded/",)),
     "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
     "pyarrow": ("broker_core/", ("broker_core/codec/arrow_columns.py",)),
-    "pyspark": ("", (*sorted(SPARK_SHELLS), "tests/", "examples/", "benchmarks/")),
-    "py4j": ("", (*sorted(SPARK_SHELLS), "tests/", "examples/", "benchmarks/")),
+    "pyspark": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
+    "py4j": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
 }
 
 # The byte layer: no I/O, no clock, no logging, no waiting.

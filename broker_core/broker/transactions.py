@@ -54,6 +54,8 @@ ENDS_KEPT: Final = 10_000
 # Verdicts that could not be stored yet; those above are asked for again by the checks.
 WANTED_MAX: Final = 10_000
 _WANTED_AT_ONCE: Final = 64
+# More messages of one unique key are no accident.
+_QUERY_COUNT: Final = 64
 
 _HALF_TOPIC: Final = TRANSACTION_HALF_TOPIC.encode()
 _HOPELESS: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -108,7 +110,7 @@ class Transactions:
         self._wanted: dict[int, Verdict] = {}
         # Half offset -> position of a copy whose op record is missing.
         self._without_op: dict[int, int] = {}
-        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
+        self._arrivals: dict[asyncio.Future[None], int] = {}
         self.unreadable_count = 0
         """Half messages that nobody can end: damaged, or without a topic to go to."""
 
@@ -176,8 +178,11 @@ class Transactions:
         """Wait until the half at `offset`, which was appended, can be read."""
         if offset >= self.window.high:
             arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._arrivals.append((offset, arrival))
-            await arrival
+            self._arrivals[arrival] = offset
+            try:
+                await arrival
+            finally:
+                self._arrivals.pop(arrival, None)
 
     def half(self, offset: int) -> Half | None:
         """The half message at an offset; None when there is none any more.
@@ -221,7 +226,7 @@ class Transactions:
             result = self._append_op(offset)
             if result.ok:
                 self.window.close(offset)
-            return Ended(Verdict.COMMIT if self._is_committed(half) else Verdict.ROLLBACK, result)
+            return Ended(self._stored_verdict(half), result)
         wanted = self._wanted.get(offset, Verdict.GIVEN_UP)
         if wanted is not Verdict.GIVEN_UP:
             # The first word counts, although it could not be stored yet.
@@ -243,26 +248,37 @@ class Transactions:
             return self._append_op(half.record.queue_offset)
         if verdict is Verdict.COMMIT:
             return self._append(committed(half, self._delay_level_max))
-        if self._topics is not None and self._topics.find(TRANSACTION_GIVEN_UP_TOPIC) is None:
-            self._topics.put(TopicConfig(TRANSACTION_GIVEN_UP_TOPIC, 1, 1))
+        self._make_given_up_topic()
         return self._append(given_up(half.record))
+
+    def _make_given_up_topic(self) -> None:
+        if self._topics is None or self._topics.find(TRANSACTION_GIVEN_UP_TOPIC) is not None:
+            return
+        try:
+            self._topics.put(TopicConfig(TRANSACTION_GIVEN_UP_TOPIC, 1, 1))
+        except RmqError as error:
+            # Others must not wait for that: whoever makes the topic later finds the messages.
+            _log.warning("%s cannot be made: %s", TRANSACTION_GIVEN_UP_TOPIC, error)
 
     def _ended(self, half: Half) -> Ended:
         """How a transaction has ended, from memory or from the store."""
         known = self._ends.get(half.record.queue_offset)
         if known is not None:
             return known
-        verdict = Verdict.COMMIT if self._is_committed(half) else Verdict.ROLLBACK
-        return Ended(verdict, PutResult(PutStatus.PUT_OK))
+        return Ended(self._stored_verdict(half), PutResult(PutStatus.PUT_OK))
 
-    def _is_committed(self, half: Half) -> bool:
-        if not half.unique_key:
-            return False
-        for topic in (half.topic, SCHEDULE_TOPIC):
-            for record in self._store.query(topic, half.unique_key, 64):
+    def _stored_verdict(self, half: Half) -> Verdict:
+        """Of a half that has ended: what stored its outcome, if anything did."""
+        places = {
+            half.topic: Verdict.COMMIT,
+            SCHEDULE_TOPIC: Verdict.COMMIT,
+            TRANSACTION_GIVEN_UP_TOPIC: Verdict.GIVEN_UP,
+        }
+        for topic, verdict in places.items() if half.unique_key else ():
+            for record in self._store.query(topic, half.unique_key, _QUERY_COUNT):
                 if record.prepared_transaction_offset == half.record.physical_offset:
-                    return True
-        return False
+                    return verdict
+        return Verdict.ROLLBACK
 
     def _remember(self, offset: int, ended: Ended) -> None:
         self._ends[offset] = ended
@@ -326,11 +342,8 @@ class Transactions:
         if topic != _HALF_TOPIC or queue_id != HALF_QUEUE or not self.is_running:
             return
         self.window.extend(max_offset, self._now_ms())
-        waiting, self._arrivals = self._arrivals, []
-        for offset, arrival in waiting:
-            if offset >= max_offset:
-                self._arrivals.append((offset, arrival))
-            elif not arrival.done():
+        for arrival, offset in self._arrivals.items():
+            if offset < max_offset and not arrival.done():
                 arrival.set_result(None)
 
     def _tick(self) -> None:

@@ -79,7 +79,9 @@ def _start(
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "400")
         .load()
-        .selectExpr("concat('out-', cast(value as string)) as value", "cast(value as string) as key")
+        .selectExpr(
+            "concat('out-', cast(value as string)) as value", "cast(value as string) as key"
+        )
         .repartition(2)
     )
     writer = (

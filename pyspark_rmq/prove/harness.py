@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -98,9 +99,7 @@ class Harness:
         ids = [message.body.decode() for message in self._broker.consume(SOURCE)]
         found = [message.body.decode() for message in self._broker.consume(TARGET)]
         batches = len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*")))
-        return Proof(
-            kills, batches, self._driver_starts, self._broker_starts, compare(ids, found)
-        )
+        return Proof(kills, batches, self._driver_starts, self._broker_starts, compare(ids, found))
 
     def log_end(self) -> str:
         """The last that the driver had to say."""
@@ -160,10 +159,8 @@ class Harness:
         """The driver, its JVM and their workers."""
         if self._driver is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._driver.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._driver.wait()
         self._driver = None
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from pyspark_rmq.prove.traps import BROKER, DRIVER, POINTS, QUERY, WORKER, Trap
+from pyspark_rmq.prove.traps import POINTS, VICTIMS, Trap
 
 
-def kill_plan(seed: int, victims: tuple[str, ...] = (DRIVER, BROKER, WORKER, QUERY)) -> Iterator[Trap]:
+def kill_plan(seed: int) -> Iterator[Trap]:
     """Endless; the same for the same seed."""
     order = random.Random(seed)
-    # A start of the driver takes most of the time, so the others come more often.
     while True:
-        traps = [Trap(point, victim) for point in POINTS for victim in victims]
+        traps = [Trap(point, victim) for point in POINTS for victim in VICTIMS]
         order.shuffle(traps)
         yield from traps
 
@@ -21,6 +20,6 @@ def kill_plan(seed: int, victims: tuple[str, ...] = (DRIVER, BROKER, WORKER, QUE
 def parse_trap(text: str) -> Trap:
     """`driver@commit_after`; raises `ValueError`."""
     victim, _, point = text.partition("@")
-    if point not in POINTS or victim not in (DRIVER, BROKER, WORKER, QUERY):
+    if point not in POINTS or victim not in VICTIMS:
         raise ValueError(f"{text!r:.80}: give victim@point, for example driver@commit_after")
     return Trap(point, victim)

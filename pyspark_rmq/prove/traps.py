@@ -18,6 +18,7 @@ DRIVER: Final = "driver"
 BROKER: Final = "broker"
 WORKER: Final = "worker"
 QUERY: Final = "query"
+VICTIMS: Final = (DRIVER, BROKER, WORKER, QUERY)
 
 # In the order of a batch
 POINTS: Final = (

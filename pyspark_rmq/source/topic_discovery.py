@@ -43,6 +43,7 @@ class TopicDiscovery:
         self._options = options
         self._known: dict[str, Queues] = {}
         self._asked_at: float | None = None
+        self._is_cut_off = False
         self.missing_since: dict[str, float] = {}
         """Topics that were there and that no name server knows any more -> since when (s)."""
 
@@ -90,8 +91,11 @@ class TopicDiscovery:
         except errors.RmqError as error:
             if not self._known or not is_passing(error):
                 raise
-            _log.warning("topics were not looked up: %s", error)
+            if not self._is_cut_off:
+                _log.warning("topics cannot be looked up for now: %s", error)
+            self._is_cut_off = True
             return self._all()
+        self._is_cut_off = False
         self._asked_at = now
         self._known = {**self._known, **found}
         return self._all()

@@ -119,6 +119,20 @@ def test_given_up_after_so_many_questions(
     assert asked(producer) == []
 
 
+def test_given_up_without_room_for_its_topic() -> None:
+    broker = HalfStore(checks_max=1)
+    broker.topics._topics_max = 0
+    broker.start()
+    producer = broker.producer()
+    for number in range(3):
+        broker.send(b"%d" % number)
+    broker.next_round()
+    broker.next_round()
+    assert broker.given_up() == [b"0", b"1", b"2"]
+    assert len(asked(producer)) == 3
+    broker.stop()
+
+
 def test_nobody_to_ask_costs_no_question(
     broker: HalfStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -90,16 +90,18 @@ def test_the_first_verdict_counts(broker: HalfStore) -> None:
 def test_repeats_are_known_after_the_end_of_the_process(how: str) -> None:
     broker = HalfStore().start()
     committed, rolled_back, still_open = (broker.send(body) for body in (b"c", b"r", b"o"))
-    delayed = broker.send(b"d", DELAY="2")
+    delayed, given_up = broker.send(b"d", DELAY="2"), broker.send(b"g")
     broker.commit(committed)
     broker.commit(delayed)
     broker.end(rolled_back, Verdict.ROLLBACK)
+    broker.end(given_up, Verdict.GIVEN_UP)
     broker.store.flush()
     after = getattr(broker, how)()
     assert after.open_offsets() == [still_open]
     assert after.end(committed).verdict is Verdict.COMMIT
     assert after.end(delayed).verdict is Verdict.COMMIT
     assert after.end(rolled_back).verdict is Verdict.ROLLBACK
+    assert after.end(given_up).verdict is Verdict.GIVEN_UP
     assert after.bodies() == [b"c"]
     assert after.commit(still_open).verdict is Verdict.COMMIT
     assert after.bodies() == [b"c", b"o"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,29 @@ def test_refused(
             answer = await end(asker, fields, **changes)
             assert (answer.code, bool(answer.remark)) == (code, True)
             assert asker.broker.parts.transactions.window.open_count == 2
+            assert (await end(asker, fields)).code == 0
+
+    run_async(scenario())
+
+
+def test_hostile_ends(tmp_path: Path, run_async: Run) -> None:
+    """Nothing but the right request ends it, and none is an internal error."""
+    rng = random.Random(20_261_116)
+    values = ["", "0", "1", "8", "12", "-1", "x", "9" * 40, "true", "\0", "PG", "K1", "é" * 300]
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            fields = {"commitOrRollback": 8, **await send_half(asker)}
+            for _ in range(500):
+                changed = dict(fields)
+                for name in rng.sample(sorted(set(fields) - {"transactionId"}), rng.randint(1, 4)):
+                    changed[name] = rng.choice(values)
+                if changed["commitLogOffset"] == fields["commitLogOffset"]:
+                    changed["producerGroup"] = "Other"
+                answer = await asker.ask(37, **changed)
+                assert answer.code in (1, 29), (answer, changed)
+                assert "internal error" not in (answer.remark or "")
+            assert asker.broker.parts.transactions.window.open_count == 1
             assert (await end(asker, fields)).code == 0
 
     run_async(scenario())

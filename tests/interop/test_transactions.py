@@ -46,6 +46,8 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState
 QUICK = {
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
+    # Apache counts its checks also when nobody is there to be asked.
+    "transactionCheckMax": "500",
     "transactionOpBatchInterval": "300",
     "maxHashSlotNum": "1000",
     "maxIndexNum": "4000",

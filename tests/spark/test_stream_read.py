@@ -59,6 +59,15 @@ def test_restarts_go_on_where_they_were(
     }
 
 
+def read_until(query: Any, runs: StreamRuns, count: int) -> None:
+    """Wait for rows that the query may not see at once: it has to find queues and brokers first."""
+    for _ in range(200):
+        query.processAllAvailable()
+        if len(runs.rows) >= count:
+            return
+    raise AssertionError(f"{len(runs.rows)} rows of {count}")
+
+
 def test_a_running_query_follows(
     spark: Any, broker: EmbeddedBroker, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -74,20 +83,20 @@ def test_a_running_query_follows(
         query.processAllAvailable()
         assert runs.values == []
         broker.produce(topic, names(5, 15))
-        query.processAllAvailable()
+        read_until(query, runs, 10)
         assert sorted(runs.values) == sorted(names(5, 15))
         broker.create_topic(topic, 6)
         with SyncProducer(broker.name_server) as producer:
             message = OutgoingMessage(topic, b"m15")
             producer.send(message, queue=MessageQueue(topic, "broker-a", 5))
-        query.processAllAvailable()
+        read_until(query, runs, 11)
         assert runs.values[-1] == "m15"
         broker.restart()
         broker.produce(topic, names(16, 20))
-        query.processAllAvailable()
+        read_until(query, runs, 15)
         broker.create_topic(f"{topic}_more", 1)
         broker.produce(f"{topic}_more", names(20, 22))
-        query.processAllAvailable()
+        read_until(query, runs, 17)
         assert sorted(runs.values) == sorted(names(5, 22))
         assert query.exception() is None
         assert list(runs.rows[0].asDict()) == ["value", "topic", "partition"]

@@ -56,8 +56,9 @@ class EndTransactionProcessor:
         offset = required_number(ext, "tranStateTableOffset", least=0)
         half = await self._half(position, offset)
         _check_owner(half, ext)
-        if verdict is None:
-            # "I do not know yet": it will be asked about.
+        is_open = self._transactions.window.is_open(offset)
+        if verdict is None or (command.is_oneway and not is_open):
+            # Not known yet, so that it will be asked about; or nobody hears how it has ended.
             return command.reply()
         if not optional_flag(ext, "fromTransactionCheck", False):
             self._check_in_time(half)
