@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h broker_core/runtime/*.c)
+# A process for each core; the tests of a file stay together and share what they start.
+PARALLEL := -n auto --dist loadfile
 SLOW := crash or simulation or spark or interop or root
 
 # `make test-crash LONG=1` runs the nightly size.
@@ -30,9 +32,9 @@ demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on th
 	@bash tools/ensure_java.sh jre
 	@$(BIN)/python examples/pipeline_demo.py
 
-test: lint types ## Lint, types and every test (fast, crash, interop)
+test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
-	$(PYTEST)
+	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
 	$(PYTEST) -m "not ($(SLOW))"

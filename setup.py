@@ -92,6 +92,7 @@ setup(
             "mypy",
             "pyarrow>=15",
             "pytest",
+            "pytest-xdist",
             "ruff",
             "setuptools",
             "uvloop; sys_platform != 'win32'",

@@ -33,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SUMMARY_LINES] = []
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # One of several processes (make test uses one for each core): hand the lines over.
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["summary_lines"] = list(session.config.stash[_SUMMARY_LINES])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    lines = getattr(node, "workeroutput", {}).get("summary_lines", ())
+    node.config.stash[_SUMMARY_LINES] += lines
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     for line in config.stash[_SUMMARY_LINES]:
         terminalreporter.write_line(line)

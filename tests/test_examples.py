@@ -17,15 +17,34 @@ def test_there_are_examples() -> None:
     assert {path.name for path in EXAMPLES} >= {"first_steps.py", "store_demo.py"}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+# Small enough for every run; by hand they do more.
+ARGUMENTS = {"pipeline_demo.py": ["--orders", "12000"]}
+SPARK_EXAMPLES = frozenset(path.name for path in EXAMPLES if "pyspark" in path.read_text())
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            path,
+            id=path.name,
+            marks=[pytest.mark.spark] if path.name in SPARK_EXAMPLES else [],
+        )
+        for path in EXAMPLES
+    ],
+)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    if example.name not in SPARK_EXAMPLES:
+        # What Spark and its JVM bridge warn about is theirs.
+        environment["PYTHONWARNINGS"] = "error"
     done = subprocess.run(
-        [sys.executable, str(example)],
+        [sys.executable, str(example), *ARGUMENTS.get(example.name, [])],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONWARNINGS": "error"},
+        env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
