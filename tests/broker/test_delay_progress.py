@@ -176,7 +176,7 @@ def test_apache_reads_our_file() -> None:
     broker.stop()
     data = read_file(broker.disk, DELAY_OFFSETS_FILE)
     assert data is not None
-    assert b'"offsetTable": {"1": 3}' in data
+    assert b'"offsetTable":{"1":3}' in data
 
 
 def test_offsets_behind_the_end_of_a_queue_are_its_end() -> None:

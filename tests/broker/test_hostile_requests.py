@@ -103,7 +103,7 @@ def test_no_request_of_any_code_is_an_internal_error(
     run_async(scenario(), limit_s=600)
     failures = [record for record in caplog.records if record.levelname == "ERROR"]
     assert not failures
-    assert seen[ResponseCode.SUCCESS] > 100 and len(seen) > 8
+    assert seen[ResponseCode.SUCCESS] > 100 and len(seen) > 6
     summary_lines.append(f"hostile requests: {sum(seen.values())}, answers by code {seen}")
 
 

@@ -339,7 +339,7 @@ def test_characters() -> None:
         {1.5: 1},
         {None: 1},
         {(1,): 1},
-        object(),
+        ...,
         "\ud800",
     ],
     ids=repr,
