@@ -177,9 +177,10 @@ class SinkBatches:
             return SinkStatus(False)
         run = found.runs[0] if found.runs else ""
         content = found.batches[-1].content if found.batches else ""
+        published_by = found.batches[-1].run if found.batches else ""
         return SinkStatus(
             True, found.last, run, found.lineage, content, found.silent_since_ms,
-            found.is_coordinator,
+            found.is_coordinator, published_by,
         )  # fmt: skip
 
     # Decisions

@@ -133,6 +133,8 @@ class SinkStatus(NamedTuple):
     published_ms: int = 0
     is_coordinator: bool = False
     """This broker has decided batches of the sink, so it decides the next one."""
+    published_by: str = ""
+    """The run that published `batch`; `run` may have announced itself since."""
 
 
 class SinkNote(NamedTuple):
@@ -295,7 +297,7 @@ def encode_status(status: SinkStatus) -> bytes:
         {
             "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
             "lineage": status.lineage, "content": status.content, "time": status.published_ms,
-            "coordinator": status.is_coordinator,
+            "coordinator": status.is_coordinator, "publishedBy": status.published_by,
         }
     )  # fmt: skip
 
@@ -311,6 +313,7 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
         text_field(found, "content", ""),
         whole_field(found, "time", 0),
         flag_field(found, "coordinator", False),
+        text_field(found, "publishedBy", ""),
     )
 
 

@@ -120,7 +120,7 @@ async def _coordinator(sink: SinkClient, identity: BatchIdentity, used: set[str]
 
 async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordinator: str) -> None:
     status = await sink.status(identity.sink, coordinator)
-    if status.batch == identity.batch and status.run == identity.run:
+    if (status.batch, status.published_by) == (identity.batch, identity.run):
         raise errors.InvalidArgument(
             f"batch {identity.batch} of sinkId {identity.sink} was written by this run already:"
             " give every write inside foreachBatch a sinkId of its own"
