@@ -20,15 +20,17 @@ class PlainSend(RemotingCommand):
 
     __slots__ = ("_decoded", "_header", "fields")
 
+    # The same for all: this is made for every message.
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    flag = 0
+    remark = None
+    language = LanguageCode.OTHER
+    serialize_type = JSON_HEADER
+
     def __init__(self, header: bytes, fields: tuple[Any, ...]) -> None:
-        # Not the base class's: this runs for every message.
-        self.code = RequestCode.SEND_MESSAGE_V2.value
         self.body = b""
-        self.opaque, self.version = fields[:2]
-        self.flag = 0
-        self.remark = None
-        self.language = LanguageCode.OTHER
-        self.serialize_type = JSON_HEADER
+        self.opaque = fields[0]
+        self.version = fields[1]
         self.fields = fields
         self._header = header
         self._decoded: dict[str, str] | None = None

@@ -14,6 +14,8 @@ from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Watermark
 
+_PUT_OK = PutStatus.PUT_OK
+
 StatusFuture = asyncio.Future[PutStatus]
 StatusCallback = Callable[[PutStatus], object]
 
@@ -36,7 +38,7 @@ class _Waiter:
             callback(status)
 
     def __call__(self, failure: BaseException | None) -> None:
-        self.settle(PutStatus.PUT_OK if failure is None else PutStatus.UNKNOWN_ERROR)
+        self.settle(_PUT_OK if failure is None else PutStatus.UNKNOWN_ERROR)
 
 
 class DurableAcks:

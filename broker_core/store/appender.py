@@ -41,6 +41,10 @@ from broker_core.store.queue_counters import QueueCounters
 from broker_core.store.running_flags import RunningFlags
 from broker_core.store.store_stats import StoreStats
 
+# Looked up once: members of an enumeration are slow to get, and named tuples to make.
+_PUT_OK = PutStatus.PUT_OK
+_new_result = PutResult._make
+
 KNOWN_QUEUES_MAX = 100_000
 # Set for both transaction types that take no queue offset.
 PREPARED_OR_ROLLBACK = 0x04
@@ -168,7 +172,7 @@ class Appender:
         end = self._log.position
         self._stats.put_one(queue[0], end - start, self._pressure.took(started) * 1000)
         self._appended()
-        return PutResult(PutStatus.PUT_OK, "", start, end, queue_offset, 1, timestamp, host)
+        return _new_result((_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def _note_known(self, result: PutResult, topic: str, queue: QueueKey) -> None:
         if result.ok and len(self._known) < KNOWN_QUEUES_MAX:

@@ -113,11 +113,10 @@ class MessageStore:
         queue_id: int,
         body: bytes | memoryview,
         text: bytes,
-        *,
         flag: int = 0,
         sys_flag: int = 0,
-        born_timestamp: int,
-        born_host: bytes,
+        born_timestamp: int = 0,
+        born_host: bytes = b"",
         reconsume_times: int = 0,
         prepared_offset: int = 0,
     ) -> PutResult:

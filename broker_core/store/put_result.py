@@ -9,6 +9,10 @@ from broker_core.codec.message_id import encode_message_id
 from broker_core.protocol_codes import PutStatus
 
 
+# Looked up once: members of an enumeration are slow to get.
+_PUT_OK = PutStatus.PUT_OK
+
+
 class PutResult(NamedTuple):
     """Outcome of one put. The numbers are -1 when nothing was stored."""
 
@@ -24,7 +28,7 @@ class PutResult(NamedTuple):
     @property
     def ok(self) -> bool:
         """All requested guarantees are met."""
-        return self.status is PutStatus.PUT_OK
+        return self.status is _PUT_OK
 
     @property
     def message_id(self) -> str:

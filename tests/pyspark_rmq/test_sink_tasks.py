@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
+from broker_core import SyncPullConsumer, errors
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.sink.guarantee import decide_guarantee
 from pyspark_rmq.sink.outgoing_columns import ROW_PROPERTY
@@ -263,6 +264,38 @@ def test_many_rows_in_order_with_all_columns(sink: Callable[..., Sink]) -> None:
         assert message.flag == number // 5_000
         seen += 1
     assert seen == count
+
+
+def test_a_reader_never_sees_a_part_of_a_batch(
+    broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    own = Sink(broker, new_topic(1))
+    seen: set[int] = set()
+    is_over = threading.Event()
+
+    def poll() -> None:
+        with SyncPullConsumer(broker.name_server) as consumer:
+            [queue] = consumer.queues(own.topic)
+            offset = 0
+            while not is_over.is_set():
+                seen.add(consumer.max_offset(queue))
+                pulled = consumer.pull(queue, offset, max_count=10_000, max_bytes=1 << 24)
+                offset = pulled.next_offset
+                seen.add(pulled.max_offset)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        for batch in range(5):
+            staged = own.write(batch, numbered(0, 3_000))
+            own.abort(own.write(batch, ["aborted"], partition=1))
+            own.commit(staged)
+    finally:
+        is_over.set()
+        reader.join()
+    assert seen <= {3_000 * count for count in range(6)}
+    assert len(seen) > 2
+    assert own.values().total() == 15_000
 
 
 def test_topics_by_column_and_made_on_the_way(broker: EmbeddedBroker) -> None:

@@ -31,6 +31,8 @@ from broker_core.store.put_result import PutResult
 
 Answer = RemotingCommand | None | Awaitable[RemotingCommand]
 
+# Looked up once: members of an enumeration are slow to get.
+_PUT_OK: Final = PutStatus.PUT_OK
 _HOST: Final = "broker.born_host"
 _NAMES_MAX: Final = 100_000
 
@@ -51,6 +53,7 @@ class SendMessageProcessor:
         random: Random | None = None,
     ) -> None:
         self._store = store
+        self._is_async = store.is_async
         self._topics = topics
         self._planner = planner
         self._stats = stats
@@ -86,15 +89,13 @@ class SendMessageProcessor:
         ):
             return self._send_planned(connection, command, SHORT_NAMES)
         store = self._store
-        result = store.append_text(
-            topic, queue_id, command.body, text, flag=flag, sys_flag=sys_flag,
-            born_timestamp=born, born_host=born_host(connection),
-        )  # fmt: skip
-        if result.status is not PutStatus.PUT_OK:
+        host = connection.attributes.get(_HOST) or born_host(connection)
+        result = store.append_text(topic, queue_id, command.body, text, flag, sys_flag, born, host)
+        if result[0] is not _PUT_OK:
             return command.reply(result.status.response_code, result.remark)
-        self._stats.put(topic, 1, result.end_position - result.position)
-        if store.is_async:
-            self._answer_one(connection, opaque, queue_id, unique, result, PutStatus.PUT_OK)
+        self._stats.put(topic, 1, result[3] - result[2])
+        if self._is_async:
+            self._answer_one(connection, opaque, queue_id, unique, result, _PUT_OK)
         else:
             store.when_acknowledged(
                 result, partial(self._answer_one, connection, opaque, queue_id, unique, result)
@@ -120,7 +121,7 @@ class SendMessageProcessor:
         result: PutResult,
         status: PutStatus,
     ) -> None:
-        if status is not PutStatus.PUT_OK:
+        if status is not _PUT_OK:
             request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=opaque)
             key = unique.decode()
             connection.send(self._reply(request, queue_id, key, (result,), status, None))

@@ -1,0 +1,77 @@
+"""The kill harness in short: it proves the sink, and finds the bugs that are planted in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from pyspark_rmq.prove.comparison import compare
+from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap
+from pyspark_rmq.prove.traps import POINTS, VICTIMS, Trap
+
+pytest.importorskip("pyspark")
+
+PROJECT = Path(__file__).resolve().parents[2]
+IS_LONG = bool(os.environ.get("RMQ_CRASH_LONG"))
+
+
+def prove(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pyspark_rmq.prove", *arguments],
+        cwd=PROJECT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=1_800 if IS_LONG else 420,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_every_row_exactly_once() -> None:
+    kills = ["broker@commit_before", "driver@commit_after"]
+    if IS_LONG:
+        kills = [f"{victim}@{point}" for victim in VICTIMS for point in POINTS]
+    code, output = prove(*(word for kill in kills for word in ("--at", kill)))
+    assert code == 0, output
+    assert f"kills {len(kills)}," in output
+    assert "lost 0, duplicated 0, strange 0" in output
+
+
+@pytest.mark.skipif(not IS_LONG, reason="a minute each; RMQ_CRASH_LONG=1 runs them")
+@pytest.mark.parametrize(
+    ("plant", "trap", "found"),
+    [
+        ("publish-in-write", "query@write_after", "duplicated"),
+        ("know-by-run", "worker@commit_after", "duplicated"),
+        ("acknowledge-first", "worker@commit_before", "lost"),
+    ],
+)
+def test_a_planted_bug_is_found(plant: str, trap: str, found: str) -> None:
+    code, output = prove("--plant", plant, "--at", trap)
+    assert code == 1, output
+    assert f"{found} 0" not in output, output
+
+
+def test_a_plan_passes_every_point_with_every_victim() -> None:
+    count = len(POINTS) * len(VICTIMS)
+    plan = list(islice(kill_plan(7), 2 * count))
+    assert plan == list(islice(kill_plan(7), 2 * count))
+    assert set(Counter(plan).values()) == {2}
+    assert plan != list(islice(kill_plan(8), 2 * count))
+    assert parse_trap("driver@commit_after") == Trap("commit_after", "driver")
+    with pytest.raises(ValueError, match="victim@point"):
+        parse_trap("driver@lunch")
+
+
+def test_what_counts_as_exact() -> None:
+    assert compare(["a", "b"], ["out-b", "out-a"]).is_exact
+    found = compare(["a", "b", "c"], ["out-a", "out-a", "out-b", "x"])
+    assert found[2:] == (1, 1, 1)
+    assert not found.is_exact
