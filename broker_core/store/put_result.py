@@ -8,7 +8,6 @@ from broker_core.codec.host_address import decode_host
 from broker_core.codec.message_id import encode_message_id
 from broker_core.protocol_codes import PutStatus
 
-
 # Looked up once: members of an enumeration are slow to get.
 _PUT_OK = PutStatus.PUT_OK
 

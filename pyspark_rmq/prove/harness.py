@@ -165,6 +165,16 @@ class Harness:
         self._driver = None
 
     def _send(self) -> None:
+        """New rows; those that went in are read from the topic at the end."""
+        if not self._wait(self._has_sent):
+            raise errors.RequestTimeout(f"the broker takes no rows: {self._broker}")
+
+    def _has_sent(self) -> bool:
         names = [f"m{number}" for number in range(self._sent, self._sent + self._rows_per_kill)]
         self._sent += len(names)
-        self._broker.produce(SOURCE, names)
+        try:
+            self._broker.produce(SOURCE, names)
+        except errors.RmqError:
+            # Killed at this moment.
+            return False
+        return True

@@ -6,6 +6,8 @@ As strict as the options of the source: what is not known or cannot be used fail
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,6 +34,7 @@ COLUMN: Final = "column"
 JSON: Final = "json"
 _DAY_MS: Final = 86_400_000
 _PAGE: Final = "docs/sink.md"
+_LINEAGE_SIZE_MAX: Final = 400
 
 
 def _text(name: str, text: str) -> str:
@@ -102,6 +105,15 @@ class SinkOptions:
     attempts: int
     checkpoint: str
     """As the user gave it; empty when Spark took it from its configuration."""
+
+    @property
+    def lineage(self) -> str:
+        """The checkpoint in one spelling, so that brokers can tell a copy of it."""
+        plain = re.sub(r"^file:(//)?(?=/)", "", self.checkpoint)
+        plain = plain.rstrip("/") or plain
+        if len(plain) <= _LINEAGE_SIZE_MAX and plain.isprintable():
+            return plain
+        return "sha256:" + hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> SinkOptions:

@@ -25,7 +25,7 @@ def stream_identity(options: SinkOptions) -> TaskIdentity:
             f" {_RUN}={run}): nothing can be promised about it"
         )
     return TaskIdentity(
-        options.sink_id or query, int(batch), run, *_attempt(context), lineage=options.checkpoint
+        options.sink_id or query, int(batch), run, *_attempt(context), lineage=options.lineage
     )
 
 

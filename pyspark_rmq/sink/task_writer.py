@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from broker_core import SinkClient, errors
 from pyspark_rmq.connections import Connected, connect
+from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.sink.message_targets import (
     MessageTarget,
     QueueTarget,
@@ -34,6 +35,7 @@ def write_task(
     identity: TaskIdentity,
 ) -> TaskResult:
     """Write the record batches of one task. Nothing of it is visible yet with exactly_once."""
+    freeze_once()
     connected = connect(options.connection)
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name

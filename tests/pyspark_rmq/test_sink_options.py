@@ -40,6 +40,17 @@ def test_names_in_any_case_and_aliases() -> None:
     assert (options.checkpoint, options.creates_topics) == ("/c", True)
 
 
+def test_a_checkpoint_has_one_name() -> None:
+    same = ["/c/d", "/c/d/", "file:/c/d", "file:///c/d/"]
+    assert {parse(checkpointLocation=text).lineage for text in same} == {"/c/d"}
+    assert parse(checkpointLocation="s3a://b/c").lineage == "s3a://b/c"
+    assert parse().lineage == ""
+    long = parse(checkpointLocation="/c" * 1_000).lineage
+    assert long.startswith("sha256:")
+    assert len(long) < 100
+    assert long != parse(checkpointLocation="/d" * 1_000).lineage
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -61,7 +61,7 @@ class Sink:
         columns = find_columns(fields, self.options)
         identity = TaskIdentity(
             self.options.sink_id or self.query, batch, run, partition, attempt, 0,
-            lineage=self.options.checkpoint,
+            lineage=self.options.lineage,
         )  # fmt: skip
         guarantee = decide_guarantee(self.options, columns)
         return write_task(batches, self.options, columns, guarantee, identity)
