@@ -22,7 +22,7 @@ from broker_core.broker.topic_table import TopicTable
 from broker_core.codec import message_properties as names
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.message_properties import change_properties, decode_properties
-from broker_core.codec.record_columns import split_client_batch
+from broker_core.codec.record_columns import measure_batch, split_client_batch
 from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.send_request import SendRequest
@@ -106,11 +106,9 @@ class SendPlanner:
             name, queue_id, level = dead.name, 0, 0
             changes[names.DELAY] = ""
         half = is_half(pairs, name, request.reconsume_times, level)
-        sys_flag = request.sys_flag
         if half:
             self._refuse_transactions(name)
             changes |= half_changes(pairs, request.group, name, queue_id, unique)
-            sys_flag &= ~TRANSACTION_BITS
         text = change_properties(request.properties.encode(), changes)
         stored = Parked(name, queue_id, text)
         if half:
@@ -127,7 +125,7 @@ class SendPlanner:
                 body,
                 stored.text,
                 flag=request.flag,
-                sys_flag=sys_flag,
+                sys_flag=_without_transaction(request.sys_flag),
                 born_timestamp=request.born_timestamp,
                 born_host=born_host,
                 reconsume_times=request.reconsume_times,
@@ -142,13 +140,9 @@ class SendPlanner:
     def plan_batch(
         self, request: SendRequest, body: bytes | memoryview, random: Random
     ) -> SendPlan:
-        """For a batch: one queue, consecutive offsets, all or nothing."""
+        """For a batch: one queue, consecutive offsets; a bad message refuses all of them."""
         version = self._topics.version
-        topic = self._writable_topic(request)
-        if topic.name.startswith(RETRY_TOPIC_PREFIX):
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic"
-            )
+        topic = self._batch_topic(request)
         queue_id = _chosen_queue(request, topic, random)
         if len(body) > self._message_size_max:
             raise RemoteError(
@@ -172,20 +166,23 @@ class SendPlanner:
         self, request: SendRequest, body: bytes | memoryview, random: Random
     ) -> tuple[int, list[ColumnBatch]]:
         """For a batch of any size that our own client sends: its queue and its columns."""
-        topic = self._writable_topic(request)
+        topic = self._batch_topic(request)
         queue_id = _chosen_queue(request, topic, random)
         return queue_id, split_batch(request, body, (topic.name.encode(), queue_id), b"")
 
     def check_queue(self, request: SendRequest) -> None:
         """For records that are ready for one queue: raise what a batch to it would raise."""
+        _chosen_queue(request, self._batch_topic(request), Random(0))
+
+    # Checks
+
+    def _batch_topic(self, request: SendRequest) -> TopicConfig:
         topic = self._writable_topic(request)
         if topic.name.startswith(RETRY_TOPIC_PREFIX):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic"
             )
-        _chosen_queue(request, topic, Random(0))
-
-    # Checks
+        return topic
 
     def _writable_topic(self, request: SendRequest) -> TopicConfig:
         name = request.topic
@@ -256,6 +253,12 @@ class SendPlanner:
         )
 
 
+def _without_transaction(sys_flag: int) -> int:
+    """Only the broker says what a transaction's message is: stored as it came, one that calls
+    itself prepared would be acknowledged and never shown to anybody."""
+    return sys_flag & ~TRANSACTION_BITS
+
+
 def _begin_log(store: MessageStore, born_timestamp: int) -> None:
     """Put a record before the first half message: position 0 in a commit stands for nothing."""
     store.append_text(
@@ -296,7 +299,7 @@ def split_batch(
             None,
             (texts, memoryview(text_offsets)[8 * start : 8 * end + 8], 8),
             values[start],
-            request.sys_flag,
+            _without_transaction(request.sys_flag),
             request.born_timestamp,
         )
         for start, end in zip(starts, ends, strict=True)
@@ -306,11 +309,22 @@ def split_batch(
 def append_batches(
     store: MessageStore, batches: list[ColumnBatch], born_host: bytes, *, together: bool
 ) -> tuple[PutResult, ...]:
-    """Append one after the other; stops at the first that is refused, which comes last then."""
+    """Append one after the other; stops at the first that is refused, which comes last then.
+
+    What is wrong with any of them is found before the first is stored; a disk that fills up in
+    between is not.
+    """
     results = []
-    for batch in batches:
-        addressed = batch._replace(born_host=born_host, store_host=store.store_host)
-        results.append(store.append_batch(addressed, together=together))
+    addressed = [
+        batch._replace(born_host=born_host, store_host=store.store_host) for batch in batches
+    ]
+    try:
+        for batch in addressed[1:]:
+            measure_batch(batch)
+    except MalformedBatch as error:
+        raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
+    for batch in addressed:
+        results.append(store.append_batch(batch, together=together))
         if not results[-1].ok:
             break
     return tuple(results)

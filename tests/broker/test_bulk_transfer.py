@@ -67,11 +67,13 @@ def test_the_rules_of_ordinary_requests_hold(tmp_path: Path, run_async: Run) -> 
     async def scenario() -> None:
         async with running(broker_config(tmp_path, autoCreateTopicEnable="false")) as asker:
             await asker.make_topic("T")
+            asker.broker.parts.groups.find_or_create("g")
             good = batch_item(b"x")
             for fields, code in (
                 ({"topic": "Nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
                 ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION),
                 ({"topic": "../T"}, ResponseCode.INVALID_PARAMETER),
+                ({"topic": "%RETRY%g"}, ResponseCode.MESSAGE_ILLEGAL),
                 ({"topic": "T", "queueId": 9}, ResponseCode.INVALID_PARAMETER),
             ):
                 answer = await asker.ask(SEND, good, producerGroup="P", **fields)

@@ -14,7 +14,7 @@ from broker_core.broker.send_hooks import SendContext, SendOutcome
 from broker_core.codec.message_id import decode_message_id
 from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand
 from broker_core.errors import NoPermission
-from broker_core.protocol_codes import PutStatus, ResponseCode
+from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
 from tests.broker.running_broker import UNIQUE, Asker, broker_config, records, running
 
 Run = Callable[..., Any]
@@ -320,5 +320,39 @@ def test_waiting_for_a_disk_that_does_not_answer(tmp_path: Path, run_async: Run)
             assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
             assert (answer.ext["queueOffset"], answer.ext["queueId"]) == ("1", "0")
             assert decode_message_id(answer.ext["msgId"])[1] > 0
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("bits", [4, 8, 12])
+def test_nobody_but_the_broker_marks_transactions(
+    tmp_path: Path, run_async: Run, bits: int
+) -> None:
+    """A record that says "prepared" gets no place in its queue: acknowledged and never seen."""
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T")
+            items = batch_item(b"b1") + batch_item(b"b2", flag=3)
+            assert (await asker.send(body=b"plain", f=bits)).ext["queueOffset"] == "0"
+            assert (await asker.send(body=b"batch", f=bits | 1)).ext["queueOffset"] == "1"
+            assert (await asker.send(code=320, body=items, f=bits)).ext["queueOffset"] == "2"
+            bulk = await asker.ask(
+                RequestCode.BULK_SEND, items, topic="T", queueId=0, producerGroup="P", sysFlag=bits
+            )
+            assert bulk.ext["queueOffset"] == "4"
+            found = await pulled(asker)
+            assert [m.sys_flag for m in found] == [0, 1, 0, 0, 0, 0]
+
+    run_async(scenario())
+
+
+def test_a_bad_message_refuses_a_batch_of_several_flags(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            text = b"a\x01" + b"b" * 32_700
+            answer = await asker.send(code=320, body=batch_item(b"x") + batch_item(b"y", text, 1))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert asker.broker.parts.store.log_range == (0, 0)
 
     run_async(scenario())

@@ -20,6 +20,7 @@ from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.hot_replies import sent_reply
 from broker_core.codec.plain_send import PlainSend
+from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
 from broker_core.codec.topic_config import PERM_WRITE
@@ -85,6 +86,7 @@ class SendMessageProcessor:
             config is None
             or not config.perm & PERM_WRITE
             or queue_id >= config.write_queue_count
+            or sys_flag & TRANSACTION_BITS
             or topic in self._not_plain
         ):
             return self._send_planned(connection, command, SHORT_NAMES)
