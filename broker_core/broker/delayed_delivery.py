@@ -15,19 +15,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.copy_append import CopyAppender
 from broker_core.broker.delay_progress import DelayProgress
 from broker_core.broker.parked_message import delivered, shortened
 from broker_core.broker.system_topics import SCHEDULE_TOPIC
-from broker_core.codec.host_address import encode_host
-from broker_core.codec.message_record import MessageRecord
 from broker_core.codec.topic_config import DataVersion
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
-from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import ThreadWorker, Worker
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +111,7 @@ class DelayedDelivery:
         self._table = table
         self._clock = clock
         self._levels_ms = tuple(levels)
-        self._stats = stats
+        self._copies = CopyAppender(store, stats, shortened)
         self._save_interval_s = save_interval_ms / 1000
         self._given_timers = timers
         self._given_worker = worker
@@ -345,7 +342,7 @@ class DelayedDelivery:
             except MalformedRecord as error:
                 self._give_up(queue_id, record.queue_offset, str(error))
                 continue
-            result = self._append(copy)
+            result = self._copies.append(copy)
             if not result.ok:
                 return f"{result.status.name}: {result.remark}"
             self._progress.advance(queue_id, record.queue_offset + 1)
@@ -361,28 +358,6 @@ class DelayedDelivery:
             if self._wait_ms(level, offset + count, due_ms) > 0:
                 return count
         return len(units)
-
-    def _append(self, copy: MessageRecord) -> PutResult:
-        result = self._append_as_it_is(copy)
-        if result.status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
-            result = self._append_as_it_is(shortened(copy))
-        if result.ok and self._stats is not None:
-            self._stats.put(copy.topic, 1, result.end_position - result.position)
-        return result
-
-    def _append_as_it_is(self, copy: MessageRecord) -> PutResult:
-        return self._store.append_text(
-            copy.topic,
-            copy.queue_id,
-            copy.body,
-            copy.property_text,
-            flag=copy.flag,
-            sys_flag=copy.sys_flag,
-            born_timestamp=copy.born_timestamp,
-            born_host=encode_host(copy.born_host),
-            reconsume_times=copy.reconsume_times,
-            prepared_offset=copy.prepared_transaction_offset,
-        )
 
     def _give_up(self, queue_id: int, offset: int, reason: str) -> None:
         """Nobody can ever deliver this one, and those behind it must not wait for that."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.copy_append import CopyAppender
 from broker_core.broker.delayed_delivery import Timer, Timers
 from broker_core.broker.half_message import (
     HALF_QUEUE,
@@ -35,8 +36,6 @@ from broker_core.broker.system_topics import (
 )
 from broker_core.broker.topic_table import TopicTable
 from broker_core.broker.transaction_progress import TransactionProgress
-from broker_core.codec.host_address import encode_host
-from broker_core.codec.message_record import MessageRecord
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.protocol_codes import PutStatus
@@ -98,7 +97,7 @@ class Transactions:
         self._table = table
         self._clock = clock
         self._delay_level_max = delay_level_max
-        self._stats = stats
+        self._copies = CopyAppender(store, stats, shortened)
         self._given_timers = timers
         self._given_worker = worker
         self._own_worker: Worker | None = None
@@ -166,6 +165,12 @@ class Transactions:
         """The open halves; to be read, but for the checks."""
         assert self._progress is not None
         return self._progress.window
+
+    def progress_object(self) -> dict[str, Any]:
+        """What a slave must know beside offsets and log; empty while this is not running."""
+        if self._progress is None:
+            return {}
+        return self._progress.content(self._accounted_position())
 
     def note_checks(self) -> None:
         """Checks were counted in the window."""
@@ -247,9 +252,9 @@ class Transactions:
         if verdict is Verdict.ROLLBACK:
             return self._append_op(half.record.queue_offset)
         if verdict is Verdict.COMMIT:
-            return self._append(committed(half, self._delay_level_max))
+            return self._copies.append(committed(half, self._delay_level_max))
         self._make_given_up_topic()
-        return self._append(given_up(half.record))
+        return self._copies.append(given_up(half.record))
 
     def _make_given_up_topic(self) -> None:
         if self._topics is None or self._topics.find(TRANSACTION_GIVEN_UP_TOPIC) is not None:
@@ -303,28 +308,6 @@ class Transactions:
         self._append_op(offset)
 
     # Appending
-
-    def _append(self, copy: MessageRecord) -> PutResult:
-        result = self._append_as_it_is(copy)
-        if result.status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
-            result = self._append_as_it_is(shortened(copy))
-        if result.ok and self._stats is not None:
-            self._stats.put(copy.topic, 1, result.end_position - result.position)
-        return result
-
-    def _append_as_it_is(self, copy: MessageRecord) -> PutResult:
-        return self._store.append_text(
-            copy.topic,
-            copy.queue_id,
-            copy.body,
-            copy.property_text,
-            flag=copy.flag,
-            sys_flag=copy.sys_flag,
-            born_timestamp=copy.born_timestamp,
-            born_host=encode_host(copy.born_host),
-            reconsume_times=copy.reconsume_times,
-            prepared_offset=copy.prepared_transaction_offset,
-        )
 
     def _append_op(self, offset: int) -> PutResult:
         return self._store.append_text(
