@@ -137,6 +137,7 @@ class RequestCode(enum.IntEnum):
     STAGE_DROP = 29913
     SINK_PUBLISH = 29914
     SINK_STATUS = 29915
+    METADATA_CHANGES = 29920
     # Pop consumption of 5.x; these do not fit into a binary header
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

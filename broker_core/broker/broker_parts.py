@@ -29,6 +29,7 @@ from broker_core.broker.processors.queue_lock import QueueLockProcessor
 from broker_core.broker.processors.send_back import SendBackProcessor
 from broker_core.broker.processors.send_message import SendMessageProcessor
 from broker_core.broker.processors.sink_publish import SinkPublishProcessor
+from broker_core.broker.processors.slave_metadata import SlaveMetadataProcessor
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.request_router import RequestRouter
@@ -247,6 +248,7 @@ class BrokerParts:
             GroupAdminProcessor(groups=self.groups, **named),
             OffsetLookupProcessor(store=self.store),
             QueryMessageProcessor(store=self.store),
+            self._slave_requests(),
             BrokerInfoProcessor(
                 config=self.config,
                 clock=self.clock,
@@ -255,6 +257,19 @@ class BrokerParts:
                 delay_offsets=lambda: self.delayed.offsets,
                 limits=self._limits,
             ),
+        )
+
+    def _slave_requests(self) -> SlaveMetadataProcessor:
+        return SlaveMetadataProcessor(
+            broker_name=self.config.broker_name,
+            is_master=lambda: self.config.is_master,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            sinks=self.sinks,
+            delays=lambda: (self.delayed.version, self.delayed.offsets),
+            transactions=self.transactions.progress_object,
         )
 
     def _planner(self) -> SendPlanner:

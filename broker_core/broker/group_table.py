@@ -7,7 +7,7 @@ be written is undone and raises `DiskFailed`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker_core.broker.request_fields import checked_group
@@ -105,6 +105,20 @@ class GroupTable:
             return False
         self._commit(name, before)
         return True
+
+    def replace(
+        self, groups: Iterable[GroupConfig], forbidden: Mapping[str, Any], version: DataVersion
+    ) -> None:
+        """Become a copy of a master's table; the groups that every broker has stay."""
+        before = self._groups, self._forbidden, self._version
+        copied = {g.name: g for g in groups if group_name_problem(g.name) is None}
+        kept = {name: group for name, group in self._groups.items() if self.is_system(name)}
+        self._groups, self._forbidden, self._version = {**kept, **copied}, forbidden, version
+        try:
+            self.save()
+        except BaseException:
+            self._groups, self._forbidden, self._version = before
+            raise
 
     @names_disk_errors
     def save(self) -> None:

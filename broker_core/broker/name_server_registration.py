@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_core.broker.broker_config import BrokerConfig
@@ -39,6 +39,15 @@ class NameServerRegistration:
         self._client = RemotingClient()
         self._servers = [_Server(self, address) for address in config.name_servers]
         topics.on_change(self._topics_changed)
+        self.master_address = ""
+        """Where the master of this slave serves clients, as a name server said last."""
+        self.master_ha_address = ""
+        """Where the master of this slave hands out its log, as a name server said last."""
+        self._master_listeners: list[Callable[[], object]] = []
+
+    def on_master(self, listener: Callable[[], object]) -> None:
+        """Call when a name server tells this slave of another master, or of the first one."""
+        self._master_listeners.append(listener)
 
     async def start(self) -> None:
         """Register everywhere; returns when every server has answered or was found unreachable."""
@@ -88,6 +97,17 @@ class NameServerRegistration:
     def farewell(self) -> RemotingCommand:
         """The opposite."""
         return RemotingCommand(RequestCode.UNREGISTER_BROKER, self._identity())
+
+    def answered(self, ext: Mapping[str, str]) -> None:
+        """A name server has taken the registration; it tells a slave who its master is."""
+        if self._config.broker_id == 0:
+            return
+        # While no master is registered there is nothing to tell: the last one may come back.
+        found = ext.get("masterAddr") or "", ext.get("haServerAddr") or ""
+        if found[0] and found != (self.master_address, self.master_ha_address):
+            self.master_address, self.master_ha_address = found
+            for listener in self._master_listeners:
+                listener()
 
     # Inside
 
@@ -175,6 +195,7 @@ class _Server:
             changed = None if untold is None or not untold else list(untold.values())
             answer = await connection.request(self._owner.command(changed), REQUEST_TIMEOUT_MS)
             _check(answer)
+            self._owner.answered(answer.ext)
         except RmqError as error:
             self._untold = None
             self._has_news.set()

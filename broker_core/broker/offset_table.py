@@ -37,6 +37,19 @@ OFFSETS_FILE: Final = "config/consumerOffset.json"
 EndOffset = Callable[[str, int], int]
 
 
+# Group, topic and queue id.
+OffsetKey = tuple[str, str, int]
+
+
+class OffsetChanges(NamedTuple):
+    """What happened since some change, for whoever keeps a copy."""
+
+    offsets: dict[OffsetKey, int]
+    removed: list[OffsetKey]
+    went_back: set[OffsetKey]
+    """Those of `offsets` that a reset has lowered; commits only raise them."""
+
+
 class UnsavedOffsets(NamedTuple):
     """A copy of the table and how many changes it has seen."""
 
@@ -68,7 +81,11 @@ class OffsetTable:
         self._change_count = 0
         self._saved_change_count = 0
         # Resets that the next pull of their queue must be told; commits wait until then.
-        self._held: dict[tuple[str, str, int], int] = {}
+        self._held: dict[OffsetKey, int] = {}
+        # Key -> number of its latest change, latest last; kept once somebody asks for changes.
+        self._journal: dict[OffsetKey, int] | None = None
+        self._journal_start = 0
+        self._backs: dict[OffsetKey, int] = {}
         self._load()
 
     # Committing and asking
@@ -107,9 +124,12 @@ class OffsetTable:
             raise InvalidArgument(
                 f"offset {offset} is outside queue {queue_id} of {topic[:255]}: give 0 to {end}"
             )
-        if self._queues(group, topic).get(queue_id) != offset:
-            self._set(group, topic, queue_id, offset)
         key = (group, topic, queue_id)
+        stored = self._queues(group, topic).get(queue_id)
+        if stored != offset:
+            self._set(group, topic, queue_id, offset)
+            if self._journal is not None and stored is not None and offset < stored:
+                self._backs[key] = self._change_count
         self._held.pop(key, None)
         if until_pulled:
             self._held[key] = offset
@@ -122,6 +142,51 @@ class OffsetTable:
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where a pull must continue after a reset; told once."""
         return self._held.pop((group, topic, queue_id), None)
+
+    # Copies
+
+    @property
+    def change_count(self) -> int:
+        """Grows with every change of this run."""
+        return self._change_count
+
+    def changes_since(self, change_count: int) -> OffsetChanges | None:
+        """What changed after that count; None when only the whole table can tell."""
+        if self._journal is None:
+            self._journal, self._journal_start = {}, self._change_count
+        if not self._journal_start <= change_count <= self._change_count:
+            return None
+        changes = OffsetChanges({}, [], set())
+        for key in reversed(self._journal):
+            if self._journal[key] <= change_count:
+                break
+            group, topic, queue_id = key
+            offset = self.query(group, topic, queue_id)
+            if offset is None:
+                changes.removed.append(key)
+                continue
+            changes.offsets[key] = offset
+            if self._backs.get(key, -1) > change_count:
+                changes.went_back.add(key)
+        return changes
+
+    def copy(self, key: OffsetKey, offset: int, *, backwards: bool = False) -> bool:
+        """Take over a master's offset; False while the queue here does not reach so far.
+
+        Then the offset is the end of the queue, and whoever copies tries again: another message
+        may take the place of one that never arrived here. Not a change for `changes_since`.
+        """
+        group, topic, queue_id = key
+        end = self._end_offset(topic, queue_id)
+        wanted = min(max(offset, 0), end)
+        stored = self._queues(group, topic).get(queue_id)
+        if stored is None or wanted > stored or (backwards and wanted != stored):
+            journal, self._journal = self._journal, None
+            try:
+                self._set(group, topic, queue_id, wanted)
+            finally:
+                self._journal = journal
+        return offset <= end
 
     # Listing
 
@@ -162,6 +227,15 @@ class OffsetTable:
         """Forget a group."""
         for topic in self.topics_of(group):
             self._remove(group, topic)
+
+    def remove_queue(self, group: str, topic: str, queue_id: int) -> None:
+        """Forget one queue, because the master has."""
+        queues = dict(self._queues(group, topic))
+        if queues.pop(queue_id, None) is None:
+            return
+        self._remove(group, topic)
+        for kept, offset in queues.items():
+            self._set(group, topic, kept, offset)
 
     def remove_topic(self, topic: str) -> None:
         """Forget a topic in every group: another one of its name starts at 0."""
@@ -222,6 +296,15 @@ class OffsetTable:
             self._count += 1
         self._groups.setdefault(group, {}).setdefault(topic, {})[queue_id] = offset
         self._change_count += 1
+        if self._journal is not None:
+            self._note(group, topic, queue_id)
+
+    def _note(self, group: str, topic: str, queue_id: int) -> None:
+        assert self._journal is not None
+        key = (group, topic, queue_id)
+        # The latest change comes last, so that a reader can stop at the first that it knows.
+        self._journal.pop(key, None)
+        self._journal[key] = self._change_count
 
     def _remove(self, group: str, topic: str) -> None:
         topics = self._groups[group]
@@ -232,6 +315,9 @@ class OffsetTable:
             self._held.pop((group, topic, queue_id), None)
         self._count -= len(queues)
         self._change_count += 1
+        if self._journal is not None:
+            for queue_id in queues:
+                self._note(group, topic, queue_id)
 
     def _load(self) -> None:
         stored = self._table.load()

@@ -125,6 +125,26 @@ class TopicTable:
         self._commit({name: before}, [])
         return True
 
+    def replace(self, topics: Iterable[TopicConfig], version: DataVersion) -> list[str]:
+        """Become a copy of a master's table; returns the names that are gone.
+
+        The topics that every broker has stay, whether the master is one that knows them or not.
+        """
+        before = self._topics, self._version
+        copied = {topic.name: topic for topic in topics if topic_name_problem(topic.name) is None}
+        kept = {name: topic for name, topic in self._topics.items() if name in self._own_names}
+        self._topics, self._version = {**kept, **copied}, version
+        try:
+            self.save()
+        except BaseException:
+            self._topics, self._version = before
+            raise
+        changed = [topic for topic in self._topics.values() if before[0].get(topic.name) != topic]
+        gone = sorted(before[0].keys() - self._topics.keys())
+        for listener in self._listeners:
+            listener(changed)
+        return gone
+
     def create_on_send(
         self, topic: str, default_topic: str, queue_count: int, sys_flag: int = 0
     ) -> TopicConfig | None:

@@ -202,7 +202,7 @@ class TransactionProgress:
             snapshot = self._snapshot(position)
             self._set_offsets(snapshot)
             if self._has_new_checks or self.window.open_count:
-                self._table.save(self._content(snapshot.position))
+                self._table.save(self.content(snapshot.position))
         except (RmqError, OSError) as error:
             _log.warning("the progress of transactions is not up to date: %s", error)
 
@@ -241,13 +241,14 @@ class TransactionProgress:
     def _save(self, snapshot: _Snapshot) -> None:
         self._has_new_checks = False
         self._saving = True
-        content = self._content(snapshot.position)
+        content = self.content(snapshot.position)
         self._worker.submit(
             lambda: self._table.save(content),
             lambda _, error: self._saved(snapshot.position, error),
         )
 
-    def _content(self, position: int) -> dict[str, Any]:
+    def content(self, position: int) -> dict[str, Any]:
+        """The file, if copies below `position` have their op records."""
         checks: dict[str, int] = {}
         for number in self.window.blocks():
             if len(checks) >= CHECKS_KEPT:

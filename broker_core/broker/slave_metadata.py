@@ -1,0 +1,352 @@
+"""A slave keeps its tables like its master's: topics, groups, progress, sinks.
+
+The log comes over the replication link; this is everything else. A master of ours is asked every
+second for what changed; one of Apache every few seconds for whole tables, with Apache's codes.
+
+Rules for consumer offsets, here as on a master: forward only, unless the master says that somebody
+reset one, and never past the end of a queue as it is here. What consumers commit to the slave
+while the master is away is handed to the master when it is back, so nobody starts from an older
+offset then.
+
+Delay and transaction progress speak of records in the log: they are taken over when the log here
+is durable up to where the master's was when it told them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core.broker.group_table import GroupTable
+from broker_core.broker.offset_table import OffsetChanges, OffsetKey, OffsetTable
+from broker_core.broker.sink_batches import SinkBatches
+from broker_core.broker.slave_metadata_format import (
+    TABLES,
+    offset_table,
+    parse_body,
+    parse_changes,
+    version_token,
+)
+from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.group_config import parse_group_table
+from broker_core.codec.json_dialect import emit_json
+from broker_core.codec.json_fields import object_field, whole_field
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.topic_config import TopicConfig, parse_data_version, parse_topic_table
+from broker_core.errors import InvalidArgument, LimitReached, RemoteError, RmqError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
+from broker_core.runtime.clock import Clock
+from broker_core.storage.json_table import JsonTable
+from broker_core.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+CHANGES_INTERVAL_MS: Final = 1_000
+WHOLE_TABLES_INTERVAL_MS: Final = 5_000
+REQUEST_TIMEOUT_MS: Final = 10_000
+
+
+class CopiedTables(NamedTuple):
+    """What is kept like the master's; the two files are read when a master starts its services."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    sinks: SinkBatches
+    delays: JsonTable
+    transactions: JsonTable
+
+
+class _HeldFile(NamedTuple):
+    """A table that counts once the log here reaches `position`."""
+
+    position: int
+    content: dict[str, Any]
+
+
+class SlaveMetadata:
+    """Event loop only, but for the writing of files.
+
+    `master_address()` is where the master serves clients, as far as it is known. `may_copy()` says
+    whether that master's log is the one that is followed here.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_name: str,
+        store: MessageStore,
+        tables: CopiedTables,
+        master_address: Callable[[], str | None],
+        clock: Clock,
+        may_copy: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._tables = tables
+        self._master_address = master_address
+        self._clock = clock
+        self._may_copy = may_copy
+        self._client = RemotingClient()
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        # Of the last answer of a master of ours; empty asks for everything.
+        self._tokens: dict[str, str] = {}
+        self._asked = ""
+        # Answered that it does not know our code.
+        self._is_apache = False
+        self._committed_here = 0
+        # Offsets behind the end of their queue here.
+        self._ahead: dict[OffsetKey, int] = {}
+        self._held: dict[str, _HeldFile] = {}
+        self._last_delays: dict[str, Any] | None = None
+        self._is_failing = False
+        self.copied_ms = 0
+        """When the tables were last like the master's; 0 for never."""
+
+    def start(self) -> None:
+        """Begin to copy."""
+        offsets = self._tables.offsets
+        self._committed_here = offsets.change_count
+        offsets.changes_since(self._committed_here)
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """End; a copy under way is given up, what was copied stays."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            self._task = None
+        await self._client.close()
+
+    def copy_soon(self) -> None:
+        """The master is another, or is back."""
+        self._wake.set()
+
+    async def copy_once(self) -> None:
+        """One round. Raises `RmqError` when the master cannot be asked or is not understood."""
+        address = self._master_address()
+        if not address or not self._may_copy():
+            return
+        if address != self._asked:
+            self._asked, self._is_apache = address, False
+            self._tokens.clear()
+        if not self._is_apache:
+            await self._copy_changes(address)
+        if self._is_apache:
+            await self._copy_whole(address)
+        self._try_ahead()
+        await self._write_held()
+        self.copied_ms = self._clock.wall_ms()
+
+    async def finish(self) -> None:
+        """The master will not tell more, this broker takes its place: settle what is here."""
+        await self._write_held()
+        self.adopt_topics()
+        self._tables.sinks.settle()
+
+    def adopt_topics(self) -> None:
+        """Make topics that only the log knows: the master died before it could tell of them."""
+        topics = self._tables.topics
+        counts: dict[str, int] = {}
+        for topic, queue_id in self._store.queues():
+            low, high = self._store.offsets(topic, queue_id)
+            if low < high and topics.find(topic) is None:
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, count in counts.items():
+            if topics.is_system(topic):
+                continue
+            _log.warning("topic %s is known from its messages only, with %d queues", topic, count)
+            try:
+                topics.put(TopicConfig(topic, count, count))
+            except (InvalidArgument, LimitReached) as error:
+                _log.warning("topic %s was not made: %s", topic, error)
+
+    # Inside
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self.copy_once()
+            except RmqError as error:
+                if not self._is_failing:
+                    _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
+                self._is_failing = True
+                # It may come back as another process, with other tables.
+                self._asked = ""
+            else:
+                if self._is_failing:
+                    _log.info("the tables of master %s are copied again", self._asked)
+                self._is_failing = False
+            interval_ms = WHOLE_TABLES_INTERVAL_MS if self._is_apache else CHANGES_INTERVAL_MS
+            try:
+                await asyncio.wait_for(self._wake.wait(), interval_ms / 1000)
+            except asyncio.TimeoutError:
+                continue
+
+    async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        return await self._client.request(address, command, REQUEST_TIMEOUT_MS)
+
+    # A master of ours
+
+    async def _copy_changes(self, address: str) -> None:
+        tables = self._tables
+        tokens = {
+            **self._tokens,
+            # What consumers made here is not the master's: then the tables differ.
+            "topics": version_token(tables.topics.version),
+            "groups": version_token(tables.groups.version),
+        }
+        count, commits = self._commits()
+        body = emit_json({"offsetTable": offset_table(commits)}) if commits else b""
+        command = RemotingCommand(
+            RequestCode.METADATA_CHANGES, {"brokerName": self._broker_name, **tokens}, body
+        )
+        answer = await self._ask(address, command)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._is_apache = True
+            return
+        _check(answer)
+        self._committed_here = count
+        content = parse_body(answer.body)
+        is_same_log = answer.ext.get("storeId") == self._store.store_id
+        for table in TABLES:
+            if table in content:
+                self._take(table, object_field(content, table), is_same_log)
+            self._tokens[table] = answer.ext.get(table, "")
+
+    def _take(self, table: str, found: Mapping[str, Any], is_same_log: bool) -> None:
+        if table == "topics":
+            self._take_topics(found, is_same_log)
+        elif table == "groups":
+            self._take_groups(found)
+        elif table == "offsets":
+            self._take_offsets(parse_changes(found))
+        elif table == "sinks":
+            self._tables.sinks.copy(found)
+        elif found:
+            position = whole_field(found, "logPosition", -1, least=-1)
+            self._held[table] = _HeldFile(position, dict(found))
+
+    # A master of Apache
+
+    async def _copy_whole(self, address: str) -> None:
+        found = await self._table(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        self._take_topics(found, is_same_log=False)
+        found = await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        changes = parse_changes({"offsetTable": object_field(found, "offsetTable")})
+        await self._hand_over(address, changes.offsets)
+        self._take_offsets(changes)
+        found = await self._table(address, RequestCode.GET_ALL_DELAY_OFFSET)
+        self._take_delays(found)
+        found = await self._table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        self._take_groups(found)
+
+    async def _table(self, address: str, code: int) -> Mapping[str, Any]:
+        answer = await self._ask(address, RemotingCommand(code))
+        _check(answer)
+        return parse_body(answer.body)
+
+    async def _hand_over(self, address: str, known: Mapping[OffsetKey, int]) -> None:
+        """What consumers committed here, where the master knows less: Apache's takes any offset."""
+        count, commits = self._commits()
+        for key, offset in commits.items():
+            if offset <= known.get(key, -1):
+                continue
+            group, topic, queue_id = key
+            ext = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": str(queue_id),
+                "commitOffset": str(offset),
+            }
+            answer = await self._ask(
+                address, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                _log.info("offset %d of %s was not handed over: %s", offset, key, answer.remark)
+        self._committed_here = count
+
+    def _take_delays(self, found: Mapping[str, Any]) -> None:
+        """Apache does not say how much of the log it speaks of: the answer before this one does.
+
+        What was delivered until then has been sent here since, or the link is broken.
+        """
+        if self._last_delays is not None:
+            self._held["delays"] = _HeldFile(self._store.log_range[1], self._last_delays)
+        self._last_delays = {
+            name: dict(object_field(found, name)) for name in ("dataVersion", "offsetTable")
+        }
+
+    # Both
+
+    def _commits(self) -> tuple[int, dict[OffsetKey, int]]:
+        """What consumers committed here since the last hand-over, and up to which change."""
+        offsets = self._tables.offsets
+        count = offsets.change_count
+        changes = offsets.changes_since(self._committed_here)
+        return count, changes.offsets if changes is not None else {}
+
+    def _take_topics(self, found: Mapping[str, Any], is_same_log: bool) -> None:
+        topics = self._tables.topics
+        version = parse_data_version(found.get("dataVersion"))
+        if version == topics.version:
+            return
+        gone = topics.replace(parse_topic_table(object_field(found, "topicConfigTable")), version)
+        for topic in gone:
+            _log.info("topic %s was deleted by the master", topic)
+            if is_same_log:
+                # A master with another log may be a mistake, which must not cost messages.
+                self._store.delete_topic(topic)
+                self._tables.offsets.remove_topic(topic)
+
+    def _take_groups(self, found: Mapping[str, Any]) -> None:
+        groups = self._tables.groups
+        version = parse_data_version(found.get("dataVersion"))
+        if version != groups.version:
+            groups.replace(
+                parse_group_table(object_field(found, "subscriptionGroupTable")),
+                object_field(found, "forbiddenTable"),
+                version,
+            )
+
+    def _take_offsets(self, changes: OffsetChanges) -> None:
+        for key, offset in changes.offsets.items():
+            self._copy_offset(key, offset, key in changes.went_back)
+        for group, topic, queue_id in changes.removed:
+            self._ahead.pop((group, topic, queue_id), None)
+            self._tables.offsets.remove_queue(group, topic, queue_id)
+
+    def _copy_offset(self, key: OffsetKey, offset: int, backwards: bool = False) -> None:
+        self._ahead.pop(key, None)
+        try:
+            if not self._tables.offsets.copy(key, offset, backwards=backwards):
+                self._ahead[key] = offset
+        except (InvalidArgument, LimitReached) as error:
+            _log.warning("the offset of %s is left out: %s", key, error)
+
+    def _try_ahead(self) -> None:
+        for key, offset in list(self._ahead.items()):
+            self._copy_offset(key, offset)
+
+    async def _write_held(self) -> None:
+        files = {"delays": self._tables.delays, "transactions": self._tables.transactions}
+        for table, held in list(self._held.items()):
+            if held.position > self._store.flushed_position:
+                continue
+            del self._held[table]
+            content = {**held.content, "storeId": self._store.store_id}
+            try:
+                await asyncio.to_thread(files[table].save, content)
+            except OSError as error:
+                _log.warning("the %s of the master cannot be written: %s", table, error)
+                self._held.setdefault(table, held)
+
+
+def _check(answer: RemotingCommand) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteError.for_code(answer.code, answer.remark)

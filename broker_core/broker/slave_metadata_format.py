@@ -1,0 +1,109 @@
+"""How a broker of ours tells a slave of ours what changed in its tables. Pure.
+
+The slave sends one token per table, taken from the last answer; the answer has a new token for each
+and the content of those whose token was another one:
+
+    topics, groups       the whole table; token: its data version
+    offsets, sinks       what changed since the token of this run of the master, else everything
+    delays, transactions the whole table, small; token: a checksum of it
+
+Tokens are texts that only the master understands.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from broker_core.broker.offset_table import OffsetChanges, OffsetKey
+from broker_core.codec.json_dialect import emit_json, parse_json
+from broker_core.codec.json_fields import list_field, object_field, whole_field, whole_number
+from broker_core.codec.message_queue import QUEUE_ID_MAX
+from broker_core.codec.topic_config import DataVersion
+from broker_core.errors import InvalidArgument
+
+TABLES: Final = ("topics", "groups", "offsets", "sinks", "delays", "transactions")
+
+
+def version_token(version: DataVersion) -> str:
+    """Of a table that has a data version."""
+    return f"{version.counter}.{version.state_version}.{version.timestamp_ms}"
+
+
+def count_token(run: str, change_count: int) -> str:
+    """Of a table that counts its changes from one start of the master to the next."""
+    return f"{run}.{change_count}"
+
+
+def counted(token: str, run: str) -> int:
+    """The change count of a token of this run; -1 for every other token."""
+    of_run, _, count = token.partition(".")
+    return int(count) if of_run == run and count.isdecimal() else -1
+
+
+def content_token(content: Mapping[str, Any]) -> str:
+    """Of a small table without either."""
+    return f"{zlib.crc32(emit_json(content)):08x}"
+
+
+def parse_body(body: bytes | memoryview) -> Mapping[str, Any]:
+    """The object in a body; none is an empty one."""
+    return object_field({"body": parse_json(bytes(body))}, "body") if body else {}
+
+
+# Offsets
+
+
+def offset_table(offsets: Mapping[OffsetKey, int]) -> dict[str, dict[str, int]]:
+    """In RocketMQ's shape: `topic@group` -> queue id -> offset."""
+    table: dict[str, dict[str, int]] = {}
+    for (group, topic, queue_id), offset in offsets.items():
+        table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+    return table
+
+
+def parse_offset_table(found: Mapping[str, Any]) -> Iterator[tuple[OffsetKey, int]]:
+    """The entries of such a table; impossible names are for the table that takes them."""
+    for name in found:
+        topic, at, group = name.partition("@")
+        if not at:
+            raise InvalidArgument(f"{name[:100]!r} is not topic@group")
+        queues = object_field(found, name)
+        for text in queues:
+            queue_id = whole_number(text, "queue", 0, QUEUE_ID_MAX)
+            yield (group, topic, queue_id), whole_field(queues, text)
+
+
+def changes_object(changes: OffsetChanges) -> dict[str, Any]:
+    """What happened to the offsets."""
+    return {
+        "offsetTable": offset_table(changes.offsets),
+        "wentBack": _key_lists(changes.went_back),
+        "removed": _key_lists(changes.removed),
+    }
+
+
+def parse_changes(found: Mapping[str, Any]) -> OffsetChanges:
+    """The opposite of `changes_object`; a table of 43 is one, too."""
+    return OffsetChanges(
+        dict(parse_offset_table(object_field(found, "offsetTable"))),
+        list(_parse_key_lists(object_field(found, "removed"))),
+        set(_parse_key_lists(object_field(found, "wentBack"))),
+    )
+
+
+def _key_lists(keys: Iterable[OffsetKey]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for group, topic, queue_id in keys:
+        found.setdefault(f"{topic}@{group}", []).append(queue_id)
+    return found
+
+
+def _parse_key_lists(found: Mapping[str, Any]) -> Iterator[OffsetKey]:
+    for name in found:
+        topic, _, group = name.partition("@")
+        for queue_id in list_field(found, name):
+            if type(queue_id) is not int:
+                raise InvalidArgument(f"queue {queue_id!r:.40} of {name[:100]} is not a number")
+            yield group, topic, queue_id
