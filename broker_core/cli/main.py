@@ -45,13 +45,16 @@ COMMANDS: Final = {
         "broker_core.cli.produce_command", "send each line of standard input as a message"
     ),
     "consume": Command("broker_core.cli.consume_command", "print the messages of a topic"),
+    "admin": Command(
+        "broker_core.cli.admin_command", "look at and change topics, groups, offsets, brokers"
+    ),
 }
 
 _HELP: Final = """\
 usage: rmq COMMAND [OPTION ...]
 
-A message broker that speaks RocketMQ's protocol, its name server, and two tools to
-send and read messages from a shell.
+A message broker that speaks RocketMQ's protocol, its name server, and tools to send,
+read and administer from a shell.
 
 commands:
 {commands}
@@ -91,6 +94,8 @@ def _run(name: str, words: list[str]) -> int:
     program = f"rmq {name}"
     try:
         module: ModuleType = import_module(command.module)
+        if name == "admin":
+            return int(module.run_words(words))
         parser = CommandParser(program, command.summary, module.EXAMPLES)
         module.add_arguments(parser)
         return int(module.run(parser.parse_args(words)))

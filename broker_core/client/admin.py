@@ -178,6 +178,39 @@ class Admin(QueueOffsets):
             self.client, queues, topic, key, max_count, begin_ms, end_ms, is_unique_id
         )
 
+    # For the modules `admin_*` of this room
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout_ms: float | None = None,
+    ) -> RemotingCommand:
+        """Ask one server; raises the error that any code but success stands for."""
+        command = RemotingCommand(code, dict(ext or {}), body)
+        waited = self._timeout_ms if timeout_ms is None else timeout_ms
+        return checked(await self.client.remoting.request(address, command, waited))
+
+    async def masters(
+        self, cluster: str | None = None, broker_names: Sequence[str] | None = None
+    ) -> dict[str, str]:
+        """Broker name → address of its master: those of a cluster, or those named."""
+        return await self._masters(cluster, broker_names)
+
+    async def members(self) -> list[tuple[str, str, int, str]]:
+        """Cluster, broker name, broker id and address of every broker, in order."""
+        info = await self.cluster_info()
+        rewritten = self.client.routes.rewritten
+        return sorted(
+            (cluster, name, number, rewritten(address))
+            for cluster, names in info.clusters.items()
+            for name in names
+            if name in info.brokers
+            for number, address in info.brokers[name].addresses.items()
+        )
+
     # Inside
 
     async def _masters(
