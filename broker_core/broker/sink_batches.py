@@ -15,24 +15,28 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from broker_core.broker.sink_record import (
+    PreparedBatch,
+    PublishedBatch,
+    Sink,
+    parse_sink,
+    sink_object,
+)
 from broker_core.codec.json_fields import (
-    flag_field,
-    list_field,
     object_field,
     text_field,
     whole_field,
 )
 from broker_core.codec.sink_messages import (
     BATCH_NOTE,
+    ENROL_NOTE,
     PART_NOTE,
     PREPARE_NOTE,
     RESERVE_NOTE,
     BatchIdentity,
     SinkNote,
     SinkStatus,
-    StagedPart,
     parse_note,
-    parse_part,
 )
 from broker_core.errors import (
     CorruptStore,
@@ -66,74 +70,11 @@ _READ_COUNT: Final = 64
 _READ_SIZE: Final = 4 << 20
 
 
-class PublishedBatch(NamedTuple):
-    """One batch that is in the log, or was until retention took it."""
-
-    batch: int
-    run: str
-    content: str
-    note: int
-    """Offset of its note among all notes."""
-    position: int
-    end: int
-    token: int = 0
-    """Of the attempt, when the batch is on several brokers."""
-    others: tuple[str, ...] = ()
-    """The brokers that have the rest of it; empty on those."""
-
-
-class PreparedBatch(NamedTuple):
-    """This broker's part of a batch that another broker decides."""
-
-    identity: BatchIdentity
-    token: int
-    parts: tuple[StagedPart, ...]
-    note: int
-
-
 class UnsavedSinks(NamedTuple):
     """A state of the table on its way to the disk."""
 
     table: dict[str, Any]
     change_count: int
-
-
-class Sink:
-    """What is known of one sink."""
-
-    __slots__ = (
-        "batches",
-        "is_coordinator",
-        "lineage",
-        "once",
-        "prepared",
-        "reserved",
-        "runs",
-        "silent_since_ms",
-    )
-
-    def __init__(self) -> None:
-        # Oldest first; the last one is the last published.
-        self.batches: list[PublishedBatch] = []
-        # Newest first: runs[0] may publish, the others never again.
-        self.runs: list[str] = []
-        self.lineage = ""
-        self.once = False
-        self.silent_since_ms = 0
-        # This broker has published as the one that decides.
-        self.is_coordinator = False
-        # (batch, token) of the attempt that may be decided; tokens only rise.
-        self.reserved = (-1, 0)
-        self.prepared: PreparedBatch | None = None
-
-    @property
-    def last(self) -> int:
-        """The last published batch; -1 when there is none."""
-        return self.batches[-1].batch if self.batches else -1
-
-    def find(self, batch: int) -> PublishedBatch | None:
-        """A batch that is still remembered."""
-        return next((found for found in self.batches if found.batch == batch), None)
 
 
 class SinkBatches:
@@ -180,7 +121,7 @@ class SinkBatches:
         published_by = found.batches[-1].run if found.batches else ""
         return SinkStatus(
             True, found.last, run, found.lineage, content, found.silent_since_ms,
-            found.is_coordinator, published_by,
+            found.is_coordinator, published_by, found.coordinator,
         )  # fmt: skip
 
     # Decisions
@@ -250,7 +191,7 @@ class SinkBatches:
         """A note is durable."""
         asked = note.identity
         sink = self._sinks.setdefault(asked.sink, Sink())
-        if asked.run not in sink.runs:
+        if asked.run not in sink.runs and note.kind != ENROL_NOTE:
             sink.runs.insert(0, asked.run)
             del sink.runs[RUNS_KEPT:]
         sink.lineage = asked.lineage or sink.lineage
@@ -267,8 +208,40 @@ class SinkBatches:
             sink.is_coordinator = True
         elif note.kind == PREPARE_NOTE:
             sink.prepared = PreparedBatch(asked, note.token, note.parts, offset)
+        elif note.kind == ENROL_NOTE:
+            sink.coordinator = note.others[0]
         self._entered = max(self._entered, offset + 1)
         self._change_count += 1
+        sink.change = self._change_count
+
+    # Copies
+
+    @property
+    def change_count(self) -> int:
+        """Grows with every change of this run."""
+        return self._change_count
+
+    def as_object(self, since: int = -1) -> dict[str, Any]:
+        """The sinks that changed after that count, as the file has them."""
+        found = {n: sink_object(s) for n, s in self._sinks.items() if s.change > since}
+        return {"storeId": self._store.store_id, "notesEntered": self._entered, "sinks": found}
+
+    def copy(self, found: Mapping[str, Any]) -> None:
+        """Take over what a master has told; `InvalidArgument` if it cannot be read."""
+        entered = whole_field(found, "notesEntered", least=0)
+        sinks = object_field(found, "sinks")
+        parsed = {name: parse_sink(object_field(sinks, name)) for name in sinks}
+        self._sinks.update(parsed)
+        self._entered = entered
+        self._change_count += 1
+
+    def settle(self) -> None:
+        """Agree with the log as it is now: before a copy begins to decide."""
+        low, high = self._store.offsets(_NOTES, 0)
+        if self._entered > high:
+            self._forget_lost(high)
+        for offset, position, end, time_ms, note in self._notes(max(self._entered, low), high):
+            self.enter(note, offset, position, end, time_ms)
 
     # The file
 
@@ -296,11 +269,7 @@ class SinkBatches:
         if self._is_writing:
             raise DiskFailed(f"{SINKS_FILE} is being written; try again when that is done")
         self._forget_jobs()
-        table = {
-            "storeId": self._store.store_id,
-            "notesEntered": self._entered,
-            "sinks": {name: _sink_object(sink) for name, sink in self._sinks.items()},
-        }
+        table = self.as_object()
         self._is_writing = True
         return UnsavedSinks(table, self._change_count)
 
@@ -325,18 +294,15 @@ class SinkBatches:
                 self._take(stored)
             except InvalidArgument as error:
                 raise StoreUnusable(f"{SINKS_FILE}: {error}. Repair the file") from error
-        low, high = self._store.offsets(_NOTES, 0)
-        if self._entered > high:
-            self._forget_lost(high)
-        elif self._entered < low and stored is not None:
+        low = self._store.offsets(_NOTES, 0)[0]
+        if self._entered < low and stored is not None:
             raise CorruptStore(
                 SINKS_FILE,
                 self._entered,
                 f"the notes of batches up to {low} are in neither the file nor the log",
                 "Restore the file, or remove it if no sink of this broker will repeat a batch",
             )
-        for offset, position, end, time_ms, note in self._notes(max(self._entered, low), high):
-            self.enter(note, offset, position, end, time_ms)
+        self.settle()
 
     def _notes(self, offset: int, high: int) -> Iterator[tuple[int, int, int, int, SinkNote]]:
         while offset < high:
@@ -371,7 +337,7 @@ class SinkBatches:
         self._entered = whole_field(stored, "notesEntered", least=0)
         sinks = object_field(stored, "sinks")
         for name in sinks:
-            self._sinks[name] = _parse_sink(object_field(sinks, name))
+            self._sinks[name] = parse_sink(object_field(sinks, name))
 
     def _forget_lost(self, high: int) -> None:
         """The log lost its end after the file was saved: what is not there was not published."""
@@ -407,50 +373,3 @@ class SinkBatches:
         _log.warning("sink %s is forgotten: silent for %d days", oldest, silent_ms // 86_400_000)
         del self._sinks[oldest]
         self._change_count += 1
-
-
-def _sink_object(sink: Sink) -> dict[str, Any]:
-    prepared = sink.prepared
-    return {
-        "runs": sink.runs,
-        "lineage": sink.lineage,
-        "once": sink.once,
-        "time": sink.silent_since_ms,
-        "coordinator": sink.is_coordinator,
-        "reserved": list(sink.reserved),
-        "prepared": [] if prepared is None else [
-            list(prepared.identity), prepared.token, [list(p) for p in prepared.parts],
-            prepared.note,
-        ],
-        "batches": [[*batch[:-1], list(batch.others)] for batch in sink.batches],
-    }  # fmt: skip
-
-
-def _parse_sink(found: Mapping[str, Any]) -> Sink:
-    sink = Sink()
-    sink.runs = [run for run in list_field(found, "runs") if isinstance(run, str)]
-    sink.lineage = text_field(found, "lineage", "")
-    sink.once = flag_field(found, "once", False)
-    sink.silent_since_ms = whole_field(found, "time", 0)
-    sink.is_coordinator = flag_field(found, "coordinator", False)
-    reserved = list_field(found, "reserved") or [-1, 0]
-    sink.reserved = (*_typed(reserved, (int, int), "reserved"),)
-    prepared = list_field(found, "prepared")
-    if prepared:
-        who, token, parts, note = _typed(prepared, (list, int, list, int), "prepared")
-        identity = BatchIdentity(*_typed(who, _IDENTITY_KINDS, "the identity of prepared"))
-        sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note)
-    for item in list_field(found, "batches"):
-        fields = _typed(item, _BATCH_KINDS, "a batch")
-        sink.batches.append(PublishedBatch._make([*fields[:-1], tuple(map(str, fields[-1]))]))
-    return sink
-
-
-_IDENTITY_KINDS: Final = (str, int, str, str, str, bool)
-_BATCH_KINDS: Final = (int, str, str, int, int, int, int, list)
-
-
-def _typed(item: Any, kinds: tuple[type, ...], what: str) -> Any:
-    if not isinstance(item, list) or tuple(map(type, item)) != kinds:
-        raise InvalidArgument(f"{what} is not {', '.join(kind.__name__ for kind in kinds)}")
-    return item

@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.sink_batches import PublishedBatch, Sink, SinkBatches
+from broker_core.broker.sink_batches import SinkBatches
+from broker_core.broker.sink_record import PublishedBatch, Sink
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.codec.sink_messages import (
     BATCH_NOTE,
     COMPLETE,
     DECIDE,
+    ENROL,
+    ENROL_NOTE,
     PART_NOTE,
     PREPARE,
     PREPARE_NOTE,
@@ -81,6 +84,8 @@ class SinkPublisher:
         self._inline_size_max = inline_size_max
         # Sink -> set once its operation is durable, or never will be
         self._pending: dict[str, asyncio.Future[None]] = {}
+        # Staging ids that are about to be prepared
+        self._promised: set[str] = set()
         store.staging.keep(batches.prepared_ids())
 
     async def announce(self, identity: BatchIdentity) -> None:
@@ -101,6 +106,8 @@ class SinkPublisher:
         await self._turn(asked.identity.sink)
         if asked.phase == COMPLETE:
             return await self._complete(asked)
+        if asked.phase == ENROL:
+            return await self._enrol(asked)
         if asked.phase == PREPARE:
             return await self._prepare(asked)
         known = self._batches.judge(asked.identity)
@@ -112,7 +119,7 @@ class SinkPublisher:
 
     def abort(self, staging_ids: Iterable[str]) -> int:
         """Drop what a writer gives up, but for what is prepared: that may be decided already."""
-        prepared = set(self._batches.prepared_ids())
+        prepared = self._promised.union(self._batches.prepared_ids())
         return self._staging.drop(name for name in staging_ids if name not in prepared)
 
     # Phases
@@ -129,10 +136,8 @@ class SinkPublisher:
                 f"attempt {asked.token} at batch {identity.batch} of sink {identity.sink} is not "
                 "the one that was reserved last: another writer is at it",
             )
-        if asked.phase != DECIDE and sink is not None and sink.batches and not sink.is_coordinator:
-            raise InvalidArgument(
-                f"another broker decides about batches of sink {identity.sink}: publish there"
-            )
+        if asked.phase != DECIDE:
+            _refuse_other_coordinator(identity, sink)
         token = asked.token if asked.phase == DECIDE else 0
         others = asked.others if asked.phase == DECIDE else ()
         batches = self._staging.batches(identity, asked.parts)
@@ -142,10 +147,7 @@ class SinkPublisher:
     async def _reserve(self, identity: BatchIdentity) -> PublishAnswer:
         """Number a new attempt; every earlier one can no longer be decided."""
         sink = self._batches.find(identity.sink)
-        if sink is not None and sink.batches and not sink.is_coordinator:
-            raise InvalidArgument(
-                f"another broker decides about batches of sink {identity.sink}: reserve there"
-            )
+        _refuse_other_coordinator(identity, sink)
         token = sink.reserved[1] + 1 if sink is not None else 1
         await self._note(SinkNote(RESERVE_NOTE, identity, token))
         last = sink.batches[-1] if sink is not None and sink.batches else None
@@ -171,15 +173,44 @@ class SinkPublisher:
         batches = self._staging.batches(identity, asked.parts)
         with self._store.staging.open_runs(batches) as runs:
             self._next_offsets(runs)
-        ids = [batch.staging_id for batch in batches]
-        pending = self._hold(identity.sink)
+        ids = {batch.staging_id for batch in batches}
+        # From here until its note is durable nothing may take a part away.
+        self._store.staging.keep(ids)
+        self._promised |= ids
         try:
-            await asyncio.to_thread(self._store.staging.make_durable, ids)
-        finally:
-            del self._pending[identity.sink]
-            pending.set_result(None)
-        await self._note(SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts))
+            with self._held(identity.sink):
+                await asyncio.to_thread(self._store.staging.make_durable, ids)
+            note = SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts)
+            result = self._begin_note(note)
+        except BaseException:
+            self._promise_no_more(ids)
+            raise
+        await self._durable(result)
         return prepared
+
+    def _promise_no_more(self, ids: set[str]) -> None:
+        """They are prepared by now, or never will be."""
+        self._promised -= ids
+        self._store.staging.keep_no_more(ids.difference(self._batches.prepared_ids()))
+
+    async def _enrol(self, asked: Publication) -> PublishAnswer:
+        """Another broker decides about this sink: know it for good, even when that one is gone."""
+        identity = asked.identity
+        if len(asked.others) != 1:
+            raise InvalidArgument("others: name the one broker that decides")
+        sink = self._batches.find(identity.sink)
+        if sink is not None and (
+            sink.is_coordinator or sink.coordinator not in ("", *asked.others)
+        ):
+            who = "this broker" if sink.is_coordinator else f"broker {sink.coordinator}"
+            raise InvalidArgument(
+                f"{who} decides about batches of sink {identity.sink}, not {asked.others[0]}: two "
+                "writers chose differently, use a new sinkId"
+            )
+        if sink is None or not sink.coordinator:
+            self._batches.check_run(identity)
+            await self._note(SinkNote(ENROL_NOTE, identity, others=asked.others))
+        return PublishAnswer(False, identity.batch, {})
 
     async def _complete(self, asked: Publication) -> PublishAnswer:
         """Publish the prepared part of a batch that its coordinator has decided."""
@@ -221,6 +252,16 @@ class SinkPublisher:
         self._pending[sink] = pending
         return pending
 
+    @contextlib.contextmanager
+    def _held(self, sink: str) -> Iterator[None]:
+        """Others who ask about the sink wait; what follows in the same step still comes first."""
+        pending = self._hold(sink)
+        try:
+            yield
+        finally:
+            del self._pending[sink]
+            pending.set_result(None)
+
     def _refuse_late(self, sink: Sink | None, asked: Publication) -> None:
         identity = asked.identity
         if sink is not None and identity.batch <= sink.last:
@@ -228,6 +269,14 @@ class SinkPublisher:
                 ResponseCode.SINK_BATCH_OLD,
                 f"batch {identity.batch} of sink {identity.sink} comes too late, {sink.last} is "
                 "published here already",
+            )
+        held = sink.prepared if sink is not None else None
+        known = [batch for batch, _ in asked.decided]
+        if held is not None and known and held.identity.batch < min(known):
+            raise StagingRefused(
+                f"a part of batch {held.identity.batch} of sink {identity.sink} waits here, and "
+                "its coordinator does not remember any more whether it was published: repeat that "
+                "batch or use a new sinkId"
             )
         if sink is not None and sink.prepared is not None and asked.token <= sink.prepared.token:
             raise SinkFenced(
@@ -241,9 +290,12 @@ class SinkPublisher:
 
     async def _note(self, note: SinkNote) -> None:
         """Make a note that has no records durable."""
+        await self._durable(self._begin_note(note))
+
+    def _begin_note(self, note: SinkNote) -> PutResult:
         result = _stored(self._store.append_group((), encode_note(note)))
         self._begin(note, result, [])
-        await self._durable(result)
+        return result
 
     async def _append(
         self, note: SinkNote, batches: list[StagedBatch], *, is_checked: bool
@@ -273,15 +325,13 @@ class SinkPublisher:
     ) -> tuple[tuple[TemplateRun, ...], Inspected]:
         """Open and verify on another thread: others are served meanwhile, but not this sink."""
         store = self._store
-        pending = self._hold(sink)
+        opening = store.staging.open_runs(batches)
         try:
-            runs = await asyncio.to_thread(opened.enter_context, store.staging.open_runs(batches))
-            inspected = await asyncio.to_thread(store.inspect_runs, runs)
+            with self._held(sink):
+                runs = await asyncio.to_thread(opened.enter_context, opening)
+                inspected = await asyncio.to_thread(store.inspect_runs, runs)
         except MalformedRecord as error:
             raise StagingRefused(f"the staged records cannot be published: {error}") from error
-        finally:
-            del self._pending[sink]
-            pending.set_result(None)
         if not store.staging.has_sealed(batches):
             raise StagingRefused("staged data was dropped while it was being published")
         return runs, inspected
@@ -324,6 +374,7 @@ class SinkPublisher:
                 old = replaced.parts if replaced is not None else ()
                 self._staging.drop(p.staging_id for p in old if p.staging_id not in kept)
             self._staging.drop(batch.staging_id for batch in batches)
+            self._promise_no_more({part.staging_id for part in note.parts})
             if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)
         if not pending.done():
@@ -345,6 +396,21 @@ class SinkPublisher:
         size = result.end_position - result.position
         for (topic, _), (first, after) in ranges.items():
             self._stats.put(topic, after - first, size * (after - first) // total)
+
+
+def _refuse_other_coordinator(identity: BatchIdentity, sink: Sink | None) -> None:
+    """Two brokers that decided would each publish a batch that the other one has."""
+    if (
+        sink is None
+        or sink.is_coordinator
+        or not (sink.batches or sink.prepared or sink.coordinator)
+    ):
+        return
+    raise InvalidArgument(
+        f"{f'broker {sink.coordinator}' if sink.coordinator else 'another broker'} decides about "
+        f"batches of sink {identity.sink}: publish there. If it is gone for good, use a new sinkId:"
+        " its last batch may have been published"
+    )
 
 
 def _is_prepared(sink: Sink, asked: Publication) -> bool:

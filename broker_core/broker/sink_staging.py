@@ -106,6 +106,7 @@ class SinkStaging:
             raise LimitReached(
                 f"{unsealed} writers stage data on this broker, at most {self._drafts_max} can"
             )
+        self._keep_alive(identity)
         staging_id = self._staging.begin()
         self._drafts[staging_id] = _Draft(identity, self._clock.monotonic())
         return staging_id
@@ -203,10 +204,18 @@ class SinkStaging:
             )
         return draft
 
+    def _keep_alive(self, identity: BatchIdentity) -> None:
+        """A batch with a task that begins is under way, however long ago its first one ended."""
+        now = self._clock.monotonic()
+        mine = [name for name, d in self._drafts.items() if d.identity[:3] == identity[:3]]
+        for name in mine:
+            self._drafts[name].touched = now
+        self._staging.touch(mine)
+
     def _forget_expired(self) -> None:
         limit = self._clock.monotonic() - self._expiry_s
-        for staging_id in [name for name, d in self._drafts.items() if d.touched < limit]:
-            self.drop((staging_id,))
+        old = [name for name, draft in self._drafts.items() if draft.touched < limit]
+        self.drop(name for name in old if not self._staging.is_kept(name))
 
     def _checked(self, queues: QueueKeys, records: memoryview) -> int:
         """Prove every record; the number of them."""

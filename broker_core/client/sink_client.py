@@ -24,6 +24,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import (
     COMPLETE,
     DECIDE,
+    ENROL,
     PREPARE,
     RESERVE,
     BatchIdentity,
@@ -168,17 +169,20 @@ class SinkClient:
     async def coordinator(self, sink: str, broker_names: Iterable[str]) -> str:
         """The broker that decides about batches of a sink: the one that always did, or the first.
 
-        Asks all of `broker_names`, which must be every broker that the sink ever wrote to.
+        Asks all of `broker_names`. Raises `BrokerNotExist` when the one that always did is not
+        there any more: nobody else can say then which batch was published last.
         """
-        names = sorted(set(broker_names))
-        if not names:
-            raise InvalidArgument("name the brokers that the sink writes to")
-        known = [name for name in names if (await self.status(sink, name)).is_coordinator]
-        if len(known) > 1:
-            raise InvalidArgument(
-                f"sink {sink} was published by {' and '.join(known)} on their own: use a new sinkId"
-            )
-        return known[0] if known else names[0]
+        return (await self._coordinator(sink, broker_names))[0]
+
+    async def settle_coordinator(self, who: BatchIdentity, broker_names: Iterable[str]) -> str:
+        """`coordinator`, after all of these brokers have made a note of it.
+
+        So none of them will ever decide in its place, whatever becomes of it.
+        """
+        name, uninformed = await self._coordinator(who.sink, broker_names)
+        request = Publication(who, phase=ENROL, others=(name,))
+        await _all(self._publish(other, request) for other in uninformed)
+        return name
 
     async def publish(
         self, identity: BatchIdentity, staged: Sequence[StagedAt], coordinator: str | None = None
@@ -235,6 +239,39 @@ class SinkClient:
             raise UnexpectedAnswer(f"SINK_STATUS of broker {broker_name}: {error}") from None
 
     # Several brokers
+
+    async def _coordinator(
+        self, sink: str, broker_names: Iterable[str]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Its name, and the brokers that do not know it yet."""
+        names = sorted(set(broker_names))
+        if not names:
+            raise InvalidArgument("name the brokers that the sink writes to")
+        found = await _all(self.status(sink, name) for name in names)
+        said = dict(zip(names, found, strict=True))
+        known = {name for name, status in said.items() if status.is_coordinator}
+        known |= {status.coordinator for status in found if status.coordinator}
+        if len(known) > 1:
+            raise InvalidArgument(
+                f"sink {sink} was published by {' and '.join(sorted(known))} on their own: use a "
+                "new sinkId"
+            )
+        name = next(iter(known), names[0])
+        if name not in said:
+            await self._require_coordinator(sink, name)
+        told = (name, *(other for other, status in said.items() if status.coordinator))
+        return name, tuple(other for other in names if other not in told)
+
+    async def _require_coordinator(self, sink: str, name: str) -> None:
+        try:
+            await self._require(name)
+        except (BrokerNotExist, ConnectionLost, RequestTimeout) as error:
+            raise BrokerNotExist(
+                ResponseCode.BROKER_NOT_EXIST,
+                f"broker {name}, which decides about the batches of sink {sink}, cannot be reached:"
+                f" start it again ({error}). Without it nobody knows whether the last batch was "
+                "published; if it is gone for good, use a new sinkId or checkpoint",
+            ) from None
 
     async def _publish_across(
         self,

@@ -87,7 +87,7 @@ class Publication(NamedTuple):
     phase: str = ""
     token: int = 0
     others: tuple[str, ...] = ()
-    """For DECIDE: the brokers that have prepared the rest of the batch."""
+    """DECIDE: the brokers that have prepared the rest of the batch; ENROL: the coordinator."""
     decided: Decisions = ()
     """For PREPARE: what the coordinator said when the attempt was reserved."""
 
@@ -102,7 +102,9 @@ PREPARE: Final = "prepare"
 DECIDE: Final = "decide"
 # A broker publishes its part of a batch that was decided.
 COMPLETE: Final = "complete"
-_PHASES: Final = (WHOLE, RESERVE, PREPARE, DECIDE, COMPLETE)
+# A broker learns which other one decides about all batches of the sink.
+ENROL: Final = "enrol"
+_PHASES: Final = (WHOLE, RESERVE, PREPARE, DECIDE, COMPLETE, ENROL)
 
 
 class PublishAnswer(NamedTuple):
@@ -135,6 +137,8 @@ class SinkStatus(NamedTuple):
     """This broker has decided batches of the sink, so it decides the next one."""
     published_by: str = ""
     """The run that published `batch`; `run` may have announced itself since."""
+    coordinator: str = ""
+    """The name of the other broker that decides, where it is known."""
 
 
 class SinkNote(NamedTuple):
@@ -155,7 +159,9 @@ PART_NOTE: Final = "part"
 RUN_NOTE: Final = "run"
 RESERVE_NOTE: Final = "reserve"
 PREPARE_NOTE: Final = "prepare"
-_NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOTE)
+# Another broker decides.
+ENROL_NOTE: Final = "enrol"
+_NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOTE, ENROL_NOTE)
 
 
 # Staged blocks
@@ -298,6 +304,7 @@ def encode_status(status: SinkStatus) -> bytes:
             "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
             "lineage": status.lineage, "content": status.content, "time": status.published_ms,
             "coordinator": status.is_coordinator, "publishedBy": status.published_by,
+            "decidedBy": status.coordinator,
         }
     )  # fmt: skip
 
@@ -314,6 +321,7 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
         whole_field(found, "time", 0),
         flag_field(found, "coordinator", False),
         text_field(found, "publishedBy", ""),
+        text_field(found, "decidedBy", ""),
     )
 
 
@@ -323,7 +331,7 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
 def encode_note(note: SinkNote) -> bytes:
     """The note of an append group."""
     found = _identity_object(note.identity) | {"kind": note.kind}
-    if note.token:
+    if note.token or note.others:
         found |= _attempt_object(note.token, note.others, note.parts)
     return _NOTE_MAGIC + orjson.dumps(found)
 

@@ -181,6 +181,21 @@ class StagingArea:
         """These do not expire until they are dropped."""
         self._kept.update(staging_ids)
 
+    def is_kept(self, staging_id: str) -> bool:
+        """Whether it does not expire."""
+        return staging_id in self._kept
+
+    def keep_no_more(self, staging_ids: Iterable[str]) -> None:
+        """These may expire again."""
+        self._kept.difference_update(staging_ids)
+
+    def touch(self, staging_ids: Iterable[str]) -> None:
+        """Somebody still works on what these belong to: their time begins anew."""
+        now = self._clock.monotonic()
+        for staging_id in staging_ids:
+            if staging_id in self._sealed:
+                self._sealed[staging_id] = self._sealed[staging_id][0], now
+
     def make_durable(self, staging_ids: Iterable[str]) -> None:
         """Let sealed batches survive a power cut; waits for the disk, on any thread."""
         try:

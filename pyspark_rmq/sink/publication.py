@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
 from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
-from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
 from pyspark_rmq.sink.task_result import TaskResult, joined_ranges
 
 _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_S: Final = 20.0
+_SETTLED_FOR_S: Final = 30.0
+_SETTLED_MAX: Final = 64
 
 
 def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
     """Make the batch visible, all of it and once. Safe to repeat, also by another process."""
     if not results:
         return
-    staged = [part for result in results for part in result.staged]
-    if staged:
-        identity = batch_identity(options, results)
-        connected = connect(options.connection)
-        is_inner = results[0].identity.is_inner
-        connected.call(_publish(connected.client, options, identity, results, is_inner))
-        return
     who = results[0].identity
+    if results[0].guarantee == EXACTLY_ONCE:
+        connected = connect(options.connection)
+        identity = batch_identity(options, results)
+        if any(result.staged for result in results):
+            publishing = _publish(connected.client, options, identity, results, who.is_inner)
+            connected.call(publishing)
+        elif not who.once:
+            connected.call(_complete(connected.client, options, identity))
+        return
     ranges = joined_ranges(result.ranges for result in results)
     _log.info(
         "batch %d of %s: %d rows, %d bytes, %d skipped, sent to %s",
@@ -99,7 +104,11 @@ async def _publish(
     coordinator = await _coordinator(sink, identity, {part.broker_name for part in staged})
     if is_inner:
         await _refuse_second_write(sink, identity, coordinator)
-    answer = await sink.publish(identity, staged, coordinator)
+    try:
+        answer = await sink.publish(identity, staged, coordinator)
+    except errors.RmqError:
+        _settled.forget(client, identity.sink)
+        raise
     _log.info(
         "batch %d of sink %s: %d rows, %d bytes, %d skipped, %s %s",
         identity.batch, identity.sink, *_sums(results),
@@ -107,15 +116,63 @@ async def _publish(
     )  # fmt: skip
 
 
+async def _complete(client: ClientInstance, options: SinkOptions, identity: BatchIdentity) -> None:
+    """An empty batch, which nobody has to note: but it may repeat one that had rows.
+
+    If the driver died before every broker had published its part, nobody else will see to it.
+    """
+    if _settled.find(client, identity.sink, set()):
+        # Not the first batch of this run, so it repeats none.
+        return
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    coordinator = await _coordinator(sink, identity, set())
+    if (await sink.status(identity.sink, coordinator)).batch == identity.batch:
+        await sink.publish(identity._replace(content=""), (), coordinator)
+
+
+class _SettledCoordinators:
+    """Who decides about which sink, asked anew now and then: brokers may join."""
+
+    def __init__(self) -> None:
+        self._by_client: weakref.WeakKeyDictionary[
+            ClientInstance, dict[str, tuple[str, frozenset[str], float]]
+        ] = weakref.WeakKeyDictionary()
+
+    def find(self, client: ClientInstance, sink: str, used: set[str]) -> str:
+        """Empty when somebody has to be asked."""
+        name, told, at = self._by_client.get(client, {}).get(sink, ("", frozenset(), 0.0))
+        is_fresh = client.clock.monotonic() - at < _SETTLED_FOR_S
+        return name if is_fresh and used <= told else ""
+
+    def note(self, client: ClientInstance, sink: str, name: str, told: Iterable[str]) -> None:
+        """All of `told` know."""
+        known = self._by_client.setdefault(client, {})
+        known.pop(sink, None)
+        known[sink] = name, frozenset(told), client.clock.monotonic()
+        while len(known) > _SETTLED_MAX:
+            del known[next(iter(known))]
+
+    def forget(self, client: ClientInstance, sink: str) -> None:
+        """Something went wrong: ask next time."""
+        self._by_client.get(client, {}).pop(sink, None)
+
+
+_settled = _SettledCoordinators()
+
+
 async def _coordinator(sink: SinkClient, identity: BatchIdentity, used: set[str]) -> str:
     """The broker that decides, which may be one that this batch does not go to."""
     if identity.once:
         # Nothing was published before, so any of them may.
         return min(used)
-    asked = sorted({*await sink.masters(), *used})
-    if len(asked) > 1:
-        asked = [name for name in asked if name in used or await sink.is_supported(name)]
-    return asked[0] if len(asked) == 1 else await sink.coordinator(identity.sink, asked)
+    known = _settled.find(sink.client, identity.sink, used)
+    if known:
+        return known
+    asked = {*await sink.masters(), *used}
+    told = [name for name in asked if name in used or await sink.is_supported(name)]
+    name = await sink.settle_coordinator(identity, told)
+    _settled.note(sink.client, identity.sink, name, told)
+    return name
 
 
 async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordinator: str) -> None:

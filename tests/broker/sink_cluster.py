@@ -19,6 +19,8 @@ from broker_core.codec.sink_messages import (
     parse_publication,
     parse_publish_answer,
 )
+from broker_core.errors import BrokerNotExist
+from broker_core.protocol_codes import ResponseCode
 from tests.broker.sink_store import Rows, SinkStore
 
 
@@ -31,6 +33,8 @@ class DirectClient(SinkClient):
         self.before: Callable[[str, Publication], object] = lambda name, publication: None
 
     async def _require(self, broker_name: str) -> Capabilities:
+        if broker_name not in self._brokers:
+            raise BrokerNotExist(ResponseCode.BROKER_NOT_EXIST, "it is gone")
         return Capabilities(sink=True)
 
     async def status(self, sink: str, broker_name: str) -> SinkStatus:
@@ -65,7 +69,7 @@ class SinkCluster:
         """The client's whole flow."""
 
         async def flow() -> PublishedOffsets:
-            coordinator = await self.client.coordinator(who.sink, self.brokers)
+            coordinator = await self.client.settle_coordinator(who, self.brokers)
             return await self.client.publish(who, staged, coordinator)
 
         return asyncio.run(flow())

@@ -1,0 +1,135 @@
+"""What is known of one sink, in memory and as an object of `config/sinkBatches.json`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core.codec.json_fields import (
+    flag_field,
+    list_field,
+    text_field,
+    whole_field,
+)
+from broker_core.codec.sink_messages import BatchIdentity, StagedPart, parse_part
+from broker_core.errors import InvalidArgument
+
+
+class PublishedBatch(NamedTuple):
+    """One batch that is in the log, or was until retention took it."""
+
+    batch: int
+    run: str
+    content: str
+    note: int
+    """Offset of its note among all notes."""
+    position: int
+    end: int
+    token: int = 0
+    """Of the attempt, when the batch is on several brokers."""
+    others: tuple[str, ...] = ()
+    """The brokers that have the rest of it; empty on those."""
+
+
+class PreparedBatch(NamedTuple):
+    """This broker's part of a batch that another broker decides."""
+
+    identity: BatchIdentity
+    token: int
+    parts: tuple[StagedPart, ...]
+    note: int
+
+
+class Sink:
+    """What is known of one sink."""
+
+    __slots__ = (
+        "batches",
+        "change",
+        "coordinator",
+        "is_coordinator",
+        "lineage",
+        "once",
+        "prepared",
+        "reserved",
+        "runs",
+        "silent_since_ms",
+    )
+
+    def __init__(self) -> None:
+        # Oldest first; the last one is the last published.
+        self.batches: list[PublishedBatch] = []
+        # Newest first: runs[0] may publish, the others never again.
+        self.runs: list[str] = []
+        self.lineage = ""
+        self.once = False
+        self.silent_since_ms = 0
+        # This broker has published as the one that decides.
+        self.is_coordinator = False
+        # Or another one does: its name, as far as it is known.
+        self.coordinator = ""
+        # (batch, token) of the attempt that may be decided; tokens only rise.
+        self.reserved = (-1, 0)
+        self.prepared: PreparedBatch | None = None
+        # Number of its latest change in the whole table.
+        self.change = 0
+
+    @property
+    def last(self) -> int:
+        """The last published batch; -1 when there is none."""
+        return self.batches[-1].batch if self.batches else -1
+
+    def find(self, batch: int) -> PublishedBatch | None:
+        """A batch that is still remembered."""
+        return next((found for found in self.batches if found.batch == batch), None)
+
+
+def sink_object(sink: Sink) -> dict[str, Any]:
+    """As the file has it."""
+    prepared = sink.prepared
+    return {
+        "runs": sink.runs,
+        "lineage": sink.lineage,
+        "once": sink.once,
+        "time": sink.silent_since_ms,
+        "coordinator": sink.is_coordinator,
+        "decidedBy": sink.coordinator,
+        "reserved": list(sink.reserved),
+        "prepared": [] if prepared is None else [
+            list(prepared.identity), prepared.token, [list(p) for p in prepared.parts],
+            prepared.note,
+        ],
+        "batches": [[*batch[:-1], list(batch.others)] for batch in sink.batches],
+    }  # fmt: skip
+
+
+def parse_sink(found: Mapping[str, Any]) -> Sink:
+    """From the file; raises `InvalidArgument` for what no version of ours wrote."""
+    sink = Sink()
+    sink.runs = [run for run in list_field(found, "runs") if isinstance(run, str)]
+    sink.lineage = text_field(found, "lineage", "")
+    sink.once = flag_field(found, "once", False)
+    sink.silent_since_ms = whole_field(found, "time", 0)
+    sink.is_coordinator = flag_field(found, "coordinator", False)
+    sink.coordinator = text_field(found, "decidedBy", "")
+    reserved = list_field(found, "reserved") or [-1, 0]
+    sink.reserved = (*_typed(reserved, (int, int), "reserved"),)
+    prepared = list_field(found, "prepared")
+    if prepared:
+        who, token, parts, note = _typed(prepared, (list, int, list, int), "prepared")
+        identity = BatchIdentity(*_typed(who, _IDENTITY_KINDS, "the identity of prepared"))
+        sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note)
+    for item in list_field(found, "batches"):
+        fields = _typed(item, _BATCH_KINDS, "a batch")
+        sink.batches.append(PublishedBatch._make([*fields[:-1], tuple(map(str, fields[-1]))]))
+    return sink
+
+
+_IDENTITY_KINDS: Final = (str, int, str, str, str, bool)
+_BATCH_KINDS: Final = (int, str, str, int, int, int, int, list)
+
+
+def _typed(item: Any, kinds: tuple[type, ...], what: str) -> Any:
+    if not isinstance(item, list) or tuple(map(type, item)) != kinds:
+        raise InvalidArgument(f"{what} is not {', '.join(kind.__name__ for kind in kinds)}")
+    return item
