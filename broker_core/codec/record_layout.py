@@ -36,6 +36,8 @@ PROPERTY_TEXT_MAX: Final = 32767
 TOPIC_V1_MAX: Final = 127
 TOPIC_MAX: Final = 255
 
+SKIP_CHECKSUMS: Final = 0
+"""Level of a check: the form of a record only."""
 CHECK_CHECKSUMS: Final = 1
 """Level of a check: body checksum, and the whole-record checksum where a record has one."""
 REQUIRE_CHECKSUM: Final = 2

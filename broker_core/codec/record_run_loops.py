@@ -85,7 +85,8 @@ def inspect_run(
         try:
             record = parse_record(view, cursor, len(view))
             _check_place(record, destinations, queue_count, store_host_size)
-            verify_checksums(view, cursor, record, check_crc)
+            if check_crc:
+                verify_checksums(view, cursor, record, check_crc)
             _prove_template(record, counts, segment_size, max(body_size_max, 0))
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None

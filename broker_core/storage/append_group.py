@@ -61,7 +61,7 @@ class InspectedRun(NamedTuple):
     """What a run was found to hold, wherever it will lie."""
 
     record_count: int
-    counts: bytes
+    counts: array[int]
 
 
 Inspected = tuple[InspectedRun, ...]
@@ -144,7 +144,7 @@ def inspect_runs(
 ) -> Inspected:
     """Verify runs ahead of `plan_group`, on any thread; raises `MalformedRecord`."""
     found = (_inspect(run, 0, segment_size, store_host_size, check_crc) for run in runs)
-    return tuple(InspectedRun(count, per_queue) for count, _, per_queue in found)
+    return tuple(InspectedRun(count, array("q", per_queue)) for count, _, per_queue in found)
 
 
 def _inspect(

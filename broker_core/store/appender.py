@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.host_address import encode_host
-from broker_core.codec.record_layout import REQUIRE_CHECKSUM
+from broker_core.codec.record_layout import REQUIRE_CHECKSUM, SKIP_CHECKSUMS
 from broker_core.config import StoreConfig
 from broker_core.errors import DiskFull, InvalidArgument, MalformedBatch, MalformedRecord
 from broker_core.protocol_codes import PutStatus
@@ -269,11 +269,15 @@ class Appender:
                 log.position,
                 log.segments.size,
                 header_of,
-                log.check_level,
+                # Checksums of inspected runs were compared on another thread; if the bytes changed
+                # since, the copies still carry what does not fit them.
+                SKIP_CHECKSUMS if inspected else log.check_level,
                 self._config.message_size_max,
             )
         except MalformedRecord as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
+        if inspected and tuple(run.counts for run in inspected) != layout.counts:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, "a run is not the one that was inspected")
         size = layout.end - layout.start
         if size > self._config.group_size_max:
             remark = f"the group has {size} bytes, group_size_max is {self._config.group_size_max}"

@@ -168,6 +168,7 @@ def test_runs(seed: int) -> None:
         same("inspect_run", run, queue_count, position, segment_size, places, host_size)
         limit = rng.choice((-1, 0, 1, 5, 20, 2**31, 2**70))
         same("inspect_run", run, queue_count, position, segment_size, places, 0, 1, limit)
+        same("inspect_run", run, queue_count, position, segment_size, places, 0, 0)
         offsets = np.arange(queue_count, dtype=np.int64) * 50
         host = rng.choice((batch.store_host, batch.store_host, HOST, b"", b"x" * 21))
         out_limit = rng.choice((1 << 14, len(run) + 8, len(run) + 7, 300, 0))

@@ -1,0 +1,57 @@
+"""Runs that were verified ahead of their append: no second look at the bytes, but no surprise."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.errors import CorruptRecord, InvalidArgument, MalformedRecord
+from broker_core.protocol_codes import PutStatus
+from broker_core.storage.commit_log import TemplateRun
+from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
+
+
+def _damaged(run: TemplateRun) -> TemplateRun:
+    """The same run with one bit of a body turned."""
+    data = bytearray(run.records)
+    at = data.index(b"7.....")
+    data[at + 3] ^= 1
+    return run._replace(records=bytes(data))
+
+
+def test_inspected_runs_are_stored_like_others() -> None:
+    plain, ahead = open_small(new_disk()), open_small(new_disk())
+    runs = [run_of(*numbered(100, 300)), run_of(*numbered(7, 300, first=100))]
+    first = plain.append_group(runs, b"note")
+    second = ahead.append_group(runs, b"note", ahead.inspect_runs(runs))
+    assert first.ok and second.ok
+    assert first[:6] == second[:6]
+    for store in (plain, ahead):
+        store.flush()
+        assert bodies(store, "T") == numbered(107, 300)
+
+
+def test_damage_is_found_by_the_inspection() -> None:
+    store = open_small(new_disk())
+    with pytest.raises(MalformedRecord):
+        store.inspect_runs([_damaged(run_of(*numbered(10, 300)))])
+
+
+def test_damage_after_the_inspection_is_never_served() -> None:
+    store = open_small(new_disk())
+    run = run_of(*numbered(10, 300))
+    result = store.append_group([_damaged(run)], b"", store.inspect_runs([run]))
+    assert result.ok
+    store.flush()
+    with pytest.raises(CorruptRecord):
+        bodies(store, "T")
+
+
+@pytest.mark.parametrize("other", [9, 11])
+def test_other_runs_than_the_inspected_ones_are_refused(other: int) -> None:
+    store = open_small(new_disk())
+    inspected = store.inspect_runs([run_of(*numbered(10, 300))])
+    result = store.append_group([run_of(*numbered(other, 300))], b"", inspected)
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert store.log_range == (0, 0)
+    with pytest.raises(InvalidArgument):
+        store.append_group([], b"", inspected)
