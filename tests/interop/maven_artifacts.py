@@ -49,24 +49,28 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def resolved_jars(set_name: str, coordinates: Sequence[str]) -> Path:
-    """The directory with the jars of `group:artifact:version` coordinates and all they need."""
+def resolved_jars(set_name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
+    """The directory with the jars of `group:artifact:version` coordinates and all they need.
+
+    `alone` leaves out what they need.
+    """
     directory = cache_root() / set_name
     jars = directory / "lib"
     with locked(directory):
         if not jars.is_dir():
-            _resolve(directory, jars, coordinates)
+            _resolve(directory, jars, coordinates, alone)
     return jars
 
 
-def _resolve(directory: Path, jars: Path, coordinates: Sequence[str]) -> None:
+def _resolve(directory: Path, jars: Path, coordinates: Sequence[str], alone: bool) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("mvn is not installed and the jars are not cached")
     # Beside its final place, so that the rename is atomic: a directory `lib` is always complete.
     with tempfile.TemporaryDirectory(dir=directory, prefix="resolving-") as work:
         pom = Path(work) / "pom.xml"
-        pom.write_text(_POM.format(dependencies="\n".join(map(_dependency, coordinates))))
+        dependencies = "\n".join(_dependency(one, alone) for one in coordinates)
+        pom.write_text(_POM.format(dependencies=dependencies))
         output = Path(work) / "lib"
         command = [
             maven, "--quiet", "--batch-mode", "--file", str(pom),
@@ -85,11 +89,13 @@ def _resolve(directory: Path, jars: Path, coordinates: Sequence[str]) -> None:
         output.rename(jars)
 
 
-def _dependency(coordinate: str) -> str:
+def _dependency(coordinate: str, alone: bool) -> str:
     group, artifact, version = coordinate.split(":")
+    everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    excluded = f"<exclusions>{everything}</exclusions>" if alone else ""
     return (
         f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
+        f"<version>{version}</version>{excluded}</dependency>"
     )
 
 
