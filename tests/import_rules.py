@@ -29,11 +29,12 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "dispatch": _STORAGE,
     "store": _STORE - {"store"},
     "replication": _STORAGE | {"remoting"},
-    "nameserver": _REMOTING,
-    "client": _REMOTING | {"storage"},
-    "broker": _STORE | _REMOTING | {"replication"},
-    "embedded": _BASE | {"config", "codec", "runtime"} | _SERVERS,
-    "cli": _BASE | {"config", "codec", "runtime", "embedded"} | _SERVERS,
+    "access": _REMOTING,
+    "nameserver": _REMOTING | {"access"},
+    "client": _REMOTING | {"access", "storage"},
+    "broker": _STORE | _REMOTING | {"access", "replication"},
+    "embedded": _BASE | {"access", "config", "codec", "runtime"} | _SERVERS,
+    "cli": _BASE | {"access", "config", "codec", "runtime", "embedded"} | _SERVERS,
     "__main__": frozenset({"cli"}),
 }
 
@@ -67,6 +68,7 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "broker_core/",
         (
             "broker_core/config.py",
+            "broker_core/access/credentials.py",
             "broker_core/broker/property_file.py",
             "broker_core/storage/posix_file_system.py",
             "broker_core/store/message_store.py",
@@ -99,9 +101,11 @@ OS_PROCESS_FACTS = frozenset(
         "cpu_count",
         "environ",
         "getenv",
+        "geteuid",
         "getpid",
         "getppid",
         "strerror",
+        "sysconf",
         "urandom",
     }
 )

@@ -43,6 +43,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "ha_listen_port": (0, 65_535),
     # Name servers forget a broker after two minutes.
     "register_period_ms": (1, _MINUTE_MS),
+    "memory_read_ratio": (0, 100),
     "default_topic_queue_count": (1, 1024),
     "short_polling_ms": (1, _MINUTE_MS),
     "offset_flush_interval_ms": (1, _DAY_MS),
@@ -92,6 +93,9 @@ class BrokerConfig:
     # Replication; 0 means listen_port + 1
     ha_listen_port: int = 0
     slave_read_enable: bool = False
+    offset_check_in_slave: bool = False
+    # Percent of the machine's memory that readers of the newest messages share
+    memory_read_ratio: int = 40
     # Topics and groups. None means: yes, if only this machine can connect.
     auto_create_topic: bool | None = None
     auto_create_group: bool = True

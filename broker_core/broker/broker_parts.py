@@ -38,6 +38,7 @@ from broker_core.broker.send_plan import SendPlanner
 from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
+from broker_core.broker.slave_reads import SlaveReads
 from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
@@ -167,6 +168,7 @@ class BrokerParts:
             clients=self.clients,
             stats=stats,
             pending=self.pending,
+            slave_reads=self._slave_reads(),
             **tables,
         )
         return RequestRouter(
@@ -257,6 +259,15 @@ class BrokerParts:
                 delay_offsets=lambda: self.delayed.offsets,
                 limits=self._limits,
             ),
+        )
+
+    def _slave_reads(self) -> SlaveReads:
+        return SlaveReads(
+            self.config,
+            self.store,
+            is_slave=lambda: not self.config.is_master,
+            master_is_there=lambda: False,
+            memory_size=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
     def _slave_requests(self) -> SlaveMetadataProcessor:

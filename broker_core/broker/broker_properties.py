@@ -24,6 +24,8 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "storePathRootDir": "store_root",
     "haListenPort": "ha_listen_port",
     "slaveReadEnable": "slave_read_enable",
+    "offsetCheckInSlave": "offset_check_in_slave",
+    "accessMessageInMemoryMaxRatio": "memory_read_ratio",
     "autoCreateTopicEnable": "auto_create_topic",
     "autoCreateSubscriptionGroup": "auto_create_group",
     "defaultTopicQueueNums": "default_topic_queue_count",
@@ -143,7 +145,7 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval "
         "destroyMapedFileIntervalForcibly redeleteHangedFileInterval "
         "maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk "
-        "accessMessageInMemoryMaxRatio maxFilterMessageSize defaultQueryMaxNum "
+        "maxFilterMessageSize defaultQueryMaxNum "
         "travelCqFileNumWhenGetMessage mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt "
         "mappedFileSwapEnable maxTopicLength writeWithoutMmap dispatchFromSenderThread "
         "putMessageTimeout",
@@ -153,7 +155,7 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "haMasterAddress brokerIP2 haSendHeartbeatInterval haHousekeepingInterval "
         "haTransferBatchSize haMaxGapNotInSync haSlaveFallbehindMax haMaxTimeSlaveNotCatchup "
         "haFlowControlEnable maxHaTransferByteInSecond slaveTimeout enableAutoInSyncReplicas "
-        "offsetCheckInSlave syncFromLastFile asyncLearner",
+        "syncFromLastFile asyncLearner",
     ),
     **_with_reason(
         "a transaction that has ended is noted at once, in a record of its own",

@@ -90,6 +90,7 @@ class BulkTransferProcessor:
             min(optional_number(ext, "maxBytes", BULK_SIZE_DEFAULT, 1, _I32_MAX), size_max),
             None,
             config.broker_id,
+            slow_broker_id=config.broker_id_when_slow,
         )
         suspend_ms = optional_number(ext, "suspendTimeoutMillis", 0, 0, _I32_MAX)
         self._pulls.serve(connection, command, pull, suspend_ms)

@@ -17,6 +17,7 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
+from broker_core.broker.slave_reads import RETURN_MS, SlaveReads
 from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import GroupConfig
@@ -68,6 +69,10 @@ _CODES: Final[Mapping[GetStatus, ResponseCode]] = {
 }
 
 
+_OUTSIDE: Final = frozenset(status for status, code in _CODES.items() if code == _MOVED)
+_EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
+
+
 class Pull(NamedTuple):
     """What is read, for whom, and how much of it."""
 
@@ -80,6 +85,7 @@ class Pull(NamedTuple):
     tag_codes: frozenset[int] | None
     broker_id: int
     sql: SqlFilter | None = None
+    slow_broker_id: int = 1
 
 
 class PullMessageProcessor:
@@ -96,7 +102,9 @@ class PullMessageProcessor:
         clients: ClientTable,
         stats: BrokerStats,
         pending: PendingPulls,
+        slave_reads: SlaveReads,
     ) -> None:
+        self._slave_reads = slave_reads
         self._config = config
         self._store = store
         self._topics = topics
@@ -136,8 +144,9 @@ class PullMessageProcessor:
             codes,
             group.broker_id,
             None if subscription.is_by_tag else self._sql(subscription, flags),
+            group.broker_id_when_slow,
         )
-        if flags & COMMIT:
+        if flags & COMMIT and not self._slave_reads.is_slave():
             commit = optional_number(ext, "commitOffset", -1)
             if commit >= 0:
                 self._offsets.commit(group_name, topic_name, queue_id, commit)
@@ -192,7 +201,9 @@ class PullMessageProcessor:
     ) -> None:
         """Answer, or hold for at most `suspend_ms`."""
         result = self._read(pull)
-        if suspend_ms > 0 and _code_of(pull, result) == ResponseCode.PULL_NOT_FOUND:
+        if suspend_ms > 0 and self._code_of(pull, result) == ResponseCode.PULL_NOT_FOUND:
+            if self._slave_reads.sends_back():
+                suspend_ms = min(suspend_ms, RETURN_MS)
             retry = _HeldRetry(self, connection, command, pull)
             key = (pull.topic.encode(), pull.queue_id)
             self._pending.hold(connection, key, min(suspend_ms, SUSPEND_MS_MAX), retry)
@@ -257,8 +268,13 @@ class PullMessageProcessor:
     def _answer(
         self, connection: Connection, command: RemotingCommand, pull: Pull, result: GetResult
     ) -> None:
-        code = _code_of(pull, result)
+        code = self._code_of(pull, result)
         following = result.next_offset
+        reads = self._slave_reads
+        wanted = (pull.broker_id, pull.slow_broker_id)
+        suggested = reads.suggested_id(pull.topic, pull.queue_id, result, *wanted)
+        if code != ResponseCode.SUCCESS and reads.is_slave():
+            code, following = self._at_slave(pull, result, code)
         if code == ResponseCode.SUCCESS:
             size = len(result.records)
             self._stats.got(pull.group, pull.topic, result.message_count, size)
@@ -268,20 +284,37 @@ class PullMessageProcessor:
                 "nextBeginOffset": str(following),
                 "minOffset": str(bounds[0]),
                 "maxOffset": str(bounds[1]),
-                "suggestWhichBrokerId": str(pull.broker_id),
+                "suggestWhichBrokerId": str(suggested),
             }
             connection.send(command.reply(code, None, ext, result.records))
             return
         opaque = command.opaque
-        head = pulled_reply(opaque, code, following, bounds, pull.broker_id, len(result.records))
+        head = pulled_reply(opaque, code, following, bounds, suggested, len(result.records))
         connection.send_reply(opaque, head, result.records)
+
+    def _at_slave(
+        self, pull: Pull, result: GetResult, code: ResponseCode
+    ) -> tuple[ResponseCode, int]:
+        """What to say instead, and where the consumer goes on."""
+        if _is_outside(pull, result) and self._slave_reads.keeps_offset():
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
+        if self._slave_reads.sends_back():
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, result.next_offset
+
+    def _code_of(self, pull: Pull, result: GetResult) -> ResponseCode:
+        if not _is_outside(pull, result):
+            return _CODES[result.status]
+        # What a slave lacks is held as if it were the end of the queue, and never corrected.
+        is_kept = self._slave_reads.keeps_offset()
+        return ResponseCode.PULL_NOT_FOUND if is_kept else _MOVED
 
     def retry(
         self, connection: Connection, command: RemotingCommand, pull: Pull, final: bool
     ) -> int | None:
         """Try a held pull again: None when it has answered, else the offset to go on from."""
         result = self._read(pull)
-        code = _code_of(pull, result)
+        code = self._code_of(pull, result)
         if not final and code == ResponseCode.PULL_NOT_FOUND:
             return pull.offset
         looked_at_all = result.next_offset >= result.max_offset
@@ -315,13 +348,8 @@ class _HeldRetry:
         return False
 
 
-def _code_of(pull: Pull, result: GetResult) -> ResponseCode:
-    if pull.offset and result.status in (
-        GetStatus.NO_MATCHED_LOGIC_QUEUE,
-        GetStatus.NO_MESSAGE_IN_QUEUE,
-    ):
-        return _MOVED
-    return _CODES[result.status]
+def _is_outside(pull: Pull, result: GetResult) -> bool:
+    return result.status in _OUTSIDE or (pull.offset != 0 and result.status in _EMPTY)
 
 
 @lru_cache(maxsize=4096)
