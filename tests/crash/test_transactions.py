@@ -11,15 +11,11 @@ and what RocketMQ itself would make of the directory must be the same.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import random
-import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,70 +27,50 @@ from broker_core.broker.system_topics import (
 from broker_core.broker.transaction_progress import TransactionProgress
 from broker_core.broker.transactions import Transactions, Verdict
 from broker_core.codec.message_record import MessageRecord
-from broker_core.protocol_codes import FlushDiskType
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.broker.half_store import HalfStore
 from tests.crash.transaction_process import check_committed, serve
-from tests.fakes.crash_states import CrashPoint
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk
+from tests.crash.watched_run import MODES, WatchedRun, first_problem, killed_process, run_seeds
+from tests.fakes.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.crash
 
-MODES: dict[str, dict[str, Any]] = {
-    "sync": {},
-    "async": {"flush_disk_type": FlushDiskType.ASYNC_FLUSH},
-}
-STATES_PER_POINT = 3
-SECOND_CRASH_EVERY = 3
 QUEUES = (("T", 0), ("T", 1), ("U", 0))
 
 
-@dataclasses.dataclass
-class _Point:
-    """A moment of the run: what a kill leaves, what power cuts may leave, what was promised."""
+class Verdicts(NamedTuple):
+    """What producers want, and what they were told, once that was durable."""
 
-    number: int
-    killed: SimulatedDisk
-    cut: CrashPoint
-    disk: SimulatedDisk
-    version: int
-    verdicts: dict[bytes, Verdict]
+    wanted: dict[bytes, Verdict]
     answered: dict[bytes, Verdict]
 
 
-class TransactionRun:
-    """One broker after the other on one disk, watched."""
+class TransactionRun(WatchedRun[HalfStore, Verdicts]):
+    """Opens transactions, ends them, repeats itself, lets time pass and restarts."""
+
+    second_crash_within = 60
 
     def __init__(self, seed: int, settings: dict[str, Any]) -> None:
-        self.rng = random.Random(seed)
-        self.settings = {
-            "commit_log_file_size": 16 << 10,
-            "dispatch_checkpoint_interval_ms": 3_000,
-            **settings,
-        }
-        # What producers want, and what they were told, once that was durable.
         self.verdicts: dict[bytes, Verdict] = {}
         self.answered: dict[bytes, Verdict] = {}
-        self.checked = 0
-        self.problems: list[str] = []
         self._number = 0
-        self._point: _Point | None = None
-        self._clock = ManualClock()
-        disk = SimulatedDisk(clock=self._clock, seed=seed)
-        self._watch(disk)
-        self.broker = HalfStore(disk, **self.settings).start()
+        super().__init__(seed, settings)
 
-    def run(self, steps: int) -> None:
-        """Do as many things as `steps`, then judge the end as well."""
+    def started(self, disk: SimulatedDisk) -> HalfStore:
+        return HalfStore(disk, **self.settings).start()
+
+    def doings(self) -> list[Callable[[], None]]:
         doings = [self._open] * 4 + [self._end] * 5 + [self._pass_time] * 3
-        doings += [self._other_traffic, self._end_again, self._restart, self._kill]
-        for _ in range(steps):
-            self.rng.choice(doings)()
-            if self.problems:
-                return
-        self._judge_last()
+        return [*doings, self.other_traffic, self._end_again, self.restart, self.kill]
+
+    def promised(self) -> Verdicts:
+        return Verdicts(dict(self.verdicts), dict(self.answered))
+
+    def finish(self, broker: HalfStore, promise: Verdicts) -> None:
+        _finish(broker, promise.wanted)
+
+    def problems_of(self, broker: HalfStore, promise: Verdicts) -> list[str]:
+        return problems_of(broker, *promise)
 
     def _open(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
@@ -129,54 +105,6 @@ class TransactionRun:
             self.broker.advance(self.rng.choice((1, 1_000, 3_000, 31_000)))
             self.broker.store._parts.tick()
             self.broker.offsets.save()
-
-    def _other_traffic(self) -> None:
-        self.broker.store.append(Message("other", bytes(self.rng.choice((50, 3_000)))))
-
-    def _restart(self) -> None:
-        self.broker = self.broker.restart()
-
-    def _kill(self) -> None:
-        disk = self.broker.disk.kill()
-        self._watch(disk)
-        self.broker = self.broker.successor(disk)
-
-    def _watch(self, disk: SimulatedDisk) -> None:
-        disk.on_operation = lambda number: self._before(disk, number)
-
-    def _before(self, disk: SimulatedDisk, number: int) -> None:
-        point = self._point
-        if point is not None and point.disk is disk and point.version == disk._version:
-            return
-        self._judge_last()
-        self._point = _Point(
-            number, disk.copy(), disk.crash_point(), disk, disk._version,
-            dict(self.verdicts), dict(self.answered),
-        )  # fmt: skip
-
-    def _judge_last(self) -> None:
-        point, self._point = self._point, None
-        if point is None or self.problems:
-            return
-        disks = [("kill", point.killed)]
-        for state in point.cut.states(STATES_PER_POINT, self.rng):
-            disks.append((f"power cut, {state.describe()}", point.disk.reboot(state)))
-        for what, disk in disks:
-            found = self._judge(disk, point)
-            self.problems += [f"before operation {point.number}: {what}: {line}" for line in found]
-
-    def _judge(self, disk: SimulatedDisk, point: _Point) -> list[str]:
-        """A broker goes on from `disk` with every verdict; what is wrong then."""
-        self.checked += 1
-        disk.clock = ManualClock(self._clock.wall_ms())
-        if self.checked % SECOND_CRASH_EVERY == 0:
-            disk.crash_at(self.rng.randint(1, 60))
-            with contextlib.suppress(SimulatedCrash):
-                _finish(HalfStore(disk, **self.settings).start(), point.verdicts)
-            disk = disk.kill()
-        broker = HalfStore(disk, **self.settings).start()
-        _finish(broker, point.verdicts)
-        return problems_of(broker, point.verdicts, point.answered)
 
 
 def _finish(broker: HalfStore, verdicts: dict[bytes, Verdict]) -> None:
@@ -219,12 +147,8 @@ def problems_of(
 def test_each_half_ends_once_after_every_crash(
     mode: str, long_run: bool, summary_lines: list[str]
 ) -> None:
-    total = 0
-    for seed in range(40 if long_run else 1):
-        run = TransactionRun(seed, MODES[mode])
-        run.run(80 if long_run else 25)
-        assert not run.problems, f"seed {seed}: " + "\n".join(run.problems[:10])
-        total += run.checked
+    seeds, steps = (40, 80) if long_run else (1, 25)
+    total = run_seeds(lambda seed: TransactionRun(seed, MODES[mode]), seeds, steps)
     summary_lines.append(f"transactions, {mode}: {total} crash states")
     assert total > 200
 
@@ -233,12 +157,7 @@ def test_each_half_ends_once_after_every_crash(
 
 
 def _first_problem(mode: str) -> str:
-    for seed in range(6):
-        run = TransactionRun(seed, MODES[mode])
-        run.run(40)
-        if run.problems:
-            return "\n".join(run.problems)
-    return ""
+    return first_problem(lambda seed: TransactionRun(seed, MODES[mode]), 40)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -304,26 +223,9 @@ def test_real_kills(mode: str, tmp_path: Path, long_run: bool) -> None:
     rng = random.Random(7)
     acknowledged: set[int] = set()
     for number in range(20 if long_run else 4):
-        acknowledged |= _killed_process(tmp_path, mode, number, rng.uniform(0.2, 1.5))
+        first, seconds = number * 3_000_000, rng.uniform(0.2, 1.5)
+        acknowledged |= killed_process(serve.__module__, tmp_path, mode, first, seconds)
     assert acknowledged
     problems, still_open = asyncio.run(check_committed(tmp_path, mode, acknowledged))
     assert not problems, problems[:10]
     assert still_open
-
-
-def _killed_process(root: Path, mode: str, number: int, seconds: float) -> set[int]:
-    """Start a broker that opens and commits, kill it after a while; what it acknowledged."""
-    arguments = [sys.executable, "-m", serve.__module__, str(root), mode, str(number * 3_000_000)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline()]
-        assert lines == ["ready\n"]
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        else:
-            raise AssertionError(f"ended by itself: {process.returncode}")
-        lines += process.stdout.readlines()
-    # The last line may be cut.
-    return {int(line) for line in lines[1:] if line.endswith("\n")}
