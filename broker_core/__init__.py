@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from broker_core.client.bulk_producer import BulkProducer
     from broker_core.client.client_config import ClientConfig
     from broker_core.client.client_instance import ClientInstance
+    from broker_core.client.local_range import ask_local_range
     from broker_core.client.loop_thread import LoopThread
     from broker_core.client.outgoing_message import OutgoingMessage
     from broker_core.client.producer import Producer
@@ -29,15 +30,18 @@ if TYPE_CHECKING:
     from broker_core.codec.column_batch import ColumnBatch
     from broker_core.codec.compression import decompress_body
     from broker_core.codec.java_hash import java_hash
+    from broker_core.codec.local_range import LocalRange
     from broker_core.codec.message_queue import MessageQueue
     from broker_core.codec.record_columns import codec_backend
     from broker_core.codec.sink_messages import BatchIdentity
     from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
     from broker_core.config import StoreConfig
     from broker_core.embedded.embedded_broker import EmbeddedBroker
+    from broker_core.embedded.embedded_cluster import EmbeddedCluster
     from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
     from broker_core.store.message import Message
     from broker_core.store.message_store import MessageStore
+    from broker_core.store.read_only_store import ReadOnlyStore
 
 __all__ = [
     "Admin",
@@ -48,8 +52,10 @@ __all__ = [
     "ClientInstance",
     "ColumnBatch",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "FlushDiskType",
     "GetStatus",
+    "LocalRange",
     "LoopThread",
     "Message",
     "MessageQueue",
@@ -59,6 +65,7 @@ __all__ = [
     "PullConsumer",
     "PullStream",
     "PutStatus",
+    "ReadOnlyStore",
     "ReceivedMessage",
     "RecordRun",
     "SinkClient",
@@ -68,6 +75,7 @@ __all__ = [
     "SyncAdmin",
     "SyncProducer",
     "SyncPullConsumer",
+    "ask_local_range",
     "batch_from_arrow",
     "codec_backend",
     "column_names",
@@ -87,8 +95,10 @@ _HOMES = {
     "ClientInstance": "broker_core.client.client_instance",
     "ColumnBatch": "broker_core.codec.column_batch",
     "EmbeddedBroker": "broker_core.embedded.embedded_broker",
+    "EmbeddedCluster": "broker_core.embedded.embedded_cluster",
     "FlushDiskType": "broker_core.protocol_codes",
     "GetStatus": "broker_core.protocol_codes",
+    "LocalRange": "broker_core.codec.local_range",
     "LoopThread": "broker_core.client.loop_thread",
     "Message": "broker_core.store.message",
     "MessageQueue": "broker_core.codec.message_queue",
@@ -98,6 +108,7 @@ _HOMES = {
     "PullConsumer": "broker_core.client.pull_consumer",
     "PullStream": "broker_core.client.pull_stream",
     "PutStatus": "broker_core.protocol_codes",
+    "ReadOnlyStore": "broker_core.store.read_only_store",
     "ReceivedMessage": "broker_core.client.received_message",
     "RecordRun": "broker_core.client.record_run",
     "SinkClient": "broker_core.client.sink_client",
@@ -107,6 +118,7 @@ _HOMES = {
     "SyncAdmin": "broker_core.client.sync_face",
     "SyncProducer": "broker_core.client.sync_face",
     "SyncPullConsumer": "broker_core.client.sync_consumers",
+    "ask_local_range": "broker_core.client.local_range",
     "batch_from_arrow": "broker_core.codec.arrow_columns",
     "codec_backend": "broker_core.codec.record_columns",
     "decompress_body": "broker_core.codec.compression",

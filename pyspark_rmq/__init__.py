@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker_core import EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
     from pyspark_rmq.embedded import EmbeddedBroker
 
-__all__ = ["DefaultSource", "EmbeddedBroker", "register"]
+__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from pyspark_rmq.embedded import EmbeddedBroker
 
         return EmbeddedBroker
+    if name == "EmbeddedCluster":
+        from broker_core import EmbeddedCluster
+
+        return EmbeddedCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -15,6 +15,7 @@ def test_public_names() -> None:
         "ClientInstance",
         "ColumnBatch",
         "EmbeddedBroker",
+        "EmbeddedCluster",
         "FlushDiskType",
         "GetStatus",
         "LoopThread",

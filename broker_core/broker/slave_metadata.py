@@ -83,6 +83,7 @@ class SlaveMetadata:
         master_address: Callable[[], str | None],
         clock: Clock,
         may_copy: Callable[[], bool] = lambda: True,
+        client: RemotingClient | None = None,
     ) -> None:
         self._broker_name = broker_name
         self._store = store
@@ -90,7 +91,7 @@ class SlaveMetadata:
         self._master_address = master_address
         self._clock = clock
         self._may_copy = may_copy
-        self._client = RemotingClient()
+        self._client = client or RemotingClient()
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         # Of the last answer of a master of ours; empty asks for everything.
@@ -122,6 +123,11 @@ class SlaveMetadata:
             self._task = None
         await self._client.close()
 
+    @property
+    def master_is_there(self) -> bool:
+        """Whether the master answered the last question."""
+        return self.copied_ms > 0 and not self._is_failing
+
     def copy_soon(self) -> None:
         """The master is another, or is back."""
         self._wake.set()
@@ -145,25 +151,8 @@ class SlaveMetadata:
     async def finish(self) -> None:
         """The master will not tell more, this broker takes its place: settle what is here."""
         await self._write_held()
-        self.adopt_topics()
+        adopt_topics(self._tables.topics, self._store)
         self._tables.sinks.settle()
-
-    def adopt_topics(self) -> None:
-        """Make topics that only the log knows: the master died before it could tell of them."""
-        topics = self._tables.topics
-        counts: dict[str, int] = {}
-        for topic, queue_id in self._store.queues():
-            low, high = self._store.offsets(topic, queue_id)
-            if low < high and topics.find(topic) is None:
-                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-        for topic, count in counts.items():
-            if topics.is_system(topic):
-                continue
-            _log.warning("topic %s is known from its messages only, with %d queues", topic, count)
-            try:
-                topics.put(TopicConfig(topic, count, count))
-            except (InvalidArgument, LimitReached) as error:
-                _log.warning("topic %s was not made: %s", topic, error)
 
     # Inside
 
@@ -175,6 +164,8 @@ class SlaveMetadata:
             except RmqError as error:
                 if not self._is_failing:
                     _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
+                    # Who reads here now must find what the master could not tell of any more.
+                    adopt_topics(self._tables.topics, self._store)
                 self._is_failing = True
                 # It may come back as another process, with other tables.
                 self._asked = ""
@@ -345,6 +336,21 @@ class SlaveMetadata:
             except OSError as error:
                 _log.warning("the %s of the master cannot be written: %s", table, error)
                 self._held.setdefault(table, held)
+
+
+def adopt_topics(topics: TopicTable, store: MessageStore) -> None:
+    """Make topics that only the log knows: the master died before it could tell of them."""
+    counts: dict[str, int] = {}
+    for topic, queue_id in store.queues():
+        low, high = store.offsets(topic, queue_id)
+        if low < high and topics.find(topic) is None and not topics.is_system(topic):
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    for topic, count in counts.items():
+        _log.warning("topic %s is known from its messages only, with %d queues", topic, count)
+        try:
+            topics.put(TopicConfig(topic, count, count))
+        except (InvalidArgument, LimitReached) as error:
+            _log.warning("topic %s was not made: %s", topic, error)
 
 
 def _check(answer: RemotingCommand) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from broker_core.broker.broker import Broker
@@ -27,6 +28,7 @@ from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.exposure import exposed, is_loopback
 from broker_core.cli.process_life import LifeOptions, run_service
 from broker_core.config import PROPERTY_NAMES
+from broker_core.embedded.directory_removal import remove_node
 from broker_core.errors import (
     CorruptStore,
     DiskFailed,
@@ -61,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"file, else the variable {NAME_SERVER_VARIABLE})",
     )
     add_properties_option(parser)
+    # For EmbeddedCluster, whose temporary directories nobody else would remove.
+    parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
     add_process_options(parser)
 
 
@@ -88,7 +92,12 @@ def run(options: argparse.Namespace) -> int:
             f"no name server is given (-n, namesrvAddr or {NAME_SERVER_VARIABLE}), so clients "
             "cannot find this broker"
         )
-    return run_service(_BrokerService(config, warnings), life)
+    orphaned = options.remove_when_orphaned
+    return run_service(
+        _BrokerService(config, warnings),
+        life,
+        when_orphaned=None if orphaned is None else lambda: remove_node(orphaned),
+    )
 
 
 def _configured(options: argparse.Namespace) -> tuple[BrokerConfig, tuple[str, ...]]:

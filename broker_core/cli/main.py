@@ -35,6 +35,10 @@ COMMANDS: Final = {
         "broker_core.cli.standalone_command",
         "name server and broker in one process, for a first try and for tests",
     ),
+    "cluster": Command(
+        "broker_core.cli.cluster_command",
+        "masters and slaves on this machine, each in a process of its own",
+    ),
     "namesrv": Command(
         "broker_core.cli.namesrv_command", "name server: tells clients which broker has a topic"
     ),

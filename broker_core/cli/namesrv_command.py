@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 from typing import Final
 
 from broker_core.cli.command_parser import (
@@ -16,6 +17,7 @@ from broker_core.cli.command_parser import (
 from broker_core.cli.exit_codes import MISUSED, CommandFailed
 from broker_core.cli.exposure import exposed, is_loopback
 from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.embedded.directory_removal import remove_node
 from broker_core.nameserver.name_server import NameServer
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="accept a --listen address that other machines can reach",
     )
+    # For EmbeddedCluster, whose temporary directories nobody else would remove.
+    parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
     add_process_options(parser)
 
 
@@ -55,7 +59,12 @@ def run(options: argparse.Namespace) -> int:
         )
         if not options.allow_remote:
             raise CommandFailed(f"{warning}; add --allow-remote to accept that", MISUSED)
-    return run_service(_NameServerService(host, port, warning), life)
+    orphaned = options.remove_when_orphaned
+    return run_service(
+        _NameServerService(host, port, warning),
+        life,
+        when_orphaned=None if orphaned is None else lambda: remove_node(orphaned),
+    )
 
 
 class _NameServerService:

@@ -26,14 +26,16 @@ _LOG_TAIL_SIZE: Final = 16 << 10
 
 
 class BrokerProcess:
-    """One run of `rmq standalone`; `arguments` are its options."""
+    """One run of `rmq standalone` or another server; `arguments` are its options."""
 
-    def __init__(self, arguments: list[str], directory: Path, log_path: Path) -> None:
+    def __init__(
+        self, arguments: list[str], directory: Path, log_path: Path, command: str = "standalone"
+    ) -> None:
         self._log_path = log_path
         with log_path.open("ab") as log:
             # Out of the terminal's process group: an interrupt is meant for the application.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker_core", "standalone", *arguments],
+                [sys.executable, "-m", "broker_core", command, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -53,8 +55,10 @@ class BrokerProcess:
         """None while it runs."""
         return self._process.poll()
 
-    def wait_ready(self, clock: Clock, timeout_s: float) -> tuple[str, str]:
-        """Addresses of name server and broker; raises `EmbeddedBrokerFailed` with the log."""
+    def wait_ready(
+        self, clock: Clock, timeout_s: float, ready: re.Pattern[str] = _READY
+    ) -> tuple[str, ...]:
+        """The addresses in its first line; raises `EmbeddedBrokerFailed` with the log."""
         output = self._process.stdout
         assert output is not None
         line = b""
@@ -70,10 +74,10 @@ class BrokerProcess:
                     self._process.wait()
                     raise self._failure(f"ended with exit code {self._process.returncode}")
                 line += chunk
-        found = _READY.fullmatch(line.decode("utf-8", "replace"))
+        found = ready.fullmatch(line.decode("utf-8", "replace"))
         if found is None:
             raise self._failure(f"said {line[:200]!r}")
-        return found[1], found[2]
+        return found.groups()
 
     def stop(self, timeout_s: float) -> None:
         """Ask it to end; kill it when it does not in time."""

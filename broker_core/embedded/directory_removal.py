@@ -27,3 +27,12 @@ def _unlink(entry: Path) -> None:
         entry.unlink()
     except OSError:
         return
+
+
+def remove_node(top: Path) -> None:
+    """Remove the directory of one of several processes, and what is around it after the last."""
+    remove_tree(top)
+    try:
+        top.parent.rmdir()
+    except OSError:
+        return

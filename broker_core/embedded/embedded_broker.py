@@ -124,11 +124,12 @@ class EmbeddedBroker:
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
         self._held.process = process
         try:
-            self._addresses = process.wait_ready(self._clock, self._start_timeout_s)
+            name_server, address = process.wait_ready(self._clock, self._start_timeout_s)
         except BaseException:
             self._held.release()
             raise
-        self._ports = _port(self._addresses[0]), _port(self._addresses[1])
+        self._addresses = name_server, address
+        self._ports = _port(name_server), _port(address)
         return self
 
     def stop(self) -> None:

@@ -1,0 +1,250 @@
+"""`EmbeddedCluster`: several masters with their slaves, each in a process of its own.
+
+    with EmbeddedCluster(masters=2, slaves_per_master=1, replication="sync") as cluster:
+        ...  # connect clients to cluster.name_server
+        cluster.kill("broker-a:0")
+
+RocketMQ's four modes of deployment are four calls: one master; several masters; several masters
+with slaves that copy later; the same with slaves that every send waits for. The processes and the
+temporary directory are gone at the end, also when the owner is killed. Not for use from several
+threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from broker_core.client.sync_face import SyncAdmin
+from broker_core.embedded.cluster_node import NAME_SERVER, ClusterNode, free_ports
+from broker_core.embedded.directory_removal import remove_tree
+from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.runtime.clock import Clock, SystemClock
+
+MASTERS_MAX: Final = 26
+SLAVES_MAX: Final = 8
+# A slave hears of its master, and everybody of a new one, with a registration.
+REGISTER_PERIOD_MS: Final = 2_000
+_MASTER_ROLES: Final = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
+_FLUSHES: Final = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
+
+
+class EmbeddedCluster:
+    """Starts with `start` or `with`; a stopped one may be started again.
+
+    `replication` is "async" or "sync" and matters with slaves: whether a send waits until a slave
+    has it. `flush` is the same for the disk. `directory` keeps the stores; without it they are gone
+    at the end. `topics` maps names to numbers of queues on each master. `properties` are settings
+    of every broker under Apache's names.
+    """
+
+    def __init__(
+        self,
+        *,
+        masters: int = 1,
+        slaves_per_master: int = 0,
+        replication: str = "async",
+        flush: str = "async",
+        directory: str | os.PathLike[str] | None = None,
+        topics: Mapping[str, int] | None = None,
+        properties: Mapping[str, str] | None = None,
+        name_server_port: int = 0,
+        start_timeout_s: float = 60.0,
+        clock: Clock | None = None,
+    ) -> None:
+        _check_count("masters", masters, 1, MASTERS_MAX)
+        _check_count("slaves_per_master", slaves_per_master, 0, SLAVES_MAX)
+        _check_choice("replication", replication, _MASTER_ROLES)
+        _check_choice("flush", flush, _FLUSHES)
+        if replication == "sync" and not slaves_per_master:
+            raise InvalidArgument(
+                "replication is 'sync' and slaves_per_master is 0: nobody could confirm a send; "
+                "give at least 1 slave, or replication='async'"
+            )
+        self._counts = (masters, slaves_per_master)
+        self._topics = dict(topics or {})
+        for name, count in self._topics.items():
+            _check_count(f"queues of topic {name!r:.80}", count, 1, 1 << 16)
+        self._properties = {
+            **STANDALONE_PROPERTIES,
+            "registerNameServerPeriod": str(REGISTER_PERIOD_MS),
+            "flushDiskType": _FLUSHES[flush],
+            "slaveReadEnable": "true",
+            **{str(key): str(value) for key, value in (properties or {}).items()},
+        }
+        self._master_role = _MASTER_ROLES[replication]
+        self._kept = Path(directory).absolute() if directory is not None else None
+        self._name_server_port = name_server_port
+        self._start_timeout_s = start_timeout_s
+        self._clock: Clock = clock or SystemClock()
+        self._held = _Held()
+        # Also when it is forgotten, and at the end of the interpreter.
+        self._last_resort = weakref.finalize(self, _Held.release, self._held)
+
+    def __enter__(self) -> EmbeddedCluster:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        running = [name for name, node in self._held.nodes.items() if node.is_running]
+        return f"<EmbeddedCluster {', '.join(running) or 'not running'}>"
+
+    # Facts
+
+    @property
+    def name_server(self) -> str:
+        """`127.0.0.1:port`: what clients are configured with."""
+        return self.node(NAME_SERVER).address
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For `.options(**…)` of a Spark reader or writer."""
+        return {"rmq.namesrv.addr": self.name_server}
+
+    @property
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        """The brokers: each master, followed by its slaves."""
+        return tuple(node for name, node in self._held.nodes.items() if name != NAME_SERVER)
+
+    def node(self, name: str | ClusterNode) -> ClusterNode:
+        """A member by its name: `broker-a:0` is the first master, `broker-a:1` its slave."""
+        if isinstance(name, ClusterNode):
+            return name
+        if not self._held.nodes:
+            raise EmbeddedBrokerFailed("the cluster was not started; use `with` or start()")
+        found = self._held.nodes.get(name)
+        if found is None:
+            known = ", ".join(self._held.nodes)
+            raise InvalidArgument(f"no node is called {name!r:.80}: there are {known}")
+        return found
+
+    # Deeds
+
+    def start(self) -> EmbeddedCluster:
+        """Start what does not run, and wait until clients can be served.
+
+        Raises `EmbeddedBrokerFailed` with the end of the log of the node that failed.
+        """
+        if not self._held.nodes:
+            self._held.nodes.update((node.name, node) for node in self._planned())
+        try:
+            # Slaves ask the name server for their master.
+            self._start([self.node(NAME_SERVER)])
+            self._start([node for node in self.nodes if node.broker_id == 0])
+            self._start([node for node in self.nodes if node.broker_id != 0])
+            self._make_topics()
+        except BaseException:
+            self._held.release()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End every process cleanly and remove what is temporary. Safe to call twice."""
+        self._held.release()
+
+    def kill(self, node: str | ClusterNode) -> ClusterNode:
+        """End a member as a crash would; its store stays for `restart`."""
+        found = self.node(node)
+        found.kill()
+        return found
+
+    def restart(self, node: str | ClusterNode) -> ClusterNode:
+        """Stop a member if it runs, and start it again on the same store and ports."""
+        found = self.node(node)
+        found.stop()
+        self._start([found])
+        return found
+
+    # Inside
+
+    def _start(self, nodes: list[ClusterNode]) -> None:
+        """All at once: most of the time is theirs."""
+        begun = [node for node in nodes if not node.is_running]
+        for node in begun:
+            node.kill()
+            node.begin()
+        for node in begun:
+            node.wait_ready(self._clock, self._start_timeout_s)
+
+    def _planned(self) -> Iterator[ClusterNode]:
+        masters, slaves = self._counts
+        members = [(m, s) for m in range(masters) for s in range(slaves + 1)]
+        ports = iter(free_ports(2 * len(members) + 1))
+        port = next(ports)
+        address = f"{HOST}:{self._name_server_port or port}"
+        yield self._node(NAME_SERVER, {"listen": address})
+        for master, broker_id in members:
+            name = f"broker-{chr(ord('a') + master)}"
+            yield self._node(
+                f"{name}:{broker_id}",
+                {
+                    **self._properties,
+                    "namesrvAddr": address,
+                    "brokerName": name,
+                    "brokerId": str(broker_id),
+                    "brokerRole": "SLAVE" if broker_id else self._master_role,
+                    "listenPort": str(next(ports)),
+                    "haListenPort": str(next(ports)),
+                },
+            )
+
+    def _node(self, name: str, properties: Mapping[str, str]) -> ClusterNode:
+        directory = self._directory() / name.replace(":", "-")
+        return ClusterNode(name, directory, properties, is_temporary=self._kept is None)
+
+    def _directory(self) -> Path:
+        if self._kept is not None:
+            return self._kept
+        if self._held.directory is None:
+            self._held.directory = Path(tempfile.mkdtemp(prefix="rmq-cluster-"))
+        return self._held.directory
+
+    def _make_topics(self) -> None:
+        if not self._topics:
+            return
+        with SyncAdmin(self.name_server) as admin:
+            for name, count in self._topics.items():
+                admin.create_topic(name, queue_count=count)
+
+
+class _Held:
+    """What must not outlive an `EmbeddedCluster`; a fork of its owner does not own it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, ClusterNode] = {}
+        self.directory: Path | None = None
+        self._owner_id = os.getpid()
+
+    def release(self) -> None:
+        """End the processes, slaves first, and remove what is temporary."""
+        if os.getpid() != self._owner_id:
+            return
+        for node in reversed(self.nodes.values()):
+            node.stop()
+        if self.directory is not None:
+            remove_tree(self.directory)
+            self.directory = None
+            self.nodes.clear()
+
+
+def _check_count(name: str, count: object, least: int, most: int) -> None:
+    if type(count) is not int or not least <= count <= most:
+        raise InvalidArgument(f"{name} cannot be {count!r:.40}: give {least} to {most}")
+
+
+def _check_choice(name: str, value: object, choices: Mapping[str, str]) -> None:
+    if value not in choices:
+        raise InvalidArgument(f"{name} cannot be {value!r:.40}: give {' or '.join(choices)}")

@@ -1,0 +1,119 @@
+"""`EmbeddedCluster`: RocketMQ's four modes of deployment, each from one call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core import EmbeddedCluster
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.producer import Producer
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from tests.cli.rmq_process import LIMIT_S, environment
+from tests.embedded.one_topic import bodies, queue_count, send
+from tests.embedded.test_embedded_broker import is_there
+
+
+def test_one_master() -> None:
+    with EmbeddedCluster(topics={"orders": 4}) as cluster:
+        [master] = cluster.nodes
+        send(cluster.name_server, "orders", b"1", b"2")
+        assert bodies(cluster.name_server, "orders") == [b"1", b"2"]
+        assert cluster.options == {"rmq.namesrv.addr": cluster.name_server}
+        cluster.kill("broker-a:0")
+        assert not master.is_running
+        cluster.restart(master)
+        assert bodies(cluster.name_server, "orders") == [b"1", b"2"]
+        directory, process_id = master.directory.parent, master.process_id
+    assert not is_there(process_id)
+    assert not directory.exists()
+    cluster.stop()
+
+
+def test_producers_go_to_another_master() -> None:
+    async def send_all(name_server: str) -> list[str]:
+        found = []
+        async with Producer(ClientConfig((name_server,))) as producer:
+            for number in range(40):
+                if number == 20:
+                    cluster.kill("broker-a:0")
+                result = await producer.send("orders", b"%d" % number)
+                found.append(result.queue.broker_name)
+        return found
+
+    with EmbeddedCluster(masters=2, topics={"orders": 4}) as cluster:
+        assert queue_count(cluster.name_server, "orders") == 8
+        brokers = asyncio.run(send_all(cluster.name_server))
+        assert set(brokers[:20]) == {"broker-a", "broker-b"}
+        assert set(brokers[20:]) == {"broker-b"}
+        # Nothing of what the other one has acknowledged is gone.
+        cluster.restart("broker-a:0")
+        found = bodies(cluster.name_server, "orders")
+        assert sorted(found) == sorted(b"%d" % number for number in range(40))
+
+
+def test_stores_are_kept_where_asked(tmp_path: Path) -> None:
+    for expected in ([], [b"kept"]):
+        with EmbeddedCluster(directory=tmp_path, topics={"orders": 1}) as cluster:
+            assert bodies(cluster.name_server, "orders") == expected
+            if not expected:
+                send(cluster.name_server, "orders", b"kept")
+    assert (tmp_path / "broker-a-0" / "store" / "commitlog").is_dir()
+
+
+def test_everything_ends_with_its_owner(tmp_path: Path) -> None:
+    code = (
+        "from broker_core import EmbeddedCluster\n"
+        "c = EmbeddedCluster(masters=2).start()\n"
+        "print(*[n.process_id for n in c.nodes], c.node('namesrv').process_id,"
+        " c.nodes[0].directory.parent, flush=True)\n"
+        "input()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=tmp_path,
+    )  # fmt: skip
+    assert owner.stdin is not None and owner.stdout is not None
+    try:
+        *ids, directory = owner.stdout.readline().decode().split()
+        os.kill(owner.pid, signal.SIGKILL)
+        owner.wait()
+
+        def is_left() -> bool:
+            return any(is_there(int(number)) for number in ids) or Path(directory).exists()
+
+        async def gone() -> None:
+            never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            while is_left():
+                await asyncio.wait((never,), timeout=0.05)
+
+        asyncio.run(asyncio.wait_for(gone(), LIMIT_S))
+    finally:
+        owner.stdin.close()
+        owner.stdout.close()
+
+
+def test_mistakes_are_named() -> None:
+    for wrong in (
+        {"masters": 0},
+        {"masters": 27},
+        {"slaves_per_master": -1},
+        {"replication": "maybe"},
+        {"flush": "never"},
+        {"replication": "sync"},
+        {"topics": {"orders": 0}},
+    ):
+        with pytest.raises(InvalidArgument, match=next(iter(wrong))[:5]):
+            EmbeddedCluster(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(EmbeddedBrokerFailed, match="start"):
+        _ = EmbeddedCluster().name_server
+    with pytest.raises(EmbeddedBrokerFailed, match=r"broker-a:0: .*flushDiskType"):
+        EmbeddedCluster(properties={"flushDiskType": "SOMETIMES"}).start()
+    with EmbeddedCluster() as cluster, pytest.raises(InvalidArgument, match="broker-z:0"):
+        cluster.kill("broker-z:0")
