@@ -152,6 +152,12 @@ class ConnectionLost(RmqError):
     retriable = True
 
 
+class TlsFailed(ConnectionLost):
+    """No encrypted connection could be made; the text says with whom and why. Nothing was sent."""
+
+    retriable = False
+
+
 class UnexpectedAnswer(RmqError):
     """A peer said yes and left out, or garbled, what it was asked for."""
 
@@ -295,3 +301,23 @@ class SinkContentDiffers(RemoteError):
     """A batch of this number was published before, with other content."""
 
     response_code = ResponseCode.SINK_CONTENT_DIFFERS
+
+
+class ReplicationRefused(RmqError):
+    """A replication link was given up; `kind` is a short word for it, the text says what to do."""
+
+    retriable = True
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class LogsDiverged(ReplicationRefused):
+    """A slave's log goes on differently from its master's behind `agreed`."""
+
+    def __init__(self, agreed: int, end: int, text: str) -> None:
+        super().__init__("diverged", text)
+        self.agreed = agreed
+        self.end = end

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
@@ -44,7 +45,14 @@ class _Waiter:
 class DurableAcks:
     """Owner thread only."""
 
-    def __init__(self, flushed: Watermark, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        flushed: Watermark,
+        clock: Clock,
+        timeout_ms: int,
+        late: PutStatus = PutStatus.FLUSH_DISK_TIMEOUT,
+    ) -> None:
+        self._late = late
         self._flushed = flushed
         self._clock = clock
         self._timeout_s = timeout_ms / 1000
@@ -63,19 +71,24 @@ class DurableAcks:
 
     def wait(self, position: int) -> StatusFuture:
         """`when` as a future."""
-        future: StatusFuture = asyncio.get_running_loop().create_future()
-
-        def settle(status: PutStatus) -> None:
-            # It may have been cancelled in the meantime.
-            if not future.done():
-                future.set_result(status)
-
-        self.when(position, settle)
-        return future
+        return as_future(partial(self.when, position))
 
     def tick(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to those who have waited long enough."""
+        """Answer `late` to those who have waited long enough."""
         deadlines = self._deadlines
         now = self._clock.monotonic()
         while deadlines and (deadlines[0][0] <= now or deadlines[0][1].is_settled):
-            deadlines.popleft()[1].settle(PutStatus.FLUSH_DISK_TIMEOUT)
+            deadlines.popleft()[1].settle(self._late)
+
+
+def as_future(when: Callable[[StatusCallback], None]) -> StatusFuture:
+    """The status that `when` calls back with."""
+    future: StatusFuture = asyncio.get_running_loop().create_future()
+
+    def settle(status: PutStatus) -> None:
+        # It may have been cancelled in the meantime.
+        if not future.done():
+            future.set_result(status)
+
+    when(settle)
+    return future

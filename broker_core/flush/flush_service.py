@@ -79,6 +79,9 @@ class FlushService:
         # On an event loop: have `pump` called once all that is ready now has been appended, so
         # that one sync serves everybody who was answered together and sends again.
         self.pump_later: Callable[[], None] | None = None
+        # A copied log may end in the middle of a record. What is noted as durable must not, since
+        # the next open would take the rest of that record for damage.
+        self.note_limit: Callable[[], int] | None = None
         self.flushed = Watermark(log.position)
         self.committed = Watermark(log.position)
 
@@ -164,6 +167,13 @@ class FlushService:
         if self._failure is None:
             self._failed(error)
 
+    def begin_at(self, position: int) -> None:
+        """A copied log begins at `position`; nothing before it was ever here."""
+        self._state = self._state._replace(durable_position=position)
+        self.raise_log_start(position)
+        self.committed.advance(position)
+        self.flushed.advance(position)
+
     def raise_log_start(self, position: int) -> None:
         """Note durably that files below `position` may be gone. Raises `StoreFenced`."""
         self._state = self._state._replace(log_start=position)
@@ -228,8 +238,13 @@ class FlushService:
         syncs.reverse()
         state = None
         if sync_target > flushed:
-            state = self._state._replace(durable_position=sync_target)
+            state = self._state._replace(durable_position=self._noted(sync_target))
         return FlushJob(copies, tuple(syncs), commit_target, sync_target, state)
+
+    def _noted(self, position: int) -> int:
+        if self.note_limit is None:
+            return position
+        return max(min(position, self.note_limit()), self._state.durable_position)
 
     def _submit(self, job: FlushJob) -> None:
         self._busy = True
@@ -329,7 +344,7 @@ class FlushService:
             self._state_is_old = True
             self._note_owed = not noted
             self._state = self._state._replace(
-                durable_position=max(job.sync_target, self._state.durable_position)
+                durable_position=max(job.state.durable_position, self._state.durable_position)
             )
         self.committed.advance(job.commit_target)
         self.flushed.advance(job.sync_target)
@@ -350,7 +365,7 @@ class FlushService:
         self.flushed.fail(failure)
         self.committed.fail(failure)
         state = self._state._replace(
-            durable_position=self.flushed.position,
+            durable_position=self._noted(self.flushed.position),
             flags=self._state.flags | FLAG_SYNC_FAILED,
         )
         self._worker.submit(

@@ -192,6 +192,23 @@ class CommitLog:
                 after_slice()
         return first
 
+    def begin_at(self, position: int) -> None:
+        """Let a log without files begin at `position`, the start of a file."""
+        if self._segments.all or position % self._segments.size:
+            raise AssertionError(f"the log has files, or none can start at {position}")
+        self._segments.begin_at(position)
+        self._position = position
+
+    def append_copy(self, data: memoryview) -> None:
+        """Store bytes of another log that is the same up to here, blanks included."""
+        while data:
+            segment = self._room_for(0)
+            room = segment.size - segment.wrote
+            segment.write(data[:room])
+            data = data[room:]
+            self._position = segment.base + segment.wrote
+        self._segments.prepare_ahead()
+
     def spans(self, start: int, end: int, *, cold_below: int) -> list[Span]:
         """The bytes of `[start, end)`, one piece per file.
 

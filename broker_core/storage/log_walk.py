@@ -60,10 +60,23 @@ def walk_step(
             break
     end = segment.base + scan.end
     if scan.stop == STOP_BLANK:
+        if segment.base + segment.size > limit:
+            # A copy whose blank has not arrived in full.
+            return Step(position, end, scan, True, "")
         return Step(position, segment.base + segment.size, scan, False, "")
     ended = scan.count == 0 or end == limit
     reason = scan.reason if scan.stop == STOP_INVALID and scan.count == 0 else ""
     return Step(position, end, scan, ended, reason)
+
+
+def is_cut_short(segments: SegmentSequence, position: int, limit: int) -> bool:
+    """Whether the bytes of `[position, limit)` are the beginning of a record and no more."""
+    segment = segments.find(position)
+    rest = limit - position
+    if segment is None or rest < _SIZE_AND_MAGIC.size:
+        return True
+    size, magic = _SIZE_AND_MAGIC.unpack_from(segment.view, position - segment.base)
+    return magic in MAGICS and size >= _SMALLEST_RECORD and size > rest
 
 
 def group_header_at(segments: SegmentSequence, position: int) -> GroupHeader | None:

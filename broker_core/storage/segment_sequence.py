@@ -110,6 +110,11 @@ class SegmentSequence:
         self._bases.append(segment.base)
         return segment
 
+    def begin_at(self, position: int) -> None:
+        """Without a segment: have the first one start there."""
+        self.remove_spares()
+        self._start = position
+
     def prepare_ahead(self) -> None:
         """Ask the worker for the next spare unless one is there or on its way."""
         if self._preparing or self._spares or not self._segments:

@@ -34,6 +34,7 @@ from broker_core.store.opening import RecoveryReport
 from broker_core.store.prepared_offsets import prepared_offsets
 from broker_core.store.put_result import PutResult
 from broker_core.store.store_parts import StoreParts
+from broker_core.store.store_replication import StoreReplication
 
 TIME_MAX = (1 << 63) - 1
 
@@ -139,13 +140,9 @@ class MessageStore:
         return self._parts.appender.append(batch, together=together)
 
     async def put(self, message: Message) -> PutResult:
-        """Append and wait for what the flush mode promises."""
+        """Append and wait for what the mode promises."""
         result = self.append(message)
-        parts = self._parts
-        if result.status is not PutStatus.PUT_OK or parts.is_async or not message.wants_wait:
-            return result
-        status = await parts.acks.wait(result.end_position)
-        return result if status is PutStatus.PUT_OK else result._replace(status=status)
+        return await self.acknowledged(result) if message.wants_wait else result
 
     async def put_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """`put` for a column batch."""
@@ -158,11 +155,11 @@ class MessageStore:
 
         The way for a server that answers many requests per wake-up: no task and no future each.
         """
-        self._parts.flush.flushed.when(result.end_position, callback)
+        self._parts.when_durable(result.end_position, callback)
 
     def when_acknowledged(self, result: PutResult, callback: Callable[[PutStatus], object]) -> None:
         """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""
-        if not result.ok or self._parts.is_async:
+        if not result.ok or self._parts.answers_at_once:
             callback(result.status)
         else:
             self._parts.acks.when(result.end_position, callback)
@@ -173,7 +170,7 @@ class MessageStore:
 
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
-        if not result.ok or self._parts.is_async:
+        if not result.ok or self._parts.answers_at_once:
             return result
         status = await self._parts.acks.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
@@ -411,6 +408,11 @@ class MessageStore:
         """Remove the queues of a topic; returns how many. Its records go with retention."""
         return self._open_parts().upkeep.delete_topic(_name(topic))
 
+    @property
+    def replication(self) -> StoreReplication:
+        """The log as bytes, and what slaves have to do with puts."""
+        return StoreReplication(self._open_parts())
+
     # State
 
     @property
@@ -420,8 +422,8 @@ class MessageStore:
 
     @property
     def is_async(self) -> bool:
-        """Whether a put is acknowledged before it is durable."""
-        return self._parts.is_async
+        """Whether a put is acknowledged at once, before it is durable and copied."""
+        return self._parts.answers_at_once
 
     @property
     def store_host(self) -> bytes:

@@ -16,7 +16,7 @@ from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.errors import CorruptStore
-from broker_core.protocol_codes import FlushDiskType
+from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
@@ -298,6 +298,9 @@ class Opening:
     def _is_checksummed(self, state: StoreState | None, log: CommitLog) -> bool:
         """Whether every record has a whole-record checksum, now and from now on."""
         if not self._config.append_record_crc or not self._checksummed:
+            return False
+        if self._config.broker_role is BrokerRole.SLAVE:
+            # Its records are the master's, who may be another's broker.
             return False
         if state is None:
             return log.position == 0

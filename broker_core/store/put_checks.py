@@ -12,7 +12,7 @@ from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import GROUP_TOPIC
 from broker_core.store.put_result import PutResult
-from broker_core.store.running_flags import RunningFlags
+from broker_core.store.running_flags import Running, RunningFlags
 
 
 class AppendPressure:
@@ -55,6 +55,9 @@ class PutChecks:
         """Role, flags: whether this store takes puts at all."""
         if self._config.broker_role is BrokerRole.SLAVE:
             return _refusal(PutStatus.SERVICE_NOT_AVAILABLE, "a slave does not accept messages")
+        if self._flags.bits & Running.REPLICAS_MISSING:
+            remark = "in-sync replicas not enough"
+            return _refusal(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, remark)
         if not self._flags.writeable:
             remark = f"the store is not writeable: {self._flags.describe()}"
             return _refusal(PutStatus.SERVICE_NOT_AVAILABLE, remark)

@@ -14,6 +14,9 @@ class Running(enum.IntEnum):
     INDEX_ERROR = 8
     DISK_FULL = 16
     FENCED = 32
+    # Ours: a newer master was found; fewer slaves are in sync than a put is to have.
+    STEPPED_DOWN = 1 << 16
+    REPLICAS_MISSING = 1 << 17
 
 
 class RunningFlags:

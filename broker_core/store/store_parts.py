@@ -15,9 +15,11 @@ from broker_core.config import StoreConfig
 from broker_core.errors import CorruptStore, RmqError
 from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
-from broker_core.protocol_codes import FlushDiskType
+from broker_core.flush.replicated_ack import ReplicaGate, ReplicatedAcks
+from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.lane_worker import start_worker
+from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.run_marks import mark_stopped, take_lock
@@ -27,6 +29,7 @@ from broker_core.store.cleaning import Cleaning
 from broker_core.store.message_reader import MessageReader
 from broker_core.store.opening import OpenedStore, Opening
 from broker_core.store.queue_counters import QueueCounters
+from broker_core.store.replica_log import ReplicaLog
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.store_stats import StoreStats
 from broker_core.store.upkeep import Upkeep
@@ -83,9 +86,25 @@ class StoreParts:
             start_writeback=self.flush.start_writeback,
             fence=self.flush.fence,
         )
-        self.acks = DurableAcks(self.flush.flushed, clock, config.sync_flush_timeout_ms)
+        self.acks: DurableAcks | ReplicatedAcks = DurableAcks(
+            self.flush.flushed, clock, config.sync_flush_timeout_ms
+        )
+        self.answers_at_once = self.is_async
+        self.replica_log = ReplicaLog(
+            self.flush.state.store_id,
+            self.log,
+            self.flush,
+            is_async=self.is_async,
+            appended=self._appended,
+            begun=self._begin_at,
+        )
+        if config.broker_role is BrokerRole.SLAVE:
+            self.dispatcher.tails_copy = True
+            self.flush.note_limit = lambda: self.dispatcher.position
         # Hundreds of megabytes take their time; the answer to a group must still be sure.
-        self.group_acks = DurableAcks(self.flush.flushed, clock, GROUP_TIMEOUT_MS)
+        self.group_acks: DurableAcks | ReplicatedAcks = DurableAcks(
+            self.flush.flushed, clock, GROUP_TIMEOUT_MS
+        )
         self.upkeep = self._make_upkeep(opened)
         self.reader = MessageReader(
             config,
@@ -177,6 +196,48 @@ class StoreParts:
                 high = middle
         return low
 
+    def require_replicas(self, gate: ReplicaGate, timeout_ms: int) -> None:
+        """From now on a put also waits for slaves, and readers see what they have."""
+        disk = None if self.is_async else self.acks
+        assert not isinstance(disk, ReplicatedAcks)
+        self.acks = ReplicatedAcks(disk, gate, self.clock, timeout_ms)
+        self.group_acks = ReplicatedAcks(
+            DurableAcks(self.flush.flushed, self.clock, GROUP_TIMEOUT_MS),
+            gate,
+            self.clock,
+            timeout_ms,
+        )
+        self.answers_at_once = False
+        self.upkeep.confirmed = gate.confirmed
+
+    def when_durable(self, position: int, callback: Waiter) -> None:
+        """Call back once the disk has it, and the slaves when puts wait for them."""
+        confirmed = self.upkeep.confirmed
+        if confirmed is None:
+            self.flush.flushed.when(position, callback)
+            return
+
+        def flushed(failure: BaseException | None) -> None:
+            if failure is None:
+                confirmed.when(position, callback)
+            else:
+                callback(failure)
+
+        self.flush.flushed.when(position, flushed)
+
+    def confirmed_moved(self) -> None:
+        """The slaves have more: show it, soon."""
+        if self._loop is None:
+            self._dispatch()
+        elif not self._dispatch_due:
+            self._dispatch_due = True
+            self._loop.call_soon(self._dispatch_once)
+
+    def _begin_at(self, position: int) -> None:
+        self.log.begin_at(position)
+        self.flush.begin_at(position)
+        self.dispatcher.position = position
+
     def message_ids(self, position: int, count: int) -> str:
         """Offset ids of `count` records that follow each other in one file."""
         segment = self.log.segments.find(position)
@@ -213,6 +274,8 @@ class StoreParts:
             self._background.exchange(InlineWorker())
             self._loop = None
         self.staging.close()
+        # What the slaves have not is shown by the next open anyhow, which looks at this log alone.
+        self.upkeep.confirmed = None
         try:
             self._stop_cleanly()
         finally:
@@ -220,6 +283,8 @@ class StoreParts:
 
     def _appended(self) -> None:
         self.flush.appended()
+        if self.replica_log.listeners:
+            self.replica_log.changed()
         if not self.is_async:
             return
         if self._loop is None:
@@ -251,6 +316,8 @@ class StoreParts:
             return
         if self.dispatcher.position < self.upkeep.visible_limit():
             self._dispatch()
+        if self.replica_log.listeners:
+            self.replica_log.changed()
         if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:
@@ -280,6 +347,8 @@ class StoreParts:
     def _stop_puts(self, error: RmqError) -> None:
         """Background work failed for good: say so and take no more puts, but go on reading."""
         _logger.error("the store takes no more messages: %s", error)
+        if isinstance(error, CorruptStore):
+            self.replica_log.problem = error
         self.flags.set(Running.NOT_WRITEABLE, True)
 
     def _stop_cleanly(self) -> None:

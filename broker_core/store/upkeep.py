@@ -16,6 +16,7 @@ from broker_core.errors import CorruptStore, DiskFailed, DiskFull, StoreFenced
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.watermark import Watermark
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.consume_queue import ConsumeQueue, QueueDamaged
@@ -65,6 +66,7 @@ class Upkeep:
         # Called before log files go: whoever keeps what only they know saves it now.
         self.before_clean: list[Callable[[], object]] = []
         self._index_lost_from: int | None = None
+        self.confirmed: Watermark | None = None
         self._last_ms = dict.fromkeys(("write_out", "checkpoint", "clean"), self._now_ms())
 
     @property
@@ -74,9 +76,11 @@ class Upkeep:
 
     def visible_limit(self) -> int:
         """How far readers may see under the configured mode."""
+        limit = self._flush.committed.position
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            return self._flush.flushed.position
-        return self._flush.committed.position
+            limit = self._flush.flushed.position
+        # Readers of a master with sync slaves see nothing that the slaves have not.
+        return limit if self.confirmed is None else min(limit, self.confirmed.position)
 
     def dispatch(self) -> None:
         """Make everything visible that may be."""

@@ -347,6 +347,7 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "queues": lambda s: s.queues(),
     "delete_topic": lambda s: s.delete_topic("T"),
     "staging": lambda s: s.staging,
+    "replication": lambda s: s.replication,
     "message_ids": lambda s: s.message_ids(PutResult(PutStatus.PUT_OK)),
     "publish_now": lambda s: s.publish_now([]),
 }

@@ -1,0 +1,278 @@
+"""What a broker does about replication: a master feeds slaves, a slave follows its master.
+
+Owns the epoch history of the store, the replication port and the link to the master. Built on the
+open store before anything can be appended, because a master's run begins with a new epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_security import inner_client
+from broker_core.broker.property_file import read_secret
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import LogsDiverged, RmqError
+from broker_core.protocol_codes import BrokerRole, RequestCode, ResponseCode
+from broker_core.remoting.client import parse_address
+from broker_core.replication.epoch_file import load_history, save_history
+from broker_core.replication.follower_session import FollowerSettings
+from broker_core.replication.ha_client import HaClient, MasterAddress
+from broker_core.replication.ha_server import HaServer
+from broker_core.replication.handshake import Identity
+from broker_core.replication.leader_session import LeaderSettings
+from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
+from broker_core.replication.replica_set import Replica, ReplicaSet, ReplicaSettings
+from broker_core.runtime.clock import Clock
+from broker_core.storage.file_system import FileSystem
+from broker_core.store.message_store import MessageStore
+from broker_core.store.running_flags import Running
+
+_log = logging.getLogger(__name__)
+
+_ASK_TIMEOUT_MS: Final = 3_000
+
+
+class ReplicationRole:
+    """`start` it once the broker serves, `stop` it before the store closes."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        file_system: FileSystem,
+        store: MessageStore,
+        *,
+        diverged: Callable[[LogsDiverged], object] = lambda error: None,
+        newer_seen: Callable[[int], object] = lambda epoch: None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._file_system = file_system
+        self._store = store.replication
+        self._log = self._store.log
+        self._key = _key(config)
+        self._diverged = diverged
+        self._newer_seen = newer_seen
+        self._master_told: tuple[str, str] | None = None
+        self._asking = inner_client(config)
+        self._server: HaServer | None = None
+        self._client: HaClient | None = None
+        self.history = load_history(file_system)
+        self.replicas: ReplicaSet | None = None
+        self.was_promoted = False
+        """Whether this run as a master began on the log of a slave."""
+        if config.is_master:
+            self._begin_epoch()
+            self.replicas = self._replica_set()
+
+    @property
+    def master_address(self) -> str | None:
+        """Service address of a slave's master, once a name server has told it."""
+        return None if self._master_told is None else self._master_told[0]
+
+    @property
+    def epoch(self) -> int:
+        """Number of the newest epoch of this log; 0 before there is any."""
+        current = self.history.current
+        return 0 if current is None else current.number
+
+    def master_is(self, address: str, ha_address: str) -> None:
+        """A name server says where the master is."""
+        told = (address, ha_address)
+        if told != self._master_told:
+            self._master_told = told
+            if self._client is not None and not self._config.ha_master_address:
+                self._client.reconnect()
+
+    async def start(self, bound: socket.socket | None) -> None:
+        """Serve slaves on the bound port, or follow the master."""
+        if self._config.is_master:
+            if bound is not None:
+                await self._serve(bound)
+        else:
+            self._follow()
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        self._log.listeners.clear()
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+        if self._client is not None:
+            await self._client.stop()
+            self._client = None
+        await self._asking.close()
+
+    def capabilities(self) -> dict[str, str]:
+        """What a broker is asked for by another one of its group."""
+        return {
+            "haHandshake": "1",
+            "haAddress": self._config.ha_address,
+            "replicationEpoch": str(self.epoch),
+            "brokerRole": self._config.store.broker_role.value,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Role, positions, and every connected slave or the link to the master."""
+        log, role = self._log, self._config.store.broker_role
+        found: dict[str, Any] = {
+            "role": role.value,
+            "broker_id": self._config.broker_id,
+            "epoch": self.epoch,
+            "log_start": log.start,
+            "log_end": log.end,
+            "safe_end": log.safe_end,
+        }
+        if self.replicas is not None:
+            found["confirmed_position"] = self.replicas.confirmed.position
+            found["waits_for_slaves"] = self._waits
+            found["in_sync_replicas"] = self.replicas.in_sync_count()
+            found["slaves"] = [self._slave_status(replica) for replica in self.replicas.replicas]
+        if self._client is not None:
+            client = self._client
+            found["master"] = "" if client.master is None else str(client.master)
+            found["is_copying"] = client.is_copying
+            found["problem"] = "" if client.problem is None else str(client.problem)
+        return found
+
+    # Master
+
+    @property
+    def _waits(self) -> bool:
+        is_sync = self._config.store.broker_role is BrokerRole.SYNC_MASTER
+        return is_sync and self._config.in_sync_replicas > 1
+
+    def _begin_epoch(self) -> None:
+        """Durable before the first append of this run."""
+        promoted = self.history.role not in (LastRole.MASTER, LastRole.NONE)
+        self.history = self.history.begin(uuid.uuid4().hex, self._log.end)
+        save_history(self._file_system, self.history)
+        self.was_promoted = promoted
+        if promoted:
+            _log.info("this slave is the master now, epoch %d", self.epoch)
+
+    def _replica_set(self) -> ReplicaSet:
+        config, store = self._config, self._store
+        waits = self._waits
+        settings = ReplicaSettings(
+            config.in_sync_replicas if waits else 1,
+            config.min_in_sync_replicas if waits else 1,
+            config.ha_fall_behind_max,
+            config.ha_slaves_max,
+        )
+        replicas = ReplicaSet(settings, lambda: self._log.end)
+        if waits:
+            replicas.on_confirmed = store.confirmed_moved
+            replicas.on_enough = lambda enough: store.set_running(
+                Running.REPLICAS_MISSING, not enough
+            )
+            store.require_replicas(replicas, config.slave_timeout_ms)
+            replicas.refresh()
+        return replicas
+
+    async def _serve(self, bound: socket.socket) -> None:
+        assert self.replicas is not None
+        config = self._config
+        self._server = HaServer(
+            self._log,
+            self._identity(),
+            self.history,
+            self.replicas,
+            LeaderSettings(
+                config.ha_batch_size,
+                config.ha_frame_size,
+                config.ha_heartbeat_ms,
+                config.ha_housekeeping_ms,
+                self._key,
+            ),
+            self._clock,
+            self._newer_seen,
+        )
+        await self._server.serve(bound)
+        self._log.listeners.append(self._server.wake)
+
+    def _slave_status(self, replica: Replica) -> dict[str, Any]:
+        identity, lag = replica.identity, max(self._log.end - replica.position, 0)
+        return {
+            "address": replica.address,
+            "broker_id": None if identity is None else identity.broker_id,
+            "store_id": None if identity is None else identity.store_id,
+            "position": replica.position,
+            "sent": replica.sent,
+            "lag_bytes": lag,
+            "in_sync": lag < self._config.ha_fall_behind_max,
+        }
+
+    # Slave
+
+    def _follow(self) -> None:
+        config = self._config
+        if self.history.role is LastRole.MASTER:
+            # Configured as a slave now: whoever starts as a master again is promoted.
+            self._save(self.history._replace(role=LastRole.SLAVE))
+        self._client = HaClient(
+            self._log,
+            self._identity(),
+            lambda: self.history,
+            FollowerSettings(
+                False, config.ha_heartbeat_ms, config.ha_housekeeping_ms, self._key
+            ),
+            self._clock,
+            find_master=self._find_master,
+            learn=self._learn,
+            diverged=self._diverged,
+        )
+        self._log.listeners.append(self._client.changed)
+        self._client.start()
+
+    def _identity(self) -> Identity:
+        config = self._config
+        return Identity(
+            config.cluster_name, config.broker_name, config.broker_id, self._log.store_id
+        )
+
+    def _learn(self, epochs: tuple[Epoch, ...]) -> None:
+        history = self.history.followed(epochs, self.history.seen)
+        if history != self.history:
+            self._save(history)
+
+    def _save(self, history: EpochHistory) -> None:
+        save_history(self._file_system, history)
+        self.history = history
+
+    async def _find_master(self) -> MasterAddress | None:
+        config, told = self._config, self._master_told
+        classic = config.ha_classic_master
+        if told is not None and not classic:
+            asked = await self._is_classic(told[0])
+            if asked is None and not config.ha_master_address:
+                return None
+            classic = bool(asked)
+        address = config.ha_master_address or ("" if told is None else told[1])
+        if not address:
+            return None
+        return MasterAddress(*parse_address(address), classic)
+
+    async def _is_classic(self, address: str) -> bool | None:
+        """Whether the master is Apache's; None when it does not answer."""
+        command = RemotingCommand(RequestCode.CAPABILITIES)
+        try:
+            answer = await self._asking.request(address, command, _ASK_TIMEOUT_MS)
+        except (RmqError, asyncio.TimeoutError) as error:
+            _log.debug("master %s was not asked: %s", address, error)
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            return "haHandshake" not in answer.ext
+        return True if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else None
+
+
+def _key(config: BrokerConfig) -> bytes:
+    if config.ha_auth_key_file:
+        return read_secret("haAuthKeyFile", config.ha_auth_key_file)
+    return config.ha_auth_key.encode()

@@ -1,0 +1,1 @@
+"""Copying one log to other brokers: frames, who follows whom, what is confirmed."""

@@ -1,0 +1,225 @@
+"""The slave's side of one replication connection. Pure: bytes and times in, bytes out.
+
+Appends to its log what the master sends, exactly where it belongs, and reports what is safe. With a
+master of ours it compares the two logs first; whatever does not fit ends the session and nothing is
+appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_core.errors import LogsDiverged, ReplicationRefused
+from broker_core.replication.ha_frames import FrameParser, encode_report
+from broker_core.replication.handshake import (
+    MAGIC,
+    NONCE_SIZE,
+    WINDOW_SIZE,
+    Claim,
+    Hello,
+    Identity,
+    SaidParser,
+    Signing,
+    Verdict,
+    Welcome,
+    encode_said,
+)
+from broker_core.replication.log_epochs import Epoch, EpochHistory, agreed_end
+from broker_core.replication.replicated_log import ReplicatedLog
+
+
+class FollowerSettings(NamedTuple):
+    """`classic`: the master is Apache's, which knows no handshake."""
+
+    classic: bool = False
+    report_ms: int = 5_000
+    housekeeping_ms: int = 20_000
+    key: bytes = b""
+
+
+class FollowerSession:
+    """One connection to a master. The owner ends it when a method raises."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        identity: Identity,
+        history: EpochHistory,
+        settings: FollowerSettings,
+        nonce: bytes,
+        now: float,
+        learn: Callable[[tuple[Epoch, ...]], None],
+    ) -> None:
+        """`learn(epochs)` notes the master's epochs durably before the first byte is appended."""
+        self._log = log
+        self._identity = identity
+        self._history = history
+        self._settings = settings
+        self._nonce = nonce
+        self._learn = learn
+        self._signing = Signing(settings.key, nonce)
+        self._said = SaidParser()
+        self._frames = FrameParser()
+        self._last_read = self._last_report = now
+        self._reported = -1
+        self._greeted = False
+        self._claimed: Claim | None = None
+        self._welcome: Welcome | None = None
+        self.is_streaming = settings.classic
+
+    def opening(self, now: float) -> bytes:
+        """The first bytes to write. Everything in the log is safe when a session begins."""
+        if self._settings.classic:
+            self._reported = self._log.end
+            return encode_report(self._log.end)
+        hello = Hello(self._identity, self._history.seen)
+        return MAGIC + self._nonce + encode_said(hello, self._signing)
+
+    def receive(self, data: memoryview, now: float) -> bytes:
+        """Take what the master sent; what to write for it.
+
+        Raises `ReplicationRefused`, `LogsDiverged` when the own log has to be cut first, and the
+        store's errors when bytes cannot be stored.
+        """
+        self._last_read = now
+        if self.is_streaming:
+            return self._take_frames(data, now)
+        self._said.receive(data)
+        return self._advance(now)
+
+    @property
+    def period_ms(self) -> float:
+        """How often `tick` has to be called."""
+        return min(1_000, self._settings.report_ms / 4, self._settings.housekeeping_ms / 4)
+
+    def report(self, now: float) -> bytes:
+        """A report when there is something new, or when it is time for one."""
+        if not self.is_streaming:
+            return b""
+        position = self._log.safe_end
+        is_late = (now - self._last_report) * 1000 >= self._settings.report_ms
+        if position <= self._reported and not is_late:
+            return b""
+        self._last_report = now
+        self._reported = max(position, self._reported)
+        return encode_report(self._reported)
+
+    def tick(self, now: float) -> bytes:
+        """A report when one is due; raises when the master has been silent for too long."""
+        if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
+            raise ReplicationRefused(
+                "silent",
+                f"nothing was heard from the master for {self._settings.housekeeping_ms} ms",
+            )
+        return self.report(now)
+
+    # Inside
+
+    def _advance(self, now: float) -> bytes:
+        if not self._greeted:
+            greeting = self._said.take(len(MAGIC) + NONCE_SIZE)
+            if greeting is None:
+                return b""
+            if greeting[: len(MAGIC)] != MAGIC:
+                raise ReplicationRefused(
+                    "protocol",
+                    "the master did not answer the handshake; if it is an Apache broker without a "
+                    "name server, set haClassicMaster=true",
+                )
+            self._greeted = True
+            self._signing = Signing(self._settings.key, self._nonce + greeting[len(MAGIC) :])
+        if self._welcome is None:
+            welcome = self._said.next(Welcome, self._signing)
+            return b"" if welcome is None else self._claim(welcome)
+        verdict = self._said.next(Verdict, self._signing)
+        if verdict is None or self._claimed is None:
+            return b""
+        if verdict.position != self._claimed.position:
+            raise ReplicationRefused("protocol", "the verdict is about another position")
+        self._agree(self._welcome)
+        self.is_streaming = True
+        rest, self._said.rest = self._said.rest, b""
+        return self._take_frames(memoryview(rest), now)
+
+    def _claim(self, welcome: Welcome) -> bytes:
+        """Find out where the two logs agree and ask to go on from there."""
+        self._welcome = welcome
+        self._check_identity(welcome)
+        log = self._log
+        epochs = self._history.until(log.end).epochs if log.end > log.start else ()
+        if log.end == log.start:
+            claim = Claim(welcome.start, welcome.start, 0, ())
+        else:
+            claim = self._claim_of_data(welcome, epochs)
+        self._claimed = claim
+        return encode_said(claim, self._signing)
+
+    def _claim_of_data(self, welcome: Welcome, epochs: tuple[Epoch, ...]) -> Claim:
+        log = self._log
+        agreed = agreed_end(epochs, log.end, welcome.epochs, welcome.end)
+        if agreed is None:
+            raise ReplicationRefused(
+                "foreign",
+                "this store holds another log than the master's (no common epoch); empty its "
+                "directory to copy the master's",
+            )
+        if agreed < log.end:
+            raise LogsDiverged(
+                agreed,
+                log.end,
+                f"the logs agree up to {agreed}; this one goes on differently up to {log.end}",
+            )
+        if log.end < welcome.start:
+            raise ReplicationRefused(
+                "behind",
+                f"this log ends at {log.end} and the master's begins at {welcome.start}: what is "
+                "between was removed there; empty this store's directory to copy it anew",
+            )
+        window = max(log.start, welcome.start, log.end - WINDOW_SIZE)
+        return Claim(log.end, window, log.checksum(window, log.end), epochs)
+
+    def _check_identity(self, welcome: Welcome) -> None:
+        ours, theirs = self._identity, welcome.identity
+        if (ours.cluster_name, ours.broker_name) != (theirs.cluster_name, theirs.broker_name):
+            raise ReplicationRefused(
+                "foreign",
+                f"the master is {theirs.broker_name!r:.120} of {theirs.cluster_name!r:.120}, not "
+                f"{ours.broker_name!r} of {ours.cluster_name!r}",
+            )
+        if welcome.file_size != self._log.file_size:
+            raise ReplicationRefused(
+                "file size",
+                f"mappedFileSizeCommitLog is {welcome.file_size} at the master and "
+                f"{self._log.file_size} here; give both the same value",
+            )
+        current = welcome.epochs[-1].number if welcome.epochs else 0
+        if current < self._history.seen:
+            raise ReplicationRefused(
+                "stale master",
+                f"this master's epoch {current} is older than {self._history.seen}, which this "
+                "slave has heard of; a newer master was there",
+            )
+
+    def _agree(self, welcome: Welcome) -> None:
+        """The master's word about their common log, before its first byte."""
+        self._learn(welcome.epochs)
+        if self._log.end == self._log.start and self._log.end != welcome.start:
+            self._log.begin_at(welcome.start)
+
+    def _take_frames(self, data: memoryview, now: float) -> bytes:
+        for position, body in self._frames.receive(data):
+            self._take(position, body)
+        return self.report(now)
+
+    def _take(self, position: int, body: memoryview) -> None:
+        log = self._log
+        if position != log.end:
+            if log.end != log.start or log.end != 0:
+                raise ReplicationRefused(
+                    "position",
+                    f"the master sent the log from {position} on, this one ends at {log.end}",
+                )
+            log.begin_at(position)
+        if body:
+            log.append(body)

@@ -1,0 +1,257 @@
+"""The master's replication port: accepts slaves and feeds each from the log.
+
+Owns the connections; decides nothing, see `leader_session`. A slave that does not read is fed no
+more than its write buffer holds, and closed when it stays silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from broker_core.errors import ReplicationRefused, RmqError
+from broker_core.replication.handshake import NONCE_SIZE, Identity
+from broker_core.replication.leader_session import LeaderSession, LeaderSettings, Phase
+from broker_core.replication.log_epochs import EpochHistory
+from broker_core.replication.replica_set import Replica, ReplicaSet
+from broker_core.replication.replicated_log import ReplicatedLog
+from broker_core.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# Bytes that wait for a slave's socket; several frames are in flight, and no more than this.
+WRITE_BUFFER_HIGH: Final = 4 << 20
+# One slave's share of a turn of the loop.
+TURN_SIZE: Final = 4 << 20
+# Peers that have not said yet who they are, besides the slaves.
+STRANGERS_MAX: Final = 16
+
+
+class HaServer:
+    """`serve` it on the event loop that owns the log."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        identity: Identity,
+        history: EpochHistory,
+        replicas: ReplicaSet,
+        settings: LeaderSettings,
+        clock: Clock,
+        newer_seen: Callable[[int], object] = lambda epoch: None,
+    ) -> None:
+        """`newer_seen(epoch)` hears of slaves that know a newer master."""
+        self.log = log
+        self.identity = identity
+        self.history = history
+        self.replicas = replicas
+        self.settings = settings
+        self.clock = clock
+        self._newer_seen = newer_seen
+        self._connections: set[_SlaveConnection] = set()
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_due = False
+        self._empty: asyncio.Event | None = None
+
+    async def serve(self, bound: socket.socket) -> None:
+        """Accept on a bound socket."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: _SlaveConnection(self), sock=bound)
+        self._schedule()
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._listener is not None:
+            self._listener.close()
+        for connection in tuple(self._connections):
+            connection.abort("the master is stopping")
+        if self._listener is not None:
+            await self._listener.wait_closed()
+            self._listener = None
+        if self._connections:
+            self._empty = asyncio.Event()
+            await self._empty.wait()
+
+    def wake(self) -> None:
+        """The log has grown; feed everybody in the next turn."""
+        if not self._wake_due and self._connections:
+            self._wake_due = True
+            asyncio.get_running_loop().call_soon(self._pump_all)
+
+    # What connections call
+
+    def opened(self, connection: _SlaveConnection) -> ReplicationRefused | None:
+        """A reason to close it at once."""
+        self._connections.add(connection)
+        strangers = len(self._connections) - len(self.replicas.replicas)
+        if strangers > STRANGERS_MAX:
+            return ReplicationRefused("limit", "too many connections to the replication port")
+        return None
+
+    def closed(self, connection: _SlaveConnection) -> None:
+        """Forget it."""
+        self._connections.discard(connection)
+        if self._empty is not None and not self._connections:
+            self._empty.set()
+
+    def admit(self, identity: Identity, seen: int) -> ReplicationRefused | None:
+        """Whether a slave of ours may have the log of this master."""
+        current = self.history.current
+        if current is not None and seen > current.number:
+            self._newer_seen(seen)
+            return ReplicationRefused(
+                "stale master",
+                f"this master's epoch is {current.number}, the slave knows of {seen}",
+            )
+        return self.replicas.refuse(identity)
+
+    def joined(self, session: LeaderSession, address: str) -> Replica:
+        """A session begins to copy; a slave's older connection makes room."""
+        older = self.replicas.same_store(session.peer) if session.peer is not None else None
+        if older is not None:
+            for connection in tuple(self._connections):
+                if connection.replica is older:
+                    connection.abort("its slave has connected again")
+            self.replicas.leave(older)
+        if self.replicas.is_full:
+            raise ReplicationRefused("limit", "haSlavesMax slaves are connected already")
+        replica = Replica(address, session.peer, session.position)
+        self.replicas.join(replica)
+        return replica
+
+    # Inside
+
+    def _pump_all(self) -> None:
+        self._wake_due = False
+        for connection in tuple(self._connections):
+            connection.pump()
+
+    def _schedule(self) -> None:
+        settings = self.settings
+        period_ms = min(1_000, settings.heartbeat_ms / 4, settings.housekeeping_ms / 4)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(period_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._schedule()
+        for connection in tuple(self._connections):
+            connection.tick()
+        self.replicas.refresh()
+
+
+class _SlaveConnection(asyncio.Protocol):
+    """One socket: moves bytes between it and its session."""
+
+    def __init__(self, server: HaServer) -> None:
+        self._server = server
+        self._session: LeaderSession | None = None
+        self._transport: asyncio.Transport | None = None
+        self._address = ""
+        self._paused = False
+        self.replica: Replica | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        peer = transport.get_extra_info("peername")
+        self._address = f"{peer[0]}:{peer[1]}" if peer else "local"
+        self._session = LeaderSession(
+            server.log,
+            server.identity,
+            server.history,
+            server.settings,
+            os.urandom(NONCE_SIZE),
+            server.clock.monotonic(),
+            server.admit,
+        )
+        refusal = server.opened(self)
+        if refusal is not None:
+            self.abort(str(refusal))
+
+    def data_received(self, data: bytes) -> None:
+        session = self._session
+        if session is None:
+            return
+        try:
+            moved = session.receive(data, self._server.clock.monotonic())
+            if session.phase is Phase.STREAM and self.replica is None:
+                self.replica = self._server.joined(session, self._address)
+            elif moved and self.replica is not None:
+                self._server.replicas.reached(self.replica, session.position)
+        except RmqError as error:
+            self._refuse(session, error)
+            return
+        self.pump()
+
+    def pump(self) -> None:
+        """Write frames until the log ends, the socket is full, or it is somebody else's turn."""
+        session, transport = self._session, self._transport
+        if session is None or transport is None:
+            return
+        turn = 0
+        try:
+            while not self._paused:
+                data = session.next_bytes(self._server.clock.monotonic())
+                if not data:
+                    break
+                transport.write(data)
+                turn += len(data)
+                if turn >= TURN_SIZE:
+                    asyncio.get_running_loop().call_soon(self.pump)
+                    break
+        except RmqError as error:
+            self._refuse(session, error)
+        if self.replica is not None:
+            self.replica.sent = session.sent
+
+    def tick(self) -> None:
+        """Heartbeats, and the end of silent peers."""
+        if self._session is None:
+            return
+        try:
+            self._session.tick(self._server.clock.monotonic())
+        except ReplicationRefused as refusal:
+            self.abort(str(refusal))
+            return
+        self.pump()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.pump()
+
+    def abort(self, reason: str) -> None:
+        """Close without sending what waits."""
+        self._end(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("the connection was closed")
+        self._server.closed(self)
+
+    def _refuse(self, session: LeaderSession, error: RmqError) -> None:
+        if self._transport is not None and session.reply:
+            self._transport.write(session.reply)
+        self._end(str(error))
+        if self._transport is not None:
+            self._transport.close()
+
+    def _end(self, reason: str) -> None:
+        if self._session is None:
+            return
+        self._session = None
+        _log.info("slave %s: %s", self._address, reason)
+        if self.replica is not None:
+            self._server.replicas.leave(self.replica)

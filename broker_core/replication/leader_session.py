@@ -1,0 +1,254 @@
+"""The master's side of one replication connection. Pure: bytes and times in, bytes out.
+
+Says nothing until the slave has spoken. The first eight bytes tell which slave it is: a position is
+Apache's, the magic is ours, which has to go through the handshake. Whatever does not fit ends the
+session before it can count as an acknowledgement: a report must lie between the last one and what
+was sent.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_core.errors import ReplicationRefused
+from broker_core.replication.ha_frames import REPORT, ReportParser, encode_header
+from broker_core.replication.handshake import (
+    MAGIC,
+    NONCE_SIZE,
+    WINDOW_SIZE,
+    Claim,
+    Hello,
+    Identity,
+    SaidParser,
+    Signing,
+    Verdict,
+    Welcome,
+    encode_refusal,
+    encode_said,
+)
+from broker_core.replication.log_epochs import EpochHistory, agreed_end
+from broker_core.replication.replicated_log import ReplicatedLog
+
+
+class LeaderSettings(NamedTuple):
+    """Sizes and times of one side."""
+
+    classic_size: int = 32 << 10
+    frame_size: int = 1 << 20
+    heartbeat_ms: int = 5_000
+    housekeeping_ms: int = 20_000
+    key: bytes = b""
+
+
+class Phase(enum.Enum):
+    """How far a session is."""
+
+    FIRST = "waiting for the slave's first word"
+    GREETING = "waiting for the slave's random bytes"
+    HELLO = "waiting for the introduction"
+    CLAIM = "waiting for the slave's position"
+    STREAM = "copying"
+
+
+Admit = Callable[[Identity, int], ReplicationRefused | None]
+
+
+class LeaderSession:
+    """One slave. The owner moves bytes both ways and ends the session when a method raises."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        identity: Identity,
+        history: EpochHistory,
+        settings: LeaderSettings,
+        nonce: bytes,
+        now: float,
+        admit: Admit,
+    ) -> None:
+        self._log = log
+        self._identity = identity
+        self._history = history
+        self._settings = settings
+        self._nonce = nonce
+        self._admit = admit
+        self._signing = self._both = Signing(settings.key)
+        self._said = SaidParser()
+        self._reports = ReportParser()
+        self._last_read = self._last_write = now
+        self._first_report = 0
+        self._frame_size = settings.classic_size
+        self.phase = Phase.FIRST
+        self.peer: Identity | None = None
+        """Who a slave of ours says it is."""
+        self.position = 0
+        """What the slave has reported."""
+        self.sent = 0
+        """End of what was given to the connection."""
+        self.reply = b""
+        """Handshake bytes to write before anything else."""
+
+    def receive(self, data: bytes | memoryview, now: float) -> bool:
+        """Take what the slave sent; True when it has reported a new position.
+
+        Raises `ReplicationRefused`; `reply` may hold last words then.
+        """
+        self._last_read = now
+        try:
+            if self.phase is Phase.STREAM:
+                return self._take_reports(data)
+            self._said.receive(data)
+            return self._advance()
+        except ReplicationRefused as refusal:
+            if self.phase in (Phase.HELLO, Phase.CLAIM):
+                self.reply += encode_refusal(refusal, self._signing)
+            raise
+
+    def next_bytes(self, now: float) -> bytes:
+        """What to write next; empty when there is nothing now."""
+        reply, self.reply = self.reply, b""
+        if reply or self.phase is not Phase.STREAM:
+            if reply:
+                self._last_write = now
+            return reply
+        position = self.sent
+        if position < self._log.start:
+            raise ReplicationRefused(
+                "behind",
+                f"the slave needs the log from {position} on, but it begins at {self._log.start}",
+            )
+        data = self._log.read(position, min(self._frame_size, self._log.end - position))
+        if data:
+            self.sent = position + len(data)
+        elif (now - self._last_write) * 1000 < self._settings.heartbeat_ms:
+            return b""
+        self._last_write = now
+        return encode_header(position, len(data)) + data
+
+    def tick(self, now: float) -> None:
+        """End a session whose slave has been silent for too long."""
+        if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
+            raise ReplicationRefused(
+                "silent",
+                f"nothing was heard from the slave for {self._settings.housekeeping_ms} ms",
+            )
+
+    # Inside
+
+    def _advance(self) -> bool:
+        if self.phase is Phase.FIRST:
+            word = self._said.take(len(MAGIC))
+            if word is None:
+                return False
+            if word != MAGIC:
+                return self._begin_classic(REPORT.unpack(word)[0])
+            self.phase = Phase.GREETING
+        if self.phase is Phase.GREETING:
+            nonce = self._said.take(NONCE_SIZE)
+            if nonce is None:
+                return False
+            self._signing = Signing(self._settings.key, nonce)
+            self._both = Signing(self._settings.key, nonce + self._nonce)
+            self.reply += MAGIC + self._nonce
+            self.phase = Phase.HELLO
+        if self.phase is Phase.HELLO:
+            hello = self._said.next(Hello, self._signing)
+            if hello is None:
+                return False
+            self._signing = self._both
+            self._welcome(hello)
+        claim = self._said.next(Claim, self._signing)
+        if claim is None:
+            return False
+        self._judge(claim)
+        rest, self._said.rest = self._said.rest, b""
+        if rest:
+            self._take_reports(rest)
+        return True
+
+    def _begin_classic(self, report: int) -> bool:
+        """Apache's slave: 0 means the start of the last file, any other number exactly that."""
+        if self._settings.key:
+            raise ReplicationRefused("key", "haAuthKey is set, and an Apache slave has no key")
+        log = self._log
+        if report == 0:
+            self.sent = max(log.end - log.end % log.file_size, log.start)
+        elif log.start <= report <= log.end:
+            self.sent = report
+        else:
+            raise ReplicationRefused(
+                "position",
+                f"a slave asked for position {report}, the log is [{log.start}, {log.end})",
+            )
+        self._first_report = self.position = report
+        self.phase = Phase.STREAM
+        rest, self._said.rest = self._said.rest, b""
+        if rest:
+            self._take_reports(rest)
+        return True
+
+    def _welcome(self, hello: Hello) -> None:
+        ours, theirs = self._identity, hello.identity
+        for name, mine, other in (
+            ("brokerClusterName", ours.cluster_name, theirs.cluster_name),
+            ("brokerName", ours.broker_name, theirs.broker_name),
+        ):
+            if mine != other:
+                raise ReplicationRefused(
+                    "foreign", f"the slave has {name}={other!r:.120}, this master has {mine!r:.120}"
+                )
+        if theirs.store_id == ours.store_id:
+            raise ReplicationRefused("self", "the slave has the store of this master")
+        if theirs.broker_id == 0:
+            raise ReplicationRefused("id", "a slave needs a brokerId above 0")
+        refusal = self._admit(theirs, hello.seen)
+        if refusal is not None:
+            raise refusal
+        self.peer = theirs
+        log = self._log
+        welcome = Welcome(ours, log.start, log.end, log.file_size, self._history.epochs)
+        self.reply += encode_said(welcome, self._signing)
+        self.phase = Phase.CLAIM
+
+    def _judge(self, claim: Claim) -> None:
+        """Compare before streaming: epochs first, then the bytes themselves."""
+        log, position = self._log, claim.position
+        if not log.start <= position <= log.end:
+            raise ReplicationRefused(
+                "position",
+                f"the slave's log ends at {position}, the master's is [{log.start}, {log.end})",
+            )
+        if claim.epochs:
+            agreed = agreed_end(self._history.epochs, log.end, claim.epochs, position)
+            if agreed is None or agreed < position:
+                raise ReplicationRefused("diverged", f"the logs agree up to {agreed} only")
+            window = claim.window_start
+            if not max(log.start, position - WINDOW_SIZE) <= window <= position:
+                raise ReplicationRefused("protocol", f"a checksum from {window} to {position}")
+            if log.checksum(window, position) != claim.checksum:
+                raise ReplicationRefused(
+                    "diverged",
+                    f"the bytes [{window}, {position}) of the slave are not the master's; empty "
+                    "the slave's directory to copy it anew",
+                )
+        elif position != log.start:
+            raise ReplicationRefused("protocol", "a log without epochs has to begin at the start")
+        self.sent = self.position = position
+        self._frame_size = self._settings.frame_size
+        self.reply += encode_said(Verdict(position), self._signing)
+        self.phase = Phase.STREAM
+
+    def _take_reports(self, data: bytes | memoryview) -> bool:
+        before = self.position
+        for report in self._reports.receive(data):
+            # An empty Apache slave repeats its 0 until the first byte has come.
+            repeated = report == self._first_report == self.position
+            if not repeated and not self.position <= report <= self.sent:
+                raise ReplicationRefused(
+                    "position",
+                    f"a slave reported {report} after {self.position}, sent was up to {self.sent}",
+                )
+            self.position = report
+        return self.position != before

@@ -1,0 +1,88 @@
+"""Who wrote which part of a log, and where two logs agree. Pure.
+
+Every run of a master is an epoch of its own: it begins at the end that the log had then, and only
+that run appends to it. So one common epoch proves that two logs are the same up to its start, and
+beyond it up to where the first of them goes on with another epoch or ends.
+
+Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: whoever was
+promoted is always newer than the old master, however often that one was restarted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+TERM: Final = 1 << 32
+# Restarts over many years; older entries say nothing that newer ones do not.
+EPOCHS_MAX: Final = 1024
+
+
+class Epoch(NamedTuple):
+    """One run of one master: `owner` is random, so that no two runs are taken for one."""
+
+    number: int
+    owner: str
+    start: int
+
+
+class LastRole(enum.Enum):
+    """What the last run of a store was."""
+
+    NONE = "none"
+    MASTER = "master"
+    SLAVE = "slave"
+    STEPPED_DOWN = "stepped down"
+    """Configured as a master that found a newer one and follows it."""
+
+
+class EpochHistory(NamedTuple):
+    """The epochs of a log, oldest first, and the highest number that this broker ever heard of."""
+
+    epochs: tuple[Epoch, ...] = ()
+    seen: int = 0
+    role: LastRole = LastRole.NONE
+
+    @property
+    def current(self) -> Epoch | None:
+        """The newest one."""
+        return self.epochs[-1] if self.epochs else None
+
+    def until(self, end: int) -> EpochHistory:
+        """Without the epochs that no byte below `end` belongs to."""
+        kept = tuple(epoch for epoch in self.epochs if epoch.start < end)
+        return self._replace(epochs=kept)
+
+    def begin(self, owner: str, end: int) -> EpochHistory:
+        """A master starts to append at `end`: a restart, or a promotion when it was none before."""
+        kept = self.until(end).epochs
+        number = self.seen + 1
+        if self.role is not LastRole.MASTER:
+            number = (self.seen // TERM + 1) * TERM
+        epochs = (*kept, Epoch(number, owner, end))[-EPOCHS_MAX:]
+        return EpochHistory(epochs, number, LastRole.MASTER)
+
+    def followed(self, master: Sequence[Epoch], seen: int) -> EpochHistory:
+        """A slave takes over what its master says about their common log."""
+        highest = max((self.seen, seen, *(epoch.number for epoch in master)))
+        role = self.role if self.role is LastRole.STEPPED_DOWN else LastRole.SLAVE
+        return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role)
+
+
+def agreed_end(
+    ours: Sequence[Epoch], our_end: int, theirs: Sequence[Epoch], their_end: int
+) -> int | None:
+    """Up to where two logs hold the same bytes; None when they have nothing in common.
+
+    Symmetric. A log without a byte agrees with every other.
+    """
+    common = set(ours) & set(theirs)
+    if not common:
+        return None
+    last = max(common, key=lambda epoch: epoch.number)
+    limits = [our_end, their_end]
+    for epochs in (ours, theirs):
+        later = [epoch.start for epoch in epochs if epoch.number > last.number]
+        limits += later[:1]
+    return min(limits)

@@ -1,0 +1,127 @@
+"""Which slaves a master has, how far they are, and what that confirms. Pure.
+
+Owns the `confirmed` watermark of a master with sync slaves. A slave counts once: by its store when
+it introduced itself, by its connection when it is an Apache one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_core.errors import ReplicationRefused
+from broker_core.replication.handshake import Identity
+from broker_core.runtime.watermark import Watermark
+
+
+class ReplicaSettings(NamedTuple):
+    """How many copies a put is to have, the master's own included."""
+
+    in_sync_replicas: int = 2
+    min_in_sync_replicas: int = 1
+    fall_behind_max: int = 256 << 20
+    slaves_max: int = 16
+
+
+class Replica:
+    """One connected slave."""
+
+    __slots__ = ("address", "identity", "position", "sent")
+
+    def __init__(self, address: str, identity: Identity | None, position: int) -> None:
+        self.address = address
+        self.identity = identity
+        self.position = position
+        self.sent = position
+
+
+class ReplicaSet:
+    """Implements the store's `ReplicaGate`. Owner thread only."""
+
+    def __init__(self, settings: ReplicaSettings, end: Callable[[], int]) -> None:
+        self._settings = settings
+        self._end = end
+        self._replicas: list[Replica] = []
+        # Readers saw all of the log when it was opened; from there on, what slaves have.
+        self.confirmed = Watermark(end())
+        self.on_confirmed: Callable[[], object] | None = None
+        self.on_enough: Callable[[bool], object] | None = None
+        self._had_enough = True
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """Connected now."""
+        return tuple(self._replicas)
+
+    def refuse(self, identity: Identity) -> ReplicationRefused | None:
+        """Why a slave of ours may not join now: somebody else has its id, or there are too many."""
+        others = [r.identity for r in self._replicas if r.identity is not None]
+        for other in others:
+            if other.broker_id == identity.broker_id and other.store_id != identity.store_id:
+                return ReplicationRefused(
+                    "duplicate id",
+                    f"another slave with brokerId={identity.broker_id} is connected; give each "
+                    "slave an id of its own",
+                )
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more slaves may connect."""
+        return len(self._replicas) >= self._settings.slaves_max
+
+    def same_store(self, identity: Identity) -> Replica | None:
+        """The older connection of a slave that connects again."""
+        for replica in self._replicas:
+            if replica.identity is not None and replica.identity.store_id == identity.store_id:
+                return replica
+        return None
+
+    def join(self, replica: Replica) -> None:
+        """It is being fed from now on; what it has counts."""
+        self._replicas.append(replica)
+        self._moved()
+
+    def leave(self, replica: Replica) -> None:
+        """Its connection has ended."""
+        if replica in self._replicas:
+            self._replicas.remove(replica)
+            self._tell_enough()
+
+    def reached(self, replica: Replica, position: int) -> None:
+        """It reported a position, which the session has checked."""
+        replica.position = position
+        self._moved()
+
+    def available(self, position: int) -> bool:
+        """4.x's rule: enough slaves are connected and less than the allowed gap behind."""
+        return self._near(position) + 1 >= self._settings.in_sync_replicas
+
+    def in_sync_count(self) -> int:
+        """Slaves within the gap, and the master."""
+        return self._near(self._end()) + 1
+
+    def refresh(self) -> None:
+        """Look again whether enough slaves are in sync; the log may have run away from them."""
+        self._tell_enough()
+
+    def _near(self, position: int) -> int:
+        gap = self._settings.fall_behind_max
+        return sum(1 for replica in self._replicas if position - replica.position < gap)
+
+    def _moved(self) -> None:
+        needed = self._settings.in_sync_replicas - 1
+        if needed > 0:
+            positions = sorted((r.position for r in self._replicas), reverse=True)
+            if len(positions) >= needed and positions[needed - 1] > self.confirmed.position:
+                self.confirmed.advance(min(positions[needed - 1], self._end()))
+                if self.on_confirmed is not None:
+                    self.on_confirmed()
+        self._tell_enough()
+
+    def _tell_enough(self) -> None:
+        enough = self.in_sync_count() >= self._settings.min_in_sync_replicas
+        if enough is not self._had_enough:
+            self._had_enough = enough
+            if self.on_enough is not None:
+                self.on_enough(enough)

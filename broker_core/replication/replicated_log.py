@@ -1,0 +1,41 @@
+"""What replication needs of a log; the store has it, and tests may have another one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ReplicatedLog(Protocol):
+    """Bytes by position. One owner thread."""
+
+    @property
+    def store_id(self) -> str:
+        """Identity of the directory."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of one log file; bodies never cross its end."""
+
+    @property
+    def start(self) -> int:
+        """First position still kept."""
+
+    @property
+    def end(self) -> int:
+        """End of what can be read."""
+
+    @property
+    def safe_end(self) -> int:
+        """End of what this side answers for: durable with SYNC_FLUSH, else appended."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`, of one file; empty at the end."""
+
+    def checksum(self, start: int, end: int) -> int:
+        """CRC-32 of `[start, end)`."""
+
+    def begin_at(self, position: int) -> None:
+        """Let an empty log begin at `position`, a multiple of the file size."""
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Store bytes of the master's log at `end`."""

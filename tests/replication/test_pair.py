@@ -1,0 +1,57 @@
+"""A slave broker follows a master broker over real sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_core.protocol_codes import BrokerRole, PutStatus
+from broker_core.store.message import Message
+from tests.replication.running_pair import make_topic, on_loop, pair, put, same_log, until
+
+
+@on_loop
+async def test_an_empty_slave_copies_everything_and_serves_it(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        make_topic(master)
+        put(master, 3000, size=1000)
+        await same_log(master, slave)
+        store = slave.parts.store
+        await until(lambda: store.offsets("T", 0)[1] == 1500)
+        assert store.get("T", 1, 7).messages()[0].body.rstrip(b".") == b"15"
+        refused = store.append(Message("T", b"x"))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        put(master, 10, first=3000)
+        await same_log(master, slave)
+
+
+@on_loop
+async def test_a_slave_goes_on_after_its_restart(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        put(master, 2000, size=1000)
+        await same_log(master, slave)
+        await slave.stop()
+        put(master, 2000, size=1000, first=2000)
+        await slave.start()
+        await same_log(master, slave)
+        await until(lambda: slave.parts.store.offsets("T", 0)[1] == 2000)
+        assert slave.parts.replication.status()["is_copying"]
+        assert master.parts.replication.status()["slaves"][0]["broker_id"] == 1
+
+
+@on_loop
+async def test_a_sync_master_waits_for_its_slave(tmp_path: Path) -> None:
+    async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (master, slave):
+        store = master.parts.store
+        alone = await store.put(Message("T", b"alone"))
+        await until(lambda: slave.parts.replication.status()["is_copying"])
+        together = await store.put(Message("T", b"together"))
+        assert together.status is PutStatus.PUT_OK
+        assert slave.parts.store.replication.log.end >= together.end_position
+        await slave.stop()
+        await until(lambda: not master.parts.replication.status()["slaves"])
+        last = await store.put(Message("T", b"last"))
+        assert last.status is PutStatus.SLAVE_NOT_AVAILABLE
+        assert store.offsets("T", 0)[1] == 2
+        await slave.start()
+        await until(lambda: store.offsets("T", 0)[1] == 3)
+    assert alone.status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE)
