@@ -41,7 +41,9 @@ ROOMS: Mapping[str, frozenset[str]] = {
 # An arrow that only some files of the room may follow.
 NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("replication", "remoting"): frozenset({"broker_core/replication/metadata_copy.py"}),
-    ("client", "storage"): frozenset({"broker_core/client/local_offsets.py"}),
+    ("client", "storage"): frozenset(
+        {"broker_core/client/local_offsets.py", "broker_core/client/stage_file.py"}
+    ),
 }
 
 SPARK_SHELLS = frozenset(

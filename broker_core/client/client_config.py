@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from broker_core.client.client_security import check_security
 from broker_core.config import RemotingLimits
 from broker_core.errors import InvalidArgument, InvalidConfig
 from broker_core.remoting.client import parse_address
@@ -49,6 +50,16 @@ class ClientConfig:
     compress_from_size: int = COMPRESS_FROM_SIZE
     compression_level: int = 5
     remoting: RemotingLimits = dataclasses.field(default_factory=_client_limits)
+    # Requests are signed when there is a key; neither secret nor token is shown by `repr`.
+    access_key: str = ""
+    secret_key: str = dataclasses.field(default="", repr=False)
+    security_token: str = dataclasses.field(default="", repr=False)
+    # Paths of PEM files; without `tls_ca` the system's authorities are trusted.
+    tls_enable: bool = False
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_verify: bool = True
 
     def __post_init__(self) -> None:
         servers = parse_name_servers(self.name_servers)
@@ -64,6 +75,7 @@ class ClientConfig:
             _check_whole(name, getattr(self, name), 1, 1 << 31)
         _check_whole("compress_from_size", self.compress_from_size, 0, 1 << 31)
         _check_whole("compression_level", self.compression_level, 1, 9)
+        check_security(self)
         # Ext fields, properties and the frame's own numbers need room beside the body.
         most = self.remoting.frame_size_max - self.remoting.header_size_max - 8
         if self.body_size_max > most:

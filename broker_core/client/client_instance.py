@@ -14,6 +14,7 @@ from typing import Final
 from broker_core.client.broker_capabilities import BrokerCapabilities
 from broker_core.client.broker_requests import BrokerRequests
 from broker_core.client.client_config import ClientConfig
+from broker_core.client.client_security import request_signer, tls_context
 from broker_core.client.heartbeats import Heartbeats
 from broker_core.client.name_server_client import NameServerClient
 from broker_core.client.parties import ConsumerRegistration, Parties, ProducerRegistration
@@ -39,7 +40,13 @@ class ClientInstance:
         self.clock: Clock = clock or SystemClock()
         self.parties = Parties()
         self.requests = BrokerRequests(self.parties)
-        self.remoting = RemotingClient(config.remoting, self.requests, clock=self.clock)
+        self.remoting = RemotingClient(
+            config.remoting,
+            self.requests,
+            tls_context(config),
+            self.clock,
+            request_signer(config, self.clock),
+        )
         self.name_servers = NameServerClient(
             self.remoting, config.name_servers, config.request_timeout_ms
         )

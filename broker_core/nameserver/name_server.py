@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 
+from broker_core.access.access_gate import AccessGate
+from broker_core.access.account_file import AccountFile
+from broker_core.access.accounts import AccountTable
+from broker_core.access.name_server_rules import NAME_SERVER_RULES
 from broker_core.config import RemotingLimits
 from broker_core.nameserver.kv_config import KvConfig
 from broker_core.nameserver.request_handlers import RequestHandlers
 from broker_core.nameserver.route_table import RouteTable
 from broker_core.nameserver.settings import NameServerSettings
 from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
 from broker_core.remoting.server import RemotingServer
+from broker_core.remoting.tls_context import ServerTls
 from broker_core.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
@@ -31,7 +36,9 @@ class NameServer:
         clock: Clock | None = None,
         kv: KvConfig | None = None,
         remoting_limits: RemotingLimits | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
+        access_file: str = "",
+        strict_signatures: bool = False,
     ) -> None:
         self._settings = settings or NameServerSettings()
         self._clock: Clock = clock or SystemClock()
@@ -39,7 +46,19 @@ class NameServer:
         handlers = RequestHandlers(
             self.table, kv or KvConfig(self._settings.limits), self._settings, self._clock
         )
-        self._server = RemotingServer(handlers, remoting_limits, ssl_context, self._clock)
+        self.codes = handlers.codes
+        self._access: AccountFile | None = None
+        serving: Handler = handlers
+        if access_file:
+            self._access = AccountFile(access_file)
+            serving = self._gate = AccessGate(
+                handlers,
+                NAME_SERVER_RULES,
+                self._access.load(),
+                self._clock,
+                is_strict=strict_signatures,
+            )
+        self._server = RemotingServer(serving, remoting_limits, tls, self._clock)
         self._timer: asyncio.TimerHandle | None = None
         self._scanned_ms = 0.0
 
@@ -51,6 +70,8 @@ class NameServer:
     async def start(self, host: str = "127.0.0.1", port: int = 9876) -> int:
         """Listen; the port that was bound, which matters when 0 was asked for."""
         bound = await self._server.start(host, port)
+        if self._access is not None:
+            self._access.start(self._accounts_changed)
         self._scanned_ms = self._now_ms()
         self._schedule_scan()
         return bound
@@ -60,6 +81,8 @@ class NameServer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._access is not None:
+            await self._access.stop()
         await self._server.stop(grace_ms)
 
     def scan(self) -> None:
@@ -76,6 +99,9 @@ class NameServer:
             # A broker that is alive after all connects again and registers everything.
             if isinstance(connection, Connection):
                 connection.close()
+
+    def _accounts_changed(self, accounts: AccountTable) -> None:
+        self._gate.accounts = accounts
 
     def _schedule_scan(self) -> None:
         loop = asyncio.get_running_loop()

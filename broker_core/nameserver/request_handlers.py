@@ -95,6 +95,11 @@ class RequestHandlers:
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
         }
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """What this name server answers."""
+        return frozenset(self._handlers)
+
     def __call__(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """The answer to `command`; the remoting room drops it if the request was oneway."""
         handler = self._handlers.get(command.code)

@@ -12,10 +12,16 @@ import ssl
 from broker_core.codec.frame_parser import HeaderDecoder
 from broker_core.codec.remoting_command import RemotingCommand, decode_header
 from broker_core.config import RemotingLimits
-from broker_core.errors import ConnectionLost, InvalidArgument, RequestNotSupported, RequestTimeout
+from broker_core.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    RequestNotSupported,
+    RequestTimeout,
+    TlsFailed,
+)
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.closing import close_connections
-from broker_core.remoting.connection import Connection, RequestReceived
+from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
 from broker_core.remoting.request_budget import RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
 from broker_core.runtime.clock import Clock, SystemClock
@@ -44,6 +50,24 @@ class _Link:
         self.retry_at = 0.0
 
 
+def _is_tls_failure(error: BaseException) -> bool:
+    # A server that does not speak TLS closes or resets the connection in the handshake.
+    return isinstance(
+        error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError | EOFError
+    )
+
+
+def _tls_reason(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of the server is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason not in (
+        None,
+        "UNEXPECTED_EOF_WHILE_READING",
+    ):
+        return str(error.reason)
+    return "the server ended the handshake; it may not speak TLS, or want a client certificate"
+
+
 def _refuse_requests(connection: Connection, command: RemotingCommand) -> RemotingCommand:
     raise RequestNotSupported(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {command.code} not supported"
@@ -61,6 +85,7 @@ class RemotingClient:
         request_handler: Handler | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock | None = None,
+        sign_request: SignRequest | None = None,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
@@ -70,6 +95,7 @@ class RemotingClient:
         )
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decode_header
+        self.sign_request = sign_request
         self._ssl_context = ssl_context
         self._links: dict[str, _Link] = {}
         self._connections: set[Connection] = set()
@@ -181,11 +207,14 @@ class RemotingClient:
                 self.limits.connect_timeout_ms / 1000,
             )
         except (OSError, asyncio.TimeoutError) as error:
+            is_tls_failure = self._ssl_context is not None and _is_tls_failure(error)
             link.retry_at = self.clock.monotonic() + link.delay_ms / 1000
             link.delay_ms = min(
                 max(link.delay_ms * 2, self.limits.reconnect_delay_min_ms),
                 self.limits.reconnect_delay_max_ms,
             )
+            if is_tls_failure:
+                raise TlsFailed(f"no TLS connection to {address}: {_tls_reason(error)}") from None
             reason = str(error) or "no answer in time"
             raise ConnectionLost(f"{address} could not be reached: {reason}") from None
         finally:

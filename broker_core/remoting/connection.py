@@ -49,6 +49,8 @@ _STOPS_THE_CLOCK = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
 
 # Takes a request and the size of its frame; must not raise.
 RequestReceived = Callable[["Connection", RemotingCommand, int], None]
+# Adds signatures to a request that is about to be written and has its id.
+SignRequest = Callable[["Connection", RemotingCommand], None]
 
 
 class ConnectionOwner(Protocol):
@@ -62,6 +64,8 @@ class ConnectionOwner(Protocol):
     request_received: RequestReceived
     # How headers of incoming frames are read; (serialize type, header) -> command.
     decode_header: HeaderDecoder
+    # None: requests go out as they are.
+    sign_request: SignRequest | None
 
     def connection_opened(self, connection: Connection) -> bool:
         """False refuses the connection."""
@@ -87,6 +91,7 @@ class Connection(asyncio.Protocol):
         "_owner",
         "_parser",
         "_paused",
+        "_sign",
         "_transport",
         "_write_waiters",
         "_written_total",
@@ -104,6 +109,7 @@ class Connection(asyncio.Protocol):
             limits.frame_size_max, limits.header_size_max, owner.decode_header
         )
         self._in_flight = InFlightRequests(loop)
+        self._sign = owner.sign_request
         self._liveness = Liveness(limits, owner.clock.monotonic())
         # Both are set as long as the connection is open.
         self._transport: asyncio.Transport | None = None
@@ -132,6 +138,12 @@ class Connection(asyncio.Protocol):
         """`host:port` as RocketMQ writes it."""
         host, port = self.peer
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody between the peers can read along."""
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     @property
     def is_writable(self) -> bool:
@@ -183,6 +195,8 @@ class Connection(asyncio.Protocol):
         # are refused instead.
         self._resume(_TOO_MUCH_WORK)
         try:
+            if self._sign is not None:
+                self._sign(self, command)
             self.send(command)
         except InvalidArgument:
             answer.cancel()
@@ -203,6 +217,8 @@ class Connection(asyncio.Protocol):
         self._check_room()
         command.flag |= ONEWAY_FLAG
         command.opaque = self._in_flight.next_opaque()
+        if self._sign is not None:
+            self._sign(self, command)
         self.send(command)
 
     async def writable(self, timeout_ms: float) -> None:

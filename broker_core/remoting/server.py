@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 
 from broker_core.codec.frame_parser import HeaderDecoder
 from broker_core.codec.remoting_command import decode_header
 from broker_core.config import RemotingLimits
 from broker_core.remoting.closing import close_connections
-from broker_core.remoting.connection import Connection, RequestReceived
+from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
 from broker_core.remoting.request_budget import RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
+from broker_core.remoting.tls_context import ServerTls
+from broker_core.remoting.tls_listener import TlsListener
 from broker_core.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
@@ -49,12 +50,14 @@ class RemotingServer:
     """Serves one handler on any number of addresses."""
 
     serves = True
+    # What a server asks of its clients, they believe because of the connection.
+    sign_request: SignRequest | None = None
 
     def __init__(
         self,
         handler: Handler,
         limits: RemotingLimits | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         clock: Clock | None = None,
         decoder: HeaderDecoder = decode_header,
     ) -> None:
@@ -65,8 +68,8 @@ class RemotingServer:
         self._dispatcher = RequestDispatcher(handler, self.limits, self.budget)
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
-        self._ssl_context = ssl_context
-        self._listeners: list[asyncio.Server] = []
+        self._tls = tls
+        self._listeners: list[asyncio.Server | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
@@ -82,9 +85,15 @@ class RemotingServer:
     async def serve(self, bound: socket.socket) -> int:
         """Listen on a socket that `bind_address` made; it belongs to this server from now on."""
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
-            lambda: Connection(self, loop), sock=bound, ssl=self._ssl_context, backlog=_BACKLOG
-        )
+
+        def new_connection() -> Connection:
+            return Connection(self, loop)
+
+        listener: asyncio.Server | TlsListener
+        if self._tls is None:
+            listener = await loop.create_server(new_connection, sock=bound, backlog=_BACKLOG)
+        else:
+            listener = TlsListener(bound, new_connection, self._tls, self.budget, _BACKLOG)
         self._listeners.append(listener)
         if self._sweep_timer is None:
             self._schedule_sweep(loop)

@@ -1,0 +1,151 @@
+"""Stands before the handlers of a server: who asks, and may they?
+
+Deny by default. A request passes when its peer is on the white list of everyone, or when it is
+signed with the secret of an account that has what the rule of its code names. An access key that
+does not exist and a signature that is wrong get the same answer after the same work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
+from broker_core.access.permissions import (
+    Resources,
+    Role,
+    Rule,
+    check_permission,
+    refused,
+)
+from broker_core.access.remote_addresses import is_loopback_host
+from broker_core.access.strict_sessions import StrictSessions
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.request_signature import (
+    ACCESS_KEY,
+    SIGNATURE,
+    STRICT_AUTH,
+    has_rocketmq_signature,
+    parse_strict_auth,
+    same_text,
+    strict_auth,
+)
+from broker_core.errors import NoPermission
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler, Result
+from broker_core.runtime.clock import Clock
+
+# One text for all of it: whoever guesses learns nothing.
+_NOT_SIGNED: Final = "the access key or the signature is missing or wrong"
+# Stands in for an account that does not exist, so that finding out takes as long.
+_NOBODY: Final = Account("", os.urandom(32))
+
+
+class NoResources:
+    """For servers whose requests name everything directly."""
+
+    def topic_at(self, position: int) -> str | None:
+        """There is no log."""
+        return None
+
+    def sink_of(self, staging_id: str) -> str | None:
+        """There are no sinks."""
+        return None
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Nobody asks."""
+        return False
+
+
+class AccessGate:
+    """The handler of a server that has accounts; `accounts` may be replaced while it serves."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        rules: Mapping[int, Rule],
+        accounts: AccountTable,
+        clock: Clock,
+        *,
+        resources: Resources | None = None,
+        is_strict: bool = False,
+    ) -> None:
+        self._handler = handler
+        self._rules = rules
+        self._resources = resources or NoResources()
+        self._is_strict = is_strict
+        self._sessions = StrictSessions(clock)
+        self.accounts = accounts
+        # How many requests were refused; a number for the metrics.
+        self.refused_count = 0
+        # Told about each refusal: the peer, the code and the reason.
+        self.on_refusal: Callable[[Connection, RemotingCommand, NoPermission], None] | None = None
+
+    def __call__(
+        self, connection: Connection, command: RemotingCommand
+    ) -> Result | Awaitable[Result]:
+        """Hand an allowed request on; raise `NoPermission` for any other."""
+        try:
+            self._check(connection, command)
+        except NoPermission as error:
+            self.refused_count += 1
+            if self.on_refusal is not None:
+                self.on_refusal(connection, command, error)
+            raise
+        return self._handler(connection, command)
+
+    def _check(self, connection: Connection, command: RemotingCommand) -> None:
+        host = connection.peer[0]
+        rule = self._rules.get(command.code)
+        if self.accounts.is_trusted(host):
+            account = TRUSTED_PEER
+        else:
+            account = self._account(connection, command, rule)
+        if rule is None:
+            raise refused(f"request {command.code} has no permission rule")
+        check_permission(account, rule, command, self._resources)
+
+    def _account(
+        self, connection: Connection, command: RemotingCommand, rule: Rule | None
+    ) -> Account:
+        """Whose signature the request has."""
+        ext = command.ext
+        account = self.accounts.accounts.get(ext.get(ACCESS_KEY, ""), _NOBODY)
+        if account is not _NOBODY and account.is_trusted(connection.peer[0]):
+            return account
+        if STRICT_AUTH in ext:
+            self._check_strict(connection, command, account)
+            return account
+        is_signed = has_rocketmq_signature(account.secret, ext, command.body)
+        if not is_signed or account is _NOBODY:
+            raise refused(_NOT_SIGNED)
+        if self._is_strict:
+            raise refused(f"this server wants the signature {STRICT_AUTH}, not only {SIGNATURE}")
+        if rule is not None and rule.role > Role.ACCOUNT and not _is_private(connection):
+            raise refused(
+                "on a connection that others can read, administration needs TLS or the signature "
+                f"{STRICT_AUTH}"
+            )
+        return account
+
+    def _check_strict(
+        self, connection: Connection, command: RemotingCommand, account: Account
+    ) -> None:
+        given = command.ext[STRICT_AUTH]
+        stamp = parse_strict_auth(given)
+        if stamp is None:
+            raise refused(_NOT_SIGNED)
+        wanted = strict_auth(
+            account.secret, command.code, command.opaque, command.flag, command.ext, command.body,
+            stamp,
+        )  # fmt: skip
+        if not same_text(wanted, given) or account is _NOBODY:
+            raise refused(_NOT_SIGNED)
+        problem = self._sessions.problem(connection, stamp)
+        if problem:
+            raise refused(f"the request is a copy or its clock is wrong: {problem}")
+
+
+def _is_private(connection: Connection) -> bool:
+    return connection.is_encrypted or is_loopback_host(connection.peer[0])

@@ -1,0 +1,86 @@
+"""The file with the accounts: read at the start, read again when it changes.
+
+A file that has become unreadable, public or wrong leaves the accounts as they were and is reported;
+a server that starts with such a file does not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.access.accounts import AccountTable, parse_accounts
+from broker_core.access.credentials import FileStamp, file_stamp, read_private_file
+from broker_core.errors import InvalidArgument, InvalidConfig, MalformedJson, RmqError
+
+_log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S: Final = 1.0
+OPTION: Final = "accessFile"
+
+
+def read_accounts(path: str) -> AccountTable:
+    """The accounts of a file that only its owner can read. Raises `InvalidConfig`."""
+    data = read_private_file(path, OPTION)
+    try:
+        return parse_accounts(data)
+    except MalformedJson:
+        # Its text may quote what is near the mistake.
+        raise InvalidConfig(OPTION, path, "a JSON file: it cannot be parsed") from None
+    except InvalidArgument as error:
+        raise InvalidConfig(OPTION, path, str(error)) from None
+
+
+class AccountFile:
+    """Keeps whoever uses the accounts up to date; `start` it on the event loop."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp: FileStamp | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._check: asyncio.Task[bool] | None = None
+        self._changed: Callable[[AccountTable], None] | None = None
+
+    def load(self) -> AccountTable:
+        """Read it for the first time."""
+        self._stamp = file_stamp(self._path)
+        return read_accounts(self._path)
+
+    def start(self, changed: Callable[[AccountTable], None]) -> None:
+        """Call `changed` with new accounts whenever the file has other ones."""
+        self._changed = changed
+        self._schedule()
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._check is not None:
+            await asyncio.wait((self._check,))
+
+    async def check(self) -> bool:
+        """Look now; whether there were new accounts."""
+        stamp = await asyncio.to_thread(file_stamp, self._path)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            accounts = await asyncio.to_thread(read_accounts, self._path)
+        except RmqError as error:
+            _log.error("the accounts stay as they were: %s", error)
+            return False
+        _log.info("read %d accounts from %s", len(accounts.accounts), self._path)
+        if self._changed is not None:
+            self._changed(accounts)
+        return True
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._schedule()
+        if self._check is None or self._check.done():
+            self._check = asyncio.ensure_future(self.check())

@@ -1,0 +1,272 @@
+"""The table of a broker: request code -> what it takes.
+
+RocketMQ's own checks, and stricter ones where it only asks for a signature: whatever shows or
+changes more than topics and groups that an account has is for admins. Tables that slaves copy are
+for brokers. Codes that this broker does not serve have rules, too, so that serving them is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from broker_core.access.accounts import PUB, SUB
+from broker_core.access.permissions import (
+    ADMINS,
+    ANY_ACCOUNT,
+    BROKERS,
+    RETRY_PREFIX,
+    Need,
+    Resources,
+    Role,
+    Rule,
+    fields,
+    group_need,
+    topic_need,
+)
+from broker_core.codec.heartbeat_data import parse_heartbeat
+from broker_core.codec.json_dialect import parse_json
+from broker_core.codec.json_fields import text_field, whole_number
+from broker_core.codec.message_properties import REAL_TOPIC
+from broker_core.codec.message_queue import parse_lock_request
+from broker_core.codec.message_record import decode_record
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
+from broker_core.errors import InvalidArgument
+from broker_core.protocol_codes import RequestCode as Code
+
+_DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
+
+
+def _account(needs: Any) -> Rule:
+    return Rule(Role.ACCOUNT, needs)
+
+
+def _send(topic_field: str) -> Rule:
+    return _account(fields(topic=topic_field, permission=PUB))
+
+
+def _offset_of(command: RemotingCommand, name: str) -> int:
+    return whole_number(command.ext.get(name, ""), name, 0)
+
+
+def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """The message is copied into the group's retry topic, so the group must be allowed to see it."""
+    group = command.ext.get("group", "")
+    yield group_need(group)
+    topic = resources.topic_at(_offset_of(command, "offset"))
+    if topic is not None and topic != f"{RETRY_PREFIX}{group}":
+        yield topic_need(topic, SUB)
+
+
+def _viewed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    topic = resources.topic_at(_offset_of(command, "offset"))
+    if topic is not None:
+        yield topic_need(topic, SUB)
+
+
+def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    topic = resources.topic_at(_offset_of(command, "commitLogOffset"))
+    if topic is not None:
+        yield topic_need(topic, PUB)
+
+
+def _heartbeat(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    for consumer in parse_heartbeat(command.body).consumers:
+        yield group_need(consumer.group)
+        for subscription in consumer.subscriptions:
+            yield topic_need(subscription.topic, SUB)
+
+
+def _unregistered(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    group = command.ext.get("consumerGroup", "")
+    return (group_need(group),) if group else ()
+
+
+def _locks(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    request = parse_lock_request(command.body)
+    yield group_need(request.group)
+    for topic in {queue.topic for queue in request.queues}:
+        yield topic_need(topic, SUB)
+
+
+def _object(command: RemotingCommand) -> Mapping[str, Any]:
+    found = parse_json(command.body)
+    if not isinstance(found, dict):
+        raise InvalidArgument("the body is not a JSON object")
+    return found
+
+
+def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    found = _object(command)
+    subscription = found.get("subscriptionData")
+    if isinstance(subscription, dict):
+        yield topic_need(text_field(subscription, "topic", ""), SUB)
+    else:
+        yield group_need(text_field(found, "group", ""))
+
+
+def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    found = _object(command)
+    yield topic_need(text_field(found, "topic", ""), SUB)
+    yield group_need(text_field(found, "consumerGroup", ""))
+
+
+def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    ext = command.ext
+    yield group_need(ext.get("srcGroup", ""))
+    yield group_need(ext.get("destGroup", ""))
+    yield topic_need(ext.get("topic", ""), SUB)
+
+
+def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    yield topic_need(command.ext.get("topic", ""), SUB)
+    yield group_need(command.ext.get("consumerGroup") or _DEFAULT_BULK_GROUP)
+
+
+def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """An id of which nothing is known is refused by the staging itself."""
+    sink = resources.sink_of(command.ext.get("stagingId", ""))
+    if sink is not None:
+        yield group_need(sink, PUB)
+
+
+def _stage_append(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    yield from _staged(command, resources)
+    queues, records = parse_block(command.body)
+    topics = {topic.decode("latin-1") for topic, _ in queues}
+    if DELAY_TOPIC in topics:
+        topics.discard(DELAY_TOPIC)
+        topics |= set(_delayed_topics(records))
+    for topic in topics:
+        yield topic_need(topic, PUB)
+
+
+def _delayed_topics(records: memoryview) -> Iterator[str]:
+    at = 0
+    while at + 4 <= len(records):
+        size = int.from_bytes(records[at : at + 4], "big")
+        if not 0 < size <= len(records) - at:
+            raise InvalidArgument("the block is cut")
+        record = decode_record(records[at : at + size])
+        if record.topic == DELAY_TOPIC:
+            yield record.properties.get(REAL_TOPIC, "")
+        at += size
+
+
+def _stage_drop(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    for sink in {resources.sink_of(staging_id) for staging_id in parse_ids(command.body)}:
+        if sink is not None:
+            yield group_need(sink, PUB)
+
+
+def _published(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    yield group_need(parse_publication(command.body).identity.sink, PUB)
+
+
+def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    yield group_need(command.ext.get("sinkId", ""), PUB)
+
+
+_CONSUME: Final = _account(fields(topic="topic", group="consumerGroup"))
+_EITHER: Final = _account(fields(topic="topic", permission=PUB | SUB))
+_READ_TOPIC: Final = _account(fields(topic="topic"))
+_GROUP: Final = _account(fields(group="consumerGroup"))
+
+BROKER_RULES: Final[Mapping[int, Rule]] = {
+    Code.SEND_MESSAGE: _send("topic"),
+    Code.SEND_MESSAGE_V2: _send("b"),
+    Code.SEND_BATCH_MESSAGE: _send("b"),
+    Code.SEND_REPLY_MESSAGE: _send("topic"),
+    Code.SEND_REPLY_MESSAGE_V2: _send("b"),
+    Code.CONSUMER_SEND_MSG_BACK: _account(_sent_back),
+    Code.END_TRANSACTION: _account(_transaction),
+    Code.RECALL_MESSAGE: _send("topic"),
+    Code.PULL_MESSAGE: _CONSUME,
+    Code.LITE_PULL_MESSAGE: _CONSUME,
+    Code.QUERY_CONSUMER_OFFSET: _CONSUME,
+    Code.UPDATE_CONSUMER_OFFSET: _CONSUME,
+    Code.QUERY_MESSAGE: _READ_TOPIC,
+    Code.QUERY_CONSUME_QUEUE: _READ_TOPIC,
+    Code.VIEW_MESSAGE_BY_ID: _account(_viewed),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: _EITHER,
+    Code.GET_MAX_OFFSET: _EITHER,
+    Code.GET_MIN_OFFSET: _EITHER,
+    Code.GET_EARLIEST_MSG_STORETIME: _EITHER,
+    Code.GET_TOPIC_STATS_INFO: _EITHER,
+    Code.GET_TOPIC_CONFIG: _EITHER,
+    Code.HEART_BEAT: _account(_heartbeat),
+    Code.UNREGISTER_CLIENT: _account(_unregistered),
+    Code.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
+    Code.GET_CONSUMER_CONNECTION_LIST: _GROUP,
+    Code.GET_CONSUME_STATS: _GROUP,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: _account(fields(group="group")),
+    Code.QUERY_TOPICS_BY_CONSUMER: _account(fields(group="group")),
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: _account(fields(topic="topic", group="group")),
+    Code.QUERY_CONSUME_TIME_SPAN: _account(fields(topic="topic", group="group")),
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: _READ_TOPIC,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: _account(fields(topic="topic", group="group")),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _account(fields(topic="topic", group="group")),
+    Code.CLONE_GROUP_OFFSET: _account(_cloned),
+    Code.LOCK_BATCH_MQ: _account(_locks),
+    Code.UNLOCK_BATCH_MQ: _account(_locks),
+    Code.CHECK_CLIENT_CONFIG: _account(_checked_config),
+    Code.QUERY_ASSIGNMENT: _account(_assignment),
+    # Ours
+    Code.CAPABILITIES: ANY_ACCOUNT,
+    Code.BULK_PULL: _account(_bulk_pull),
+    Code.LOCAL_RANGE: _account(_bulk_pull),
+    Code.BULK_SEND: _account(fields(topic="topic", permission=PUB)),
+    Code.STAGE_BEGIN: _account(_sink),
+    Code.STAGE_APPEND: _account(_stage_append),
+    Code.STAGE_SEAL: _account(_staged),
+    Code.STAGE_DROP: _account(_stage_drop),
+    Code.SINK_PUBLISH: _account(_published),
+    Code.SINK_STATUS: _account(_sink),
+    # What slaves copy from their master
+    Code.GET_ALL_TOPIC_CONFIG: BROKERS,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: BROKERS,
+    Code.GET_ALL_CONSUMER_OFFSET: BROKERS,
+    Code.GET_ALL_DELAY_OFFSET: BROKERS,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: BROKERS,
+    Code.GET_TIMER_CHECK_POINT: BROKERS,
+    Code.GET_TIMER_METRICS: BROKERS,
+    Code.METADATA_CHANGES: BROKERS,
+    Code.NOTIFY_MIN_BROKER_ID_CHANGE: BROKERS,
+    Code.EXCHANGE_BROKER_HA_INFO: BROKERS,
+    # Administration
+    Code.UPDATE_AND_CREATE_TOPIC: ADMINS,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: ADMINS,
+    Code.DELETE_TOPIC_IN_BROKER: ADMINS,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ADMINS,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: ADMINS,
+    Code.DELETE_SUBSCRIPTIONGROUP: ADMINS,
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: ADMINS,
+    Code.UPDATE_BROKER_CONFIG: ADMINS,
+    Code.GET_BROKER_CONFIG: ADMINS,
+    Code.GET_BROKER_RUNTIME_INFO: ADMINS,
+    Code.GET_BROKER_HA_STATUS: ADMINS,
+    Code.GET_BROKER_CONSUME_STATS: ADMINS,
+    Code.VIEW_BROKER_STATS_DATA: ADMINS,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: ADMINS,
+    Code.GET_PRODUCER_CONNECTION_LIST: ADMINS,
+    Code.GET_ALL_PRODUCER_INFO: ADMINS,
+    Code.GET_CONSUMER_RUNNING_INFO: ADMINS,
+    Code.CONSUME_MESSAGE_DIRECTLY: ADMINS,
+    Code.QUERY_CORRECTION_OFFSET: ADMINS,
+    Code.RESUME_CHECK_HALF_MESSAGE: ADMINS,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: ADMINS,
+    Code.CLEAN_UNUSED_TOPIC: ADMINS,
+    Code.DELETE_EXPIRED_COMMITLOG: ADMINS,
+    Code.SET_MESSAGE_REQUEST_MODE: ADMINS,
+    **dict.fromkeys(
+        (
+            Code.UPDATE_AND_CREATE_ACL_CONFIG,
+            Code.DELETE_ACL_CONFIG,
+            Code.GET_BROKER_CLUSTER_ACL_INFO,
+            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+            *range(Code.AUTH_CREATE_USER, Code.AUTH_LIST_ACL + 1),
+        ),
+        ADMINS,
+    ),
+}

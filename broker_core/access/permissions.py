@@ -1,0 +1,135 @@
+"""What a request needs, said by a rule per request code, and whether an account has it.
+
+A rule names the least role and, for ordinary accounts, every topic and group that the request
+touches. A code without a rule is refused, whoever asks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from broker_core.access.accounts import PUB, SUB, Account
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import NoPermission
+from broker_core.protocol_codes import ResponseCode
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+_NAMES: Final = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB or SUB"}
+
+
+class Role(enum.IntEnum):
+    """What an account must be at least."""
+
+    ACCOUNT = 0
+    BROKER = 1
+    ADMIN = 2
+
+
+class Need(NamedTuple):
+    """One of the `permission` bits on one topic or group."""
+
+    name: str
+    permission: int
+    is_group: bool = False
+
+
+class Resources(Protocol):
+    """What a rule may ask the server about things that requests name indirectly."""
+
+    def topic_at(self, position: int) -> str | None:
+        """The topic that the message at a log position is for; None if there is no message."""
+
+    def sink_of(self, staging_id: str) -> str | None:
+        """The sink that data is staged for; None if nothing is staged under the id."""
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether the topic is one of the servers' own."""
+
+
+Needs = Callable[[RemotingCommand, Resources], Iterable[Need]]
+
+
+class Rule(NamedTuple):
+    """What one request code takes."""
+
+    role: Role
+    needs: Needs | None = None
+
+
+ANY_ACCOUNT: Final = Rule(Role.ACCOUNT)
+BROKERS: Final = Rule(Role.BROKER)
+ADMINS: Final = Rule(Role.ADMIN)
+
+
+def role_of(account: Account) -> Role:
+    """The highest that the account has."""
+    if account.is_admin:
+        return Role.ADMIN
+    return Role.BROKER if account.is_broker else Role.ACCOUNT
+
+
+def check_permission(
+    account: Account, rule: Rule, command: RemotingCommand, resources: Resources
+) -> None:
+    """Raise `NoPermission` unless the account may do what the command asks."""
+    role = role_of(account)
+    if role is Role.ADMIN:
+        return
+    if role < rule.role:
+        wanted = "an admin account" if rule.role is Role.ADMIN else "an account of a broker"
+        raise refused(f"account {account.access_key} is not {wanted}, request {command.code}")
+    if rule.needs is None:
+        return
+    for need in rule.needs(command, resources):
+        if not _has(account, need, resources):
+            kind = "group" if need.is_group else "topic"
+            raise refused(
+                f"account {account.access_key} has no {_NAMES[need.permission]} permission on "
+                f"{kind} {need.name!r:.140}"
+            )
+
+
+def refused(reason: str) -> NoPermission:
+    """The one answer to everything that is not allowed."""
+    return NoPermission(ResponseCode.NO_PERMISSION, f"access denied: {reason}")
+
+
+def _has(account: Account, need: Need, resources: Resources) -> bool:
+    if not need.name:
+        return False
+    if need.is_group:
+        return bool(account.group_permission(need.name) & need.permission)
+    is_system = resources.is_system_topic(need.name)
+    return bool(account.topic_permission(need.name, is_system=is_system) & need.permission)
+
+
+# Needs that many rules share
+
+
+def topic_need(topic: str, permission: int) -> Need:
+    """On a topic; the topics of a group's retries and dead letters belong to the group."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return Need(topic[len(prefix) :], SUB, is_group=True)
+    return Need(topic, permission)
+
+
+def group_need(group: str, permission: int = SUB) -> Need:
+    """On a consumer group, or on a sink."""
+    return Need(group, permission, is_group=True)
+
+
+def fields(*, topic: str = "", group: str = "", permission: int = SUB) -> Needs:
+    """On what these ext fields name; one that is absent is not allowed."""
+
+    def needs(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+        if topic:
+            yield topic_need(command.ext.get(topic, ""), permission)
+        if group:
+            yield group_need(command.ext.get(group, ""))
+
+    return needs

@@ -1,0 +1,140 @@
+"""How one broker is protected: TLS on its ports, accounts before its handlers, its own signature.
+
+Made from the configuration before anything listens, so that a bad file stops the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Final
+
+from broker_core.access.access_gate import AccessGate
+from broker_core.access.account_file import AccountFile
+from broker_core.access.accounts import AccountTable
+from broker_core.access.broker_rules import BROKER_RULES
+from broker_core.access.credentials import Credentials, read_secret_file
+from broker_core.access.permissions import Resources
+from broker_core.access.request_signing import RequestSigner
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import NoPermission
+from broker_core.remoting.client import RemotingClient
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+from broker_core.remoting.tls_context import (
+    ClientAuth,
+    OptionNames,
+    ServerTls,
+    TlsMode,
+    client_context,
+    server_context,
+)
+from broker_core.runtime.clock import Clock, SystemClock
+
+_log = logging.getLogger(__name__)
+
+_SERVER_NAMES: Final = OptionNames(
+    "tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"
+)
+_CLIENT_NAMES: Final = OptionNames(
+    "tls.client.certPath", "tls.client.keyPath", "tls.client.trustCertPath"
+)
+# Refusals are logged until a minute has seen this many; the metrics count them all.
+_LOGGED_PER_MINUTE: Final = 60
+
+
+def server_tls(config: BrokerConfig) -> ServerTls | None:
+    """What the ports of clients speak; None for plain text only. Reads the files."""
+    mode = TlsMode(config.tls_server_mode)
+    if mode is TlsMode.DISABLED:
+        return None
+    password_file = config.tls_server_key_password_file
+    password = (
+        read_secret_file(password_file, "tls.server.keyPasswordFile") if password_file else ""
+    )
+    context = server_context(
+        config.tls_server_cert,
+        config.tls_server_key,
+        _SERVER_NAMES,
+        key_password=password,
+        authority=config.tls_server_trust,
+        client_auth=ClientAuth(config.tls_server_client_auth),
+    )
+    return ServerTls(context, allows_plain=mode is TlsMode.PERMISSIVE)
+
+
+def inner_client(config: BrokerConfig, clock: Clock | None = None) -> RemotingClient:
+    """Connections of this broker to name servers and to its master: signed, encrypted if asked."""
+    context: ssl.SSLContext | None = None
+    if config.tls_client_enable:
+        context = client_context(
+            _CLIENT_NAMES,
+            authority=config.tls_client_trust,
+            certificate=config.tls_client_cert,
+            key=config.tls_client_key,
+        )
+    signer = None
+    if config.inner_access_key:
+        secret = read_secret_file(config.inner_secret_key_file, "innerSecretKeyFile")
+        credentials = Credentials(config.inner_access_key, secret)
+        signer = RequestSigner(credentials, clock or SystemClock())
+    return RemotingClient(ssl_context=context, sign_request=signer, clock=clock)
+
+
+class BrokerSecurity:
+    """One broker's protection. `tls` is None for plain text only."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self.tls = server_tls(config)
+        self._file = AccountFile(config.access_file) if config.acl_enable else None
+        self._accounts = self._file.load() if self._file is not None else AccountTable()
+        self._gate: AccessGate | None = None
+        self._logged_from = clock.monotonic()
+        self._logged_count = 0
+
+    @property
+    def refused_count(self) -> int:
+        """Requests that were not allowed since the start."""
+        return self._gate.refused_count if self._gate is not None else 0
+
+    def guarded(self, handler: Handler, resources: Resources) -> Handler:
+        """`handler`, behind the accounts if there are any."""
+        if self._file is None:
+            return handler
+        self._gate = AccessGate(
+            handler,
+            BROKER_RULES,
+            self._accounts,
+            self._clock,
+            resources=resources,
+            is_strict=self._config.acl_strict_signature,
+        )
+        self._gate.on_refusal = self._refused
+        return self._gate
+
+    def start(self) -> None:
+        """Watch the file of the accounts."""
+        if self._file is not None:
+            self._file.start(self._accounts_changed)
+
+    async def stop(self) -> None:
+        """Watch no longer."""
+        if self._file is not None:
+            await self._file.stop()
+
+    def _accounts_changed(self, accounts: AccountTable) -> None:
+        assert self._gate is not None
+        self._gate.accounts = accounts
+
+    def _refused(
+        self, connection: Connection, command: RemotingCommand, error: NoPermission
+    ) -> None:
+        now = self._clock.monotonic()
+        if now - self._logged_from >= 60:
+            self._logged_from, self._logged_count = now, 0
+        self._logged_count += 1
+        if self._logged_count <= _LOGGED_PER_MINUTE:
+            _log.warning("request %d of %s: %s", command.code, connection.peer_text, error)

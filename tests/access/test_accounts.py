@@ -1,0 +1,153 @@
+"""Access files: what is accepted, what refuses the whole file, and that no secret gets out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker_core.access.accounts import DENY, PUB, SUB, parse_accounts
+from broker_core.access.remote_addresses import address_pattern, is_loopback_host
+from broker_core.errors import InvalidArgument, MalformedJson, RmqError
+from tests.access.access_files import READER
+
+SECRET = "canary-of-the-secret"
+
+
+def parsed(*accounts: Any, **top: Any) -> Any:
+    return parse_accounts(json.dumps({"accounts": list(accounts), **top}).encode())
+
+
+def account(**changes: Any) -> dict[str, Any]:
+    return {"accessKey": "key", "secretKey": SECRET, **changes}
+
+
+def test_the_defaults_deny() -> None:
+    table = parsed(account())
+    found = table.accounts["key"]
+    assert not found.is_admin
+    assert not found.is_broker
+    assert found.topic_permission("T", is_system=False) == DENY
+    assert found.group_permission("G") == DENY
+    assert not found.is_trusted("127.0.0.1")
+    assert not table.is_trusted("127.0.0.1")
+
+
+def test_permissions_by_name_and_by_default() -> None:
+    found = parsed(
+        account(
+            defaultTopicPerm="SUB",
+            defaultGroupPerm="PUB|SUB",
+            topicPerms=["A=DENY", "B=PUB", "C=PUB|SUB", "D=SUB|PUB", "RMQ_SYS_TRACE_TOPIC=PUB"],
+            groupPerms=["G=DENY"],
+        )
+    ).accounts["key"]
+    topics = {name: found.topic_permission(name, is_system=False) for name in "ABCDE"}
+    assert topics == {"A": DENY, "B": PUB, "C": PUB | SUB, "D": PUB | SUB, "E": SUB}
+    assert found.topic_permission("SCHEDULE_TOPIC_XXXX", is_system=True) == DENY
+    assert found.topic_permission("RMQ_SYS_TRACE_TOPIC", is_system=True) == PUB
+    assert (found.group_permission("G"), found.group_permission("H")) == (DENY, PUB | SUB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"admin": "true"}, "admin"),
+        ({"defaultTopicPerm": "READ"}, "defaultTopicPerm needs one of"),
+        ({"defaultTopicPerm": 1}, "defaultTopicPerm"),
+        ({"topicPerms": ["T"]}, "topicPerms needs texts like name=SUB"),
+        ({"topicPerms": ["=SUB"]}, "topicPerms needs texts like name=SUB"),
+        ({"topicPerms": ["T=SUB", "T=PUB"]}, "twice"),
+        ({"topicPerms": "T=SUB"}, "topicPerms"),
+        ({"accessKey": ""}, "accessKey"),
+        ({"accessKey": "a\nb"}, "accessKey"),
+        ({"accessKey": "a" * 257}, "accessKey"),
+        ({"secretKey": "short"}, "secretKey"),
+        ({"secretKey": 12345678}, "secretKey"),
+        ({"whiteRemoteAddress": "everywhere"}, "no address"),
+        ({"Admin": True}, "not known"),
+    ],
+)
+def test_a_mistake_refuses_the_whole_file(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason) as raised:
+        parsed(account(accessKey="first"), account(**changes))
+    assert "account 2" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"accounts: []",
+        b'{"accounts":[{}]}',
+        b'{"accounts":{}}',
+        b'{"accounts":[[[[[[[[1]]]]]]]]}',
+        b'{"accounts":[],"accounts":[]}',
+        b'{"accounts":[{"accessKey":"k","secretKey":"canary-of-the-secret","admin":false,"admin":true}]}',
+        b'{"globalWhiteRemoteAddresses":["x"]}',
+        b'{"globalWhiteRemoteAddresses":[1]}',
+        b'{"globalWhiteRemoteAddresses":"*"}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_texts_that_are_no_access_file(text: bytes) -> None:
+    with pytest.raises((InvalidArgument, MalformedJson)) as raised:
+        parse_accounts(text)
+    assert SECRET not in str(raised.value)
+
+
+def test_the_same_key_twice_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="account 2"):
+        parsed(account(), account())
+
+
+def test_huge_files_are_refused() -> None:
+    with pytest.raises(RmqError, match="10001 accounts"):
+        parsed(*(account(accessKey=str(number)) for number in range(10_001)))
+    with pytest.raises(RmqError, match="at most"):
+        parse_accounts(b" " * (9 << 20))
+
+
+def test_secrets_are_not_shown() -> None:
+    table = parsed(account(), READER)
+    for shown in (repr(table), str(table), repr(table.accounts["key"]), f"{table.accounts}"):
+        assert SECRET not in shown
+        assert "canary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("10.1.2.3", ["10.1.2.3"], ["10.1.2.30", "10.1.2", "::1", ""]),
+        ("10.1.*.*", ["10.1.0.0", "10.1.255.255"], ["10.2.0.0", "10.1.256.1", "10.1.x.1"]),
+        ("10.1.2.{3,40}", ["10.1.2.3", "10.1.2.40"], ["10.1.2.4"]),
+        ("10.1.2-9.*", ["10.1.2.1", "10.1.9.9"], ["10.1.10.1", "10.1.1.1"]),
+        ("192.168.0.0/16", ["192.168.3.4"], ["192.169.0.1", "local"]),
+        ("::1", ["::1", "0:0:0:0:0:0:0:1"], ["::2", "127.0.0.1"]),
+        ("2001:db8::/32", ["2001:db8::7"], ["2001:db9::7"]),
+        ("*", ["1.2.3.4", "::1"], []),
+    ],
+)
+def test_white_lists(pattern: str, matching: list[str], others: list[str]) -> None:
+    matches = address_pattern(pattern)
+    assert all(matches(host) for host in matching)
+    assert not any(matches(host) for host in others)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.1.2", "10.1.2.3.4", "10.1.2.a", "10.1.2.{}", "10.1.2.1-", "a:b"]
+)
+def test_what_is_no_pattern(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        address_pattern(text)
+
+
+def test_loopback() -> None:
+    assert is_loopback_host("127.0.0.1")
+    assert is_loopback_host("::1")
+    assert is_loopback_host("local")
+    assert not is_loopback_host("10.0.0.1")
