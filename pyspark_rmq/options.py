@@ -20,6 +20,8 @@ from pyspark_rmq.source.start_position import EARLIEST, LATEST, Positions
 _I32_MAX: Final = (1 << 31) - 1
 _DAY_MS: Final = 86_400_000
 HIDDEN: Final = "*****"
+# Whether tasks on a broker's host read its files: where they can, always, never.
+SHORT_CIRCUITS: Final = ("auto", "on", "off")
 
 
 class Known(NamedTuple):
@@ -104,6 +106,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "failOnDataLoss": Known(_flag, True),
         "waitForTopicMs": Known(_ms, 0),
         "readFromSlave": Known(_one_of("auto"), "auto"),
+        "shortCircuit": Known(_one_of(*SHORT_CIRCUITS), SHORT_CIRCUITS[0]),
         "rmqConsumer.pollTimeoutMs": Known(_number(1, _DAY_MS), 120_000),
         "fetchOffset.numRetries": Known(_number(0, 1_000), 3),
         "fetchOffset.retryIntervalMs": Known(_ms, 10),
@@ -173,6 +176,7 @@ class SourceOptions:
     lookup_retries: int
     lookup_retry_interval_ms: int
     route_ttl_ms: int
+    short_circuit: str
     given: frozenset[str]
     """Names of the options that were given."""
 
@@ -301,6 +305,7 @@ def _built(values: OptionTexts) -> SourceOptions:
         lookup_retries=values["fetchOffset.numRetries"],
         lookup_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
         route_ttl_ms=max(0, values["partition.metadata.cache.ttl.ms"]),
+        short_circuit=values["shortCircuit"],
         given=values.given,
     )
 

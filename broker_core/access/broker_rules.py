@@ -51,7 +51,7 @@ def _offset_of(command: RemotingCommand, name: str) -> int:
 
 
 def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """The message is copied into the group's retry topic, so the group must be allowed to see it."""
+    """The message is copied into the group's retry topic, so the group must be allowed it."""
     group = command.ext.get("group", "")
     yield group_need(group)
     topic = resources.topic_at(_offset_of(command, "offset"))

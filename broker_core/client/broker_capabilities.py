@@ -26,6 +26,8 @@ class Capabilities(NamedTuple):
     frame_size_max: int = 16 << 20
     sink: bool = False
     """Takes staged batches and publishes each exactly once."""
+    local_reads: bool = False
+    """Runs on this host and lets its files be read."""
 
 
 NO_CAPABILITIES: Final = Capabilities()
@@ -100,4 +102,5 @@ def _parse(answer: RemotingCommand) -> Capabilities:
         ext.get("epoch", ""),
         frame_size,
         ext.get("sink") == "1",
+        local_reads=ext.get("localReads") == "1",
     )

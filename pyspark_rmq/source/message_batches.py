@@ -7,13 +7,13 @@ made without looking at the records. Bodies are decompressed here, with a limit 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import MessageQueue, RecordRun, column_names, decompress_body, errors, to_arrow
+from broker_core import MessageQueue, column_names, decompress_body, errors, to_arrow
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.source.property_map import MAP_TYPE, property_maps
 
@@ -70,6 +70,17 @@ def arrow_schema(columns: Sequence[ChosenColumn]) -> Any:
     )
 
 
+class Records(Protocol):
+    """Consecutive records of a queue, wherever they are."""
+
+    @property
+    def count(self) -> int:
+        """How many."""
+
+    def columns(self, queue: MessageQueue, wanted: int, verify: int = ..., /) -> dict[str, Any]:
+        """Columns by `column_names`; raises `CorruptRecord`."""
+
+
 class BatchMaker:
     """Makes batches of the same columns from runs of any queue."""
 
@@ -92,7 +103,7 @@ class BatchMaker:
         if tags:
             self._wanted |= column_names.TAGS
 
-    def batch(self, run: RecordRun, queue: MessageQueue) -> Any:
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
         """The rows of a run; fewer than its records if tags are asked for.
 
         Raises `CorruptRecord` for a record that fails its checks, `DecompressionFailed` for a body.

@@ -3,15 +3,16 @@
     ranges ──► a PullStream each, a few ahead of the one that is read   (on the client's thread)
            ──► runs of records ──► batches ──► Spark                    (on the task's thread)
 
-The streams fetch while Spark works on the last batch. Memory is bounded by `BUFFER_SIZE` for all
+or, on the broker's own host, straight from its files (`local_reader.py`). The streams fetch while
+Spark works on the last batch. Memory is bounded by `BUFFER_SIZE` for all
 streams of a task together, whatever the ranges are. Small batches are joined, up to 4 MB.
 """
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ from broker_core import PullStream, RecordRun, SubscriptionData, errors, parse_t
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
+from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.local_reader import local_batches, local_places
 from pyspark_rmq.source.message_batches import BatchMaker
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
@@ -31,6 +34,7 @@ BATCH_SIZE: Final = 4 << 20
 BATCH_ROWS: Final = 50_000
 BUFFER_SIZE: Final = 32 << 20
 _STREAMS_AHEAD: Final = 8
+_LOOKED_AT_ONCE: Final = 64
 # Answers of Apache's brokers are small; joined they make a batch worth sending.
 _RUN_SIZE_MIN: Final = 1 << 20
 _MERGE_BELOW: Final = 256 << 10
@@ -45,15 +49,36 @@ class Task(NamedTuple):
 
 def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn]) -> Iterator[Any]:
     """All rows of the task, range by range in the order of their offsets."""
-    _freeze_once()
+    freeze_once()
     connected = connections.connect(options.connection)
     _check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
     maker = BatchMaker(
         columns, tags=tags, include_system_properties=options.include_system_properties
     )
-    batches = (maker.batch(run, part.queue) for part, run in _runs(task.ranges, options, connected))
-    yield from joined(batches)
+    yield from joined(_batches(task, options, connected, maker))
+
+
+def _batches(
+    task: Task, options: SourceOptions, connected: Connected, maker: BatchMaker
+) -> Iterator[Any]:
+    """Each range from files, if it can be read so, and whatever is left over the network."""
+    waiting = iter(task.ranges)
+    while some := list(islice(waiting, _LOOKED_AT_ONCE)):
+        for is_local, found in groupby(local_places(some, options, connected), _is_local):
+            part = list(found)
+            rest = [one for one, _ in part]
+            if is_local:
+                rest = yield from local_batches(part, maker, BATCH_SIZE, BATCH_ROWS)
+                if rest:
+                    # Something changed under way; the log may be another one by now.
+                    _check_stores(task, options, connected)
+            for one, run in _runs(rest, options, connected):
+                yield maker.batch(run, one.queue)
+
+
+def _is_local(pair: tuple[QueueRange, object]) -> bool:
+    return pair[1] is not None
 
 
 def joined(batches: Iterator[Any]) -> Iterator[Any]:
@@ -178,16 +203,3 @@ async def _stores(
     for topic in set(topics.values()):
         await connected.client.routes.route(topic)
     return await OffsetLookup(connected.client, options).stores(topics)
-
-
-class _Freezing:
-    """Spark collects garbage after every task; what a worker has imported is none."""
-
-    is_done = False
-
-
-def _freeze_once() -> None:
-    if not _Freezing.is_done:
-        gc.collect()
-        gc.freeze()
-        _Freezing.is_done = True

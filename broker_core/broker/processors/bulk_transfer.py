@@ -7,12 +7,13 @@ BULK_SEND      a batch for one queue that may be larger than one message
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.processors.local_range import is_loopback
 from broker_core.broker.processors.pull_message import Pull, PullMessageProcessor
 from broker_core.broker.processors.send_message import born_host
 from broker_core.broker.request_fields import optional_number, required_number, required_text
@@ -46,7 +47,9 @@ class BulkTransferProcessor:
         stats: BrokerStats,
         clock: Clock,
         frame_size_max: int,
+        of_replication: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._of_replication = of_replication
         self._store = store
         self._pulls = pulls
         self._planner = planner
@@ -63,7 +66,7 @@ class BulkTransferProcessor:
             RequestCode.BULK_SEND: self._send,
         }
 
-    def _capabilities(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _capabilities(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         fields = {
             "bulkPull": "1",
             "bulkSend": "1",
@@ -71,7 +74,10 @@ class BulkTransferProcessor:
             "storeId": self._store.store_id,
             "epoch": str(self._store.epoch),
             "frameSizeMax": str(self._frame_size_max),
+            **self._of_replication(),
         }
+        if is_loopback(connection):
+            fields["localReads"] = "1"
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> None:

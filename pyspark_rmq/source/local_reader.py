@@ -1,0 +1,239 @@
+"""Short-circuit reads: a task on the broker's host decodes the broker's files straight into Arrow.
+
+    task's thread    hands batches to Spark
+    reader's thread  entries ──► records in the mapped log ──► the next batches
+
+The broker says, for each range, where its files are, which log they are and how far it may be read;
+`ReadOnlyStore` proves it. Anything odd (a file that retention took, another epoch, no permission)
+ends the short cut: what was not handed out yet is left to the network, which knows the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from broker_core import LocalRange, MessageQueue, ReadOnlyStore, ask_local_range, errors
+from pyspark_rmq.connections import Connected
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.message_batches import BatchMaker
+from pyspark_rmq.source.offset_planning import QueueRange
+
+_log = logging.getLogger(__name__)
+
+_BATCHES_AHEAD: Final = 2
+_STORES_MAX: Final = 8
+
+Place = tuple[QueueRange, LocalRange | None]
+_Made = tuple[int, int, Any]
+
+
+def local_places(
+    ranges: Sequence[QueueRange], options: SourceOptions, connected: Connected
+) -> list[Place]:
+    """Each range with where to read it; None is over the network.
+
+    Raises `LocalReadImpossible` with shortCircuit=on.
+    """
+    if options.short_circuit == "off" or options.sql_expression:
+        return [(part, None) for part in ranges]
+    places = connected.call(_ask(ranges, options, connected))
+    found: list[Place] = []
+    for part, place in zip(ranges, places, strict=True):
+        reason = "its broker is another product, on another host, or away"
+        if place is not None:
+            reason = _problem(place)
+        if reason and options.short_circuit == "on":
+            raise LocalReadImpossible(
+                f"shortCircuit=on, and queue {part.queue_id} of {part.topic} on {part.broker_name}"
+                f" cannot be read from files: {reason}. Use shortCircuit=auto to read it over the"
+                " network then"
+            )
+        found.append((part, None if reason else place))
+    return found
+
+
+class LocalReadImpossible(errors.RmqError):
+    """The files of a broker were to be read and cannot be."""
+
+
+def local_batches(
+    places: Sequence[Place], maker: BatchMaker, size_max: int, rows_max: int
+) -> Generator[Any, None, list[QueueRange]]:
+    """Batches of the ranges in order; returns what is left to read in another way."""
+    reading = _LocalReading(places, maker, size_max, rows_max)
+    worker = _process.worker()
+    ahead: deque[Future[_Made | None]] = deque()
+    number, offset = 0, places[0][0].start if places else 0
+    try:
+        ahead.extend(worker.submit(reading.next) for _ in range(_BATCHES_AHEAD))
+        while (made := ahead.popleft().result()) is not None:
+            ahead.append(worker.submit(reading.next))
+            number, offset, batch = made
+            yield batch
+    except (errors.RmqError, OSError) as error:
+        _log.info("files of a broker are left for the network: %s", error)
+        return _rest(places, number, offset)
+    finally:
+        for future in ahead:
+            future.cancel()
+        # The thread may be in the middle of a batch; its maps are given back after that.
+        worker.submit(reading.close).result()
+    return []
+
+
+def _rest(places: Sequence[Place], number: int, offset: int) -> list[QueueRange]:
+    ranges = [part for part, _ in places[number:]]
+    first = ranges[0]._replace(start=max(offset, ranges[0].start))
+    return [part for part in (first, *ranges[1:]) if part.rows > 0]
+
+
+class _LocalReading:
+    """Runs on the reader's thread; the next batch whenever it is asked."""
+
+    def __init__(
+        self, places: Sequence[Place], maker: BatchMaker, size_max: int, rows_max: int
+    ) -> None:
+        self._places = places
+        self._maker = maker
+        self._size_max = size_max
+        self._rows_max = rows_max
+        self._store: ReadOnlyStore | None = None
+        self._made = self._make()
+
+    def next(self) -> _Made | None:
+        """Number of the range, offset after the batch, batch; None at the end."""
+        return next(self._made, None)
+
+    def close(self) -> None:
+        """Give back the store, whose maps the next task may use."""
+        self._made.close()
+        if self._store is not None:
+            _process.give_back(self._store)
+            self._store = None
+
+    def _make(self) -> Generator[_Made, None, None]:
+        for number, (part, place) in enumerate(self._places):
+            assert place is not None
+            store = self._store_of(place)
+            store.forget_below(place.log_start)
+            runs = store.runs(
+                place,
+                part.topic,
+                part.queue_id,
+                part.start,
+                part.until,
+                size_max=self._size_max,
+                count_max=self._rows_max,
+            )
+            for run in runs:
+                batch = self._maker.batch(_LocalRun(store, run), part.queue)
+                # After the bytes were read: until then they were those of this log.
+                store.check_identity()
+                yield number, run.first_offset + run.count, batch
+
+    def _store_of(self, place: LocalRange) -> ReadOnlyStore:
+        if self._store is not None and self._store.layout != place.layout:
+            _process.give_back(self._store)
+            self._store = None
+        if self._store is None:
+            self._store = _process.take(place)
+        return self._store
+
+
+class _LocalRun:
+    """What `BatchMaker` needs of a run."""
+
+    def __init__(self, store: ReadOnlyStore, run: Any) -> None:
+        self._store = store
+        self._run = run
+        self.count = run.count
+
+    def columns(self, queue: MessageQueue, wanted: int, _: int = 0) -> dict[str, Any]:
+        return self._store.columns(queue.topic, queue.queue_id, self._run, wanted)
+
+
+class _Process:
+    """Of this process: the reader's thread, and stores that no task uses right now."""
+
+    def __init__(self) -> None:
+        # A lock, because tasks of one process may end on any thread.
+        self._lock = threading.Lock()
+        self._id = 0
+        self._worker: ThreadPoolExecutor | None = None
+        self._stores: list[ReadOnlyStore] = []
+
+    def worker(self) -> ThreadPoolExecutor:
+        """One thread, whatever the number of tasks."""
+        with self._lock:
+            self._leave_parent()
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, "rmq-local-reads")
+            return self._worker
+
+    def take(self, place: LocalRange) -> ReadOnlyStore:
+        """An open store that is the caller's until it gives it back; raises `StoreUnusable`."""
+        with self._lock:
+            self._leave_parent()
+            for store in self._stores:
+                if store.layout == place.layout:
+                    self._stores.remove(store)
+                    return store
+                if store.directory == place.layout.directory:
+                    # Another store, or the same one after a crash.
+                    self._stores.remove(store)
+                    store.close()
+                    break
+        return ReadOnlyStore(place.layout)
+
+    def give_back(self, store: ReadOnlyStore) -> None:
+        """Keep it for the next task."""
+        with self._lock:
+            self._stores.append(store)
+            while len(self._stores) > _STORES_MAX:
+                self._stores.pop(0).close()
+
+    def close(self) -> None:
+        """Unmap everything and end the thread."""
+        with self._lock:
+            self._leave_parent()
+            worker, self._worker = self._worker, None
+            stores, self._stores = self._stores, []
+        if worker is not None:
+            worker.shutdown()
+        for store in stores:
+            store.close()
+
+    def _leave_parent(self) -> None:
+        if self._id != os.getpid():
+            self._id, self._worker, self._stores = os.getpid(), None, []
+
+
+_process = _Process()
+
+
+def close_local_stores() -> None:
+    """Let go of all files; the next task opens them again."""
+    _process.close()
+
+
+def _problem(place: LocalRange) -> str:
+    """Why the store cannot be opened here; empty when it can."""
+    try:
+        _process.give_back(_process.take(place))
+    except errors.RmqError as error:
+        return str(error)
+    return ""
+
+
+async def _ask(
+    ranges: Sequence[QueueRange], options: SourceOptions, connected: Connected
+) -> list[LocalRange | None]:
+    client, group = connected.client, options.reader_group
+    return await asyncio.gather(*(ask_local_range(client, part.queue, group) for part in ranges))
