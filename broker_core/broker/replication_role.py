@@ -30,6 +30,7 @@ from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
 from broker_core.replication.replica_set import Replica, ReplicaSet, ReplicaSettings
 from broker_core.runtime.clock import Clock
 from broker_core.storage.file_system import FileSystem
+from broker_core.store.log_cut import ASIDE_DIR
 from broker_core.store.message_store import MessageStore
 from broker_core.store.running_flags import Running
 
@@ -48,6 +49,7 @@ class ReplicationRole:
         file_system: FileSystem,
         store: MessageStore,
         *,
+        stepped_down: bool = False,
         diverged: Callable[[LogsDiverged], object] = lambda error: None,
         newer_seen: Callable[[int], object] = lambda epoch: None,
     ) -> None:
@@ -57,6 +59,7 @@ class ReplicationRole:
         self._store = store.replication
         self._log = self._store.log
         self._key = _key(config)
+        self._stepped_down = stepped_down
         self._diverged = diverged
         self._newer_seen = newer_seen
         self._master_told: tuple[str, str] | None = None
@@ -139,6 +142,8 @@ class ReplicationRole:
             found["master"] = "" if client.master is None else str(client.master)
             found["is_copying"] = client.is_copying
             found["problem"] = "" if client.problem is None else str(client.problem)
+            found["stepped_down"] = self._stepped_down
+        found["saved_aside"] = self._file_system.list(ASIDE_DIR)
         return found
 
     # Master
@@ -213,16 +218,15 @@ class ReplicationRole:
 
     def _follow(self) -> None:
         config = self._config
-        if self.history.role is LastRole.MASTER:
-            # Configured as a slave now: whoever starts as a master again is promoted.
-            self._save(self.history._replace(role=LastRole.SLAVE))
+        # Who starts as a master again is promoted, unless it was only pushed aside.
+        role = LastRole.STEPPED_DOWN if self._stepped_down else LastRole.SLAVE
+        if self.history.role is not role:
+            self._save(self.history._replace(role=role))
         self._client = HaClient(
             self._log,
             self._identity(),
             lambda: self.history,
-            FollowerSettings(
-                False, config.ha_heartbeat_ms, config.ha_housekeeping_ms, self._key
-            ),
+            FollowerSettings(False, config.ha_heartbeat_ms, config.ha_housekeeping_ms, self._key),
             self._clock,
             find_master=self._find_master,
             learn=self._learn,

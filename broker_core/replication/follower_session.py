@@ -147,8 +147,8 @@ class FollowerSession:
         self._welcome = welcome
         self._check_identity(welcome)
         log = self._log
-        epochs = self._history.until(log.end).epochs if log.end > log.start else ()
-        if log.end == log.start:
+        epochs = self._history.until(log.end).epochs
+        if log.end == log.start and (not epochs or log.end < welcome.start):
             claim = Claim(welcome.start, welcome.start, 0, ())
         else:
             claim = self._claim_of_data(welcome, epochs)
@@ -162,6 +162,12 @@ class FollowerSession:
             raise ReplicationRefused(
                 "foreign",
                 "this store holds another log than the master's (no common epoch); empty its "
+                "directory to copy the master's",
+            )
+        if agreed < log.start:
+            raise ReplicationRefused(
+                "foreign",
+                f"the logs agree up to {agreed}, and this one begins at {log.start}; empty its "
                 "directory to copy the master's",
             )
         if agreed < log.end:
@@ -204,8 +210,8 @@ class FollowerSession:
     def _agree(self, welcome: Welcome) -> None:
         """The master's word about their common log, before its first byte."""
         self._learn(welcome.epochs)
-        if self._log.end == self._log.start and self._log.end != welcome.start:
-            self._log.begin_at(welcome.start)
+        if self._claimed is not None and self._claimed.position != self._log.end:
+            self._log.begin_at(self._claimed.position)
 
     def _take_frames(self, data: memoryview, now: float) -> bytes:
         for position, body in self._frames.receive(data):

@@ -151,7 +151,7 @@ class MessageStore:
     def when_durable(
         self, result: PutResult, callback: Callable[[BaseException | None], None]
     ) -> None:
-        """Call `callback(None)` once an append is durable, or with the error if it never will be.
+        """Call `callback(None)` once a group is durable, or with the error if it never will be.
 
         The way for a server that answers many requests per wake-up: no task and no future each.
         """
@@ -233,9 +233,9 @@ class MessageStore:
 
     async def group_acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an appended group is durable and with that visible."""
-        if not result.ok:
-            return result
         parts = self._parts
+        if not result.ok or parts.shows_groups():
+            return result
         # A group is a promise of its own: it waits for the disk in every flush mode.
         parts.flush.flush_soon()
         status = await parts.group_acks.wait(result.end_position)

@@ -94,6 +94,12 @@ class ReplicaLog:
                 f"the master's log has a file that starts at {position}, which is no multiple of "
                 f"mappedFileSizeCommitLog={size} here; give both brokers the same value",
             )
+        if self._log.segments.all:
+            raise ReplicationRefused(
+                "behind",
+                f"the master's log begins at {position}, behind the end of this one; empty this "
+                "store's directory to copy it anew",
+            )
         self._begun(position)
 
     def append(self, data: bytes | memoryview) -> None:

@@ -90,6 +90,7 @@ class StoreParts:
             self.flush.flushed, clock, config.sync_flush_timeout_ms
         )
         self.answers_at_once = self.is_async
+        self.groups_at_once = self.is_async and not config.group_waits_for_disk
         self.replica_log = ReplicaLog(
             self.flush.state.store_id,
             self.log,
@@ -202,7 +203,9 @@ class StoreParts:
         assert not isinstance(disk, ReplicatedAcks)
         self.acks = ReplicatedAcks(disk, gate, self.clock, timeout_ms)
         self.group_acks = ReplicatedAcks(
-            DurableAcks(self.flush.flushed, self.clock, GROUP_TIMEOUT_MS),
+            None
+            if self.groups_at_once
+            else DurableAcks(self.flush.flushed, self.clock, GROUP_TIMEOUT_MS),
             gate,
             self.clock,
             timeout_ms,
@@ -210,9 +213,22 @@ class StoreParts:
         self.answers_at_once = False
         self.upkeep.confirmed = gate.confirmed
 
+    def shows_groups(self) -> bool:
+        """Whether a group that is appended is as safe as was asked for; it is visible then."""
+        if self.groups_at_once and self.answers_at_once:
+            self._dispatch()
+            return True
+        return False
+
     def when_durable(self, position: int, callback: Waiter) -> None:
         """Call back once the disk has it, and the slaves when puts wait for them."""
         confirmed = self.upkeep.confirmed
+        if self.groups_at_once and self.flush.failure is None:
+            if confirmed is None:
+                callback(None)
+            else:
+                confirmed.when(position, callback)
+            return
         if confirmed is None:
             self.flush.flushed.when(position, callback)
             return

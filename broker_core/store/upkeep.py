@@ -85,7 +85,11 @@ class Upkeep:
     def dispatch(self) -> None:
         """Make everything visible that may be."""
         try:
-            taken = self._dispatcher.dispatch(self.visible_limit(), self._flush.flushed.position)
+            limit = self.visible_limit()
+            durable = self._flush.flushed.position
+            if not self._config.group_waits_for_disk:
+                durable = max(limit, durable)
+            taken = self._dispatcher.dispatch(limit, durable)
         except OSError as error:
             # Only the index touches files here. It can be built again from the log, so remember
             # from where and go on without it.

@@ -1,0 +1,123 @@
+"""Looks whether this broker's place as a master has gone to a newer one.
+
+The name servers know who is the master of a broker name; that one is asked for its epoch. Only an
+answer counts: who cannot be reached is no reason to step down.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_security import inner_client
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.route_data import decode_cluster_info
+from broker_core.errors import RmqError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
+from broker_core.replication.epoch_file import load_history
+from broker_core.replication.log_epochs import TERM, EpochHistory, LastRole
+from broker_core.storage.posix_file_system import PosixFileSystem
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_MS: Final = 1_000
+MASTER_ID: Final = 0
+
+
+class NewerMaster(NamedTuple):
+    """Who it is, its epoch, and an id that this broker can have beside it."""
+
+    address: str
+    epoch: int
+    free_id: int
+
+
+def is_newer(epoch: int, history: EpochHistory) -> bool:
+    """Whether a master with `epoch` has taken the place of one with this history."""
+    if history.role is LastRole.STEPPED_DOWN:
+        return epoch >= history.seen
+    return epoch // TERM > history.seen // TERM
+
+
+async def place_taken(config: BrokerConfig) -> NewerMaster | None:
+    """Before a master starts: who has its place, as far as its files and the name servers know."""
+    file_system = PosixFileSystem(config.store_root)
+    try:
+        history = load_history(file_system)
+    finally:
+        file_system.close()
+    newer = await find_newer_master(config, history)
+    if newer is not None:
+        _log.warning("%s is the master of this name now: following it", newer.address)
+    elif history.role is LastRole.STEPPED_DOWN:
+        newer = NewerMaster("", history.seen, 1)
+        _log.warning(
+            "this broker has stepped down for a newer master and stays a slave; promote it, or "
+            "start it once with brokerRole=SLAVE, to make it a master again"
+        )
+    return newer
+
+
+async def find_newer_master(config: BrokerConfig, history: EpochHistory) -> NewerMaster | None:
+    """Ask every name server, then the master that they know if it is another one."""
+    client = inner_client(config)
+    try:
+        for name_server in config.name_servers:
+            found = await _ask(client, name_server, config, history)
+            if found is not None:
+                return found
+        return None
+    finally:
+        await client.close()
+
+
+async def _ask(
+    client: RemotingClient, name_server: str, config: BrokerConfig, history: EpochHistory
+) -> NewerMaster | None:
+    members = await _members(client, name_server, config)
+    address = members.get(MASTER_ID)
+    if address is None or address == config.address:
+        return None
+    try:
+        command = RemotingCommand(RequestCode.CAPABILITIES)
+        answer = await client.request(address, command, _TIMEOUT_MS)
+    except RmqError as error:
+        _log.info("master %s of this broker's name was not asked: %s", address, error)
+        return None
+    text = answer.ext.get("replicationEpoch", "")
+    if answer.code != ResponseCode.SUCCESS or not (text.isascii() and text.isdigit()):
+        return None
+    epoch = int(text)
+    if not is_newer(epoch, history):
+        if epoch // TERM == history.seen // TERM:
+            _log.error(
+                "%s is a master of the name %s, too, and none of the two was promoted after the "
+                "other: stop one of them",
+                address,
+                config.broker_name,
+            )
+        return None
+    taken = {broker_id for broker_id, other in members.items() if other != config.address}
+    free_id = next(n for n in range(1, len(taken) + 2) if n not in taken)
+    return NewerMaster(address, epoch, free_id)
+
+
+async def _members(
+    client: RemotingClient, name_server: str, config: BrokerConfig
+) -> dict[int, str]:
+    """Ids and addresses of this broker's name; empty when the name server does not answer."""
+    try:
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await client.request(name_server, command, _TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            return {}
+        brokers = decode_cluster_info(answer.body).brokers
+    except RmqError as error:
+        _log.info("name server %s was not asked for the master: %s", name_server, error)
+        return {}
+    broker = brokers.get(config.broker_name)
+    if broker is None or broker.cluster != config.cluster_name:
+        return {}
+    return dict(broker.addresses)

@@ -1,0 +1,135 @@
+"""A slave becomes the master; the old master comes back as a slave and nothing is merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker.broker import Broker
+from broker_core.errors import InvalidArgument
+from broker_core.protocol_codes import BrokerRole, PutStatus
+from broker_core.replication.log_epochs import TERM
+from broker_core.store.message import Message
+from tests.replication.running_pair import (
+    config_of,
+    log_bytes,
+    name_server,
+    on_loop,
+    pair,
+    put,
+    running,
+    same_log,
+    until,
+)
+
+
+def bodies(broker: Broker, queue_id: int = 0, topic: str = "T") -> list[bytes]:
+    """Every readable body of a queue."""
+    store = broker.parts.store
+    low, high = store.offsets(topic, queue_id)
+    found: list[bytes] = []
+    while low < high:
+        result = store.get(topic, queue_id, low)
+        found += [message.body.rstrip(b".") for message in result.messages()]
+        low = result.next_offset
+    return found
+
+
+async def is_copying(slave: Broker) -> None:
+    await until(lambda: slave.parts.replication.status().get("is_copying"))
+
+
+@on_loop
+async def test_a_promoted_slave_takes_puts_and_the_old_master_follows_it(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (old, new):
+        put(old, 100)
+        await same_log(old, new)
+        await new.stop()
+        # The slave does not get these.
+        put(old, 6, first=100)
+        await old.stop()
+        await new.start()
+        epoch = await new.promote()
+        assert epoch == 2 * TERM
+        agreed = new.parts.store.replication.log.end
+        put(new, 20, first=200)
+        suffix_end = agreed
+        await old.start()
+        suffix_end = old.parts.store.replication.log.end
+        assert not old.config.is_master
+        assert old.config.broker_id == 1
+        refused = old.parts.store.append(Message("T", b"x"))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        # It is stopped and started again on the way.
+        await until(lambda: old._parts and old.parts.replication.status()["saved_aside"])
+        await is_copying(old)
+        await same_log(new, old)
+        (name,) = old.parts.replication.status()["saved_aside"]
+        assert name == f"{agreed:020d}-{suffix_end:020d}"
+        saved = (tmp_path / "master" / "unconfirmed" / name).read_bytes()
+        assert b"100..." in saved and b"105..." in saved
+        expected = [b"%d" % n for n in (*range(0, 100, 2), *range(200, 220, 2))]
+        await until(lambda: bodies(old) == expected)
+        assert bodies(new) == expected
+
+
+@on_loop
+async def test_an_old_master_that_runs_on_steps_down(tmp_path: Path) -> None:
+    async with name_server() as address:
+        old_config = config_of(tmp_path / "a", BrokerRole.ASYNC_MASTER, 0, address)
+        new_config = config_of(tmp_path / "b", BrokerRole.SLAVE, 1, address)
+        async with running(old_config) as old, running(new_config) as new:
+            put(old, 50)
+            await same_log(old, new)
+            await new.promote()
+            put(new, 4, first=50)
+            await until(lambda: old._parts is not None and not old.config.is_master)
+            await until(lambda: old._parts is not None and old._role is not None)
+            await is_copying(old)
+            await same_log(new, old)
+            assert old.parts.replication.status()["stepped_down"]
+            assert new.config.is_master
+            with pytest.raises(InvalidArgument):
+                await new.promote()
+        # It stays a slave, whatever its configuration says and whoever can be asked.
+        async with running(old_config) as old:
+            assert not old.config.is_master
+            await old.promote()
+            assert old.config.is_master
+            put(old, 1)
+
+
+@on_loop
+async def test_a_slave_promoted_by_a_new_configuration(tmp_path: Path) -> None:
+    async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (old, new):
+        await is_copying(new)
+        for number in range(10):
+            result = await old.parts.store.put(Message("T", b"%d" % number))
+            assert result.status is PutStatus.PUT_OK
+        await old.stop()
+        await new.stop()
+        new.config = new.config.with_role(BrokerRole.ASYNC_MASTER, 0)
+        await new.start()
+        assert new.parts.replication.was_promoted
+        assert bodies(new) == [b"%d" % n for n in range(10)]
+        before = log_bytes(new)
+        put(new, 1)
+        assert log_bytes(new)[: len(before)] == before
+
+
+@on_loop
+async def test_fast_switches_back_and_forth(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (one, two):
+        put(one, 10)
+        await same_log(one, two)
+        for round_number in range(3):
+            await one.stop()
+            await two.promote()
+            put(two, 5, first=100 * (round_number + 1))
+            await one.start()
+            await is_copying(one)
+            await same_log(two, one)
+            one, two = two, one
+        assert bodies(one) == bodies(two)
+        assert len(bodies(one)) + len(bodies(one, 1)) == 25
