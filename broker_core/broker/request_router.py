@@ -22,13 +22,19 @@ class Processor(Protocol):
 class RequestRouter:
     """The handler of a broker's server."""
 
-    def __init__(self, processors: Iterable[Processor]) -> None:
+    def __init__(
+        self, processors: Iterable[Processor], instead: Mapping[int, Handler] | None = None
+    ) -> None:
+        """`instead` has answers that come before those of the processors."""
         self._handlers: dict[int, Handler] = {}
         for processor in processors:
             for code, handler in processor.handlers().items():
                 if code in self._handlers:
                     raise AssertionError(f"request code {int(code)} has two handlers")
                 self._handlers[int(code)] = handler
+        for code, handler in (instead or {}).items():
+            if code in self._handlers:
+                self._handlers[code] = handler
 
     @property
     def codes(self) -> frozenset[int]:

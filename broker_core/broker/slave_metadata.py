@@ -132,11 +132,14 @@ class SlaveMetadata:
         """The master is another, or is back."""
         self._wake.set()
 
-    async def copy_once(self) -> None:
-        """One round. Raises `RmqError` when the master cannot be asked or is not understood."""
+    async def copy_once(self) -> bool:
+        """One round; False when there is nobody to ask.
+
+        Raises `RmqError` when the master does not answer or is not understood.
+        """
         address = self._master_address()
         if not address or not self._may_copy():
-            return
+            return False
         if address != self._asked:
             self._asked, self._is_apache = address, False
             self._tokens.clear()
@@ -147,6 +150,7 @@ class SlaveMetadata:
         self._try_ahead()
         await self._write_held()
         self.copied_ms = self._clock.wall_ms()
+        return True
 
     async def finish(self) -> None:
         """The master will not tell more, this broker takes its place: settle what is here."""
@@ -160,24 +164,27 @@ class SlaveMetadata:
         while True:
             self._wake.clear()
             try:
-                await self.copy_once()
+                is_copied = await self.copy_once()
             except RmqError as error:
+                is_copied = False
                 if not self._is_failing:
                     _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
-                    # Who reads here now must find what the master could not tell of any more.
-                    adopt_topics(self._tables.topics, self._store)
-                self._is_failing = True
                 # It may come back as another process, with other tables.
                 self._asked = ""
-            else:
-                if self._is_failing:
-                    _log.info("the tables of master %s are copied again", self._asked)
-                self._is_failing = False
+            self._note(is_copied)
             interval_ms = WHOLE_TABLES_INTERVAL_MS if self._is_apache else CHANGES_INTERVAL_MS
             try:
                 await asyncio.wait_for(self._wake.wait(), interval_ms / 1000)
             except asyncio.TimeoutError:
                 continue
+
+    def _note(self, is_copied: bool) -> None:
+        if is_copied and self._is_failing:
+            _log.info("the tables of master %s are copied again", self._asked)
+        elif not is_copied and not self._is_failing and self.copied_ms:
+            # Who reads here now must find what the master could not tell of any more.
+            adopt_topics(self._tables.topics, self._store)
+        self._is_failing = not is_copied
 
     async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
         return await self._client.request(address, command, REQUEST_TIMEOUT_MS)

@@ -113,7 +113,7 @@ def test_mistakes_are_named() -> None:
             EmbeddedCluster(**wrong)  # type: ignore[arg-type]
     with pytest.raises(EmbeddedBrokerFailed, match="start"):
         _ = EmbeddedCluster().name_server
-    with pytest.raises(EmbeddedBrokerFailed, match=r"broker-a:0: .*flushDiskType"):
+    with pytest.raises(EmbeddedBrokerFailed, match=r"(?s)broker-a:0: .*flushDiskType"):
         EmbeddedCluster(properties={"flushDiskType": "SOMETIMES"}).start()
     with EmbeddedCluster() as cluster, pytest.raises(InvalidArgument, match="broker-z:0"):
         cluster.kill("broker-z:0")

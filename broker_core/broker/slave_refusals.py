@@ -1,0 +1,58 @@
+"""What a slave does not do: it stores nothing of its own and changes no table of its master."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import RemoteError
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.connection import Connection
+from broker_core.remoting.request_dispatch import Handler
+
+_PUTS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.BULK_SEND,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.STAGE_BEGIN,
+    RequestCode.STAGE_APPEND,
+    RequestCode.STAGE_SEAL,
+    RequestCode.STAGE_DROP,
+    RequestCode.SINK_PUBLISH,
+)
+_CHANGES: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+
+
+def refused_on_a_slave() -> Mapping[int, Handler]:
+    """Codes -> what answers them instead of their processor."""
+    return {
+        **dict.fromkeys(map(int, _PUTS), _refuse_put),
+        **dict.fromkeys(map(int, _CHANGES), _refuse_change),
+    }
+
+
+def _refuse_put(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    # Producers try another broker when they see this code.
+    raise RemoteError.for_code(
+        ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: only its master takes messages"
+    )
+
+
+def _refuse_change(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    raise RemoteError.for_code(
+        ResponseCode.SYSTEM_ERROR,
+        "this broker is a slave: change topics and groups at its master, they are copied here",
+    )
