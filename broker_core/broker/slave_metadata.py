@@ -29,12 +29,13 @@ from broker_core.broker.slave_metadata_format import (
     parse_changes,
     version_token,
 )
+from broker_core.broker.slave_reads import topic_of_log
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import parse_group_table
 from broker_core.codec.json_dialect import emit_json
 from broker_core.codec.json_fields import object_field, whole_field
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import TopicConfig, parse_data_version, parse_topic_table
+from broker_core.codec.topic_config import parse_data_version, parse_topic_table
 from broker_core.errors import InvalidArgument, LimitReached, RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
@@ -181,9 +182,6 @@ class SlaveMetadata:
     def _note(self, is_copied: bool) -> None:
         if is_copied and self._is_failing:
             _log.info("the tables of master %s are copied again", self._asked)
-        elif not is_copied and not self._is_failing and self.copied_ms:
-            # Who reads here now must find what the master could not tell of any more.
-            adopt_topics(self._tables.topics, self._store)
         self._is_failing = not is_copied
 
     async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
@@ -347,17 +345,17 @@ class SlaveMetadata:
 
 def adopt_topics(topics: TopicTable, store: MessageStore) -> None:
     """Make topics that only the log knows: the master died before it could tell of them."""
-    counts: dict[str, int] = {}
-    for topic, queue_id in store.queues():
-        low, high = store.offsets(topic, queue_id)
-        if low < high and topics.find(topic) is None and not topics.is_system(topic):
-            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-    for topic, count in counts.items():
-        _log.warning("topic %s is known from its messages only, with %d queues", topic, count)
+    for name in {topic for topic, _ in store.queues()}:
+        found = None if topics.find(name) or topics.is_system(name) else topic_of_log(name, store)
+        if found is None:
+            continue
+        _log.warning(
+            "topic %s is known from its messages only, with %d queues", name, found.read_queue_count
+        )
         try:
-            topics.put(TopicConfig(topic, count, count))
+            topics.put(found)
         except (InvalidArgument, LimitReached) as error:
-            _log.warning("topic %s was not made: %s", topic, error)
+            _log.warning("topic %s was not made: %s", name, error)
 
 
 def _check(answer: RemotingCommand) -> None:

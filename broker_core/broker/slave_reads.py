@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.broker.broker_config import BrokerConfig
+from broker_core.codec.topic_config import TopicConfig
 from broker_core.store.message_reader import GetResult
 from broker_core.store.message_store import MessageStore
 
@@ -43,6 +44,10 @@ class SlaveReads:
         """Whether an offset outside the queue stays as it is: the master may have what is here."""
         return self.is_slave() and not self._corrects_offsets
 
+    def unknown_topic(self, name: str) -> TopicConfig | None:
+        """A topic that a slave has messages of while its master has not told of it yet."""
+        return topic_of_log(name, self._store) if self.is_slave() else None
+
     def sends_back(self) -> bool:
         """Whether readers that find nothing here should go to the master, which is there."""
         return self.is_slave() and self._master_is_there()
@@ -65,3 +70,13 @@ class SlaveReads:
             return False
         units = self._store.units(topic, queue_id, result.next_offset - 1, 1)
         return bool(units) and high - units[0][0] > self._in_memory_size
+
+
+def topic_of_log(name: str, store: MessageStore) -> TopicConfig | None:
+    """A topic with the queues that have messages; None when there are none."""
+    queues = [
+        queue_id
+        for topic, queue_id in store.queues()
+        if topic == name and store.offsets(topic, queue_id)[1]
+    ]
+    return TopicConfig(name, max(queues) + 1, max(queues) + 1) if queues else None

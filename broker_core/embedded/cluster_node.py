@@ -60,6 +60,11 @@ class ClusterNode:
         return self._process.process_id
 
     @property
+    def ha_address(self) -> str:
+        """`host:port` at which it hands out its log while it is a master."""
+        return f"{HOST}:{self._properties['haListenPort']}"
+
+    @property
     def store_dir(self) -> Path:
         """Where its messages are."""
         return self.directory / "store"

@@ -1,0 +1,209 @@
+"""A master and its slave as processes under load, and what may be said about them afterwards.
+
+`ReplicatedRun` sends numbered messages all the time. A message counts as promised when the answer
+was SEND_OK: with synchronous replication the slave has it, whatever happens to the master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from broker_core import EmbeddedCluster
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.client_instance import ClientInstance
+from broker_core.client.producer import Producer
+from broker_core.client.pull_consumer import PullConsumer
+from broker_core.client.send_result import SendStatus
+from broker_core.codec.json_dialect import parse_json
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.embedded.cluster_node import ClusterNode
+from broker_core.errors import RmqError
+from broker_core.protocol_codes import RequestCode
+from broker_core.remoting.client import RemotingClient
+
+TOPIC = "Promised"
+QUEUES = 4
+FILE_SIZE = 1 << 20
+# I16: within this time after healing everything works again.
+HEAL_S = 30.0
+SMALL = {
+    "mappedFileSizeCommitLog": str(FILE_SIZE),
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+    "slaveTimeout": "1000",
+    "haSendHeartbeatInterval": "500",
+    "haHousekeepingInterval": "2000",
+}
+
+
+class ReplicatedRun:
+    """`master` and `slave` are nodes of `cluster`; `acked` and `sent` grow by themselves."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.master = cluster.node("broker-a:0")
+        self.slave = cluster.node("broker-a:1")
+        self.sent = 0
+        self.acked: set[bytes] = set()
+        self.outcomes: Counter[str] = Counter()
+        self._client = RemotingClient()
+        self._load: asyncio.Task[None] | None = None
+        self._never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # The load
+
+    def start_load(self, senders: int = 4) -> None:
+        self._load = asyncio.ensure_future(self._send_all(senders))
+
+    async def stop_load(self) -> None:
+        if self._load is not None:
+            self._load.cancel()
+            await asyncio.wait((self._load,))
+            self._load = None
+
+    async def close(self) -> None:
+        await self.stop_load()
+        await self._client.close()
+
+    async def _send_all(self, senders: int) -> None:
+        config = ClientConfig((self.cluster.name_server,), route_poll_interval_ms=300)
+        async with Producer(config, retries=0, timeout_ms=2_000) as producer:
+            tasks = [asyncio.ensure_future(self._send(producer)) for _ in range(senders)]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send(self, producer: Producer) -> None:
+        while True:
+            body = b"%08d-" % self.sent + b"x" * (self.sent * 37 % 700)
+            self.sent += 1
+            try:
+                result = await producer.send(TOPIC, body)
+            except RmqError as error:
+                self.outcomes[type(error).__name__] += 1
+                await self.pause(0.05)
+                continue
+            self.outcomes[result.status.name] += 1
+            if result.status is SendStatus.SEND_OK:
+                self.acked.add(body)
+
+    # Waiting
+
+    async def pause(self, seconds: float) -> None:
+        """Let everything run for a while: the length of a fault, not a wait for something."""
+        await asyncio.wait((self._never,), timeout=seconds)
+
+    async def until(
+        self, reached: Callable[[], Awaitable[bool]], what: str, limit_s: float = HEAL_S
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while not await reached():
+            assert loop.time() < deadline, f"not within {limit_s} s: {what}\n{self.logs()}"
+            await self.pause(0.05)
+
+    async def until_acked(self, count: int) -> None:
+        """So many more messages were promised."""
+        wanted = len(self.acked) + count
+
+        async def is_reached() -> bool:
+            return len(self.acked) >= wanted
+
+        await self.until(is_reached, f"{count} more acknowledged")
+
+    async def until_same(self) -> None:
+        """The slave has all that the master has."""
+
+        async def is_same() -> bool:
+            try:
+                ours, theirs = [await self.log_range(n) for n in (self.slave, self.master)]
+            except RmqError:
+                return False
+            return ours[1] == theirs[1]
+
+        await self.until(is_same, "the same end of both logs")
+
+    def logs(self) -> str:
+        """What the processes said last."""
+        return "\n".join(
+            f"{node.name}: {node.log_path.read_text()[-2_000:]}"
+            for node in self.cluster.nodes
+            if node.log_path.exists()
+        )
+
+    # Looking
+
+    async def log_range(self, node: ClusterNode) -> tuple[int, int]:
+        command = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._client.request(node.address, command, 2_000)
+        table = parse_json(bytes(answer.body))["table"]
+        return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+
+    async def check_same_bytes(self) -> int:
+        """Compare the common range of both logs; its size. Both must be running and idle."""
+        ranges = [await self.log_range(node) for node in (self.master, self.slave)]
+        start, end = max(low for low, _ in ranges), min(high for _, high in ranges)
+        at = start
+        while at < end:
+            size = min(FILE_SIZE - at % FILE_SIZE, end - at)
+            ours, theirs = [_bytes_at(n.store_dir, at, size) for n in (self.slave, self.master)]
+            assert ours == theirs, f"the logs differ between {at} and {at + size}"
+            at += size
+        return end - start
+
+    async def bodies_at(self, node: ClusterNode) -> set[bytes]:
+        """Every message that this member hands out."""
+        rewrite = {other.address: node.address for other in self.cluster.nodes}
+        config = ClientConfig((self.cluster.name_server,), address_rewrite=rewrite)
+        found: set[bytes] = set()
+        async with ClientInstance(config) as client:
+            consumer = PullConsumer(client, "LOOKING")
+            for queue in await consumer.queues(TOPIC):
+                low = await consumer.min_offset(queue)
+                high = await consumer.max_offset(queue)
+                async with consumer.stream(queue, low, high) as stream:
+                    found.update([message.body async for message in stream.messages()])
+        return found
+
+    async def check_promises(self, node: ClusterNode) -> int:
+        """Nothing that was promised is missing there; how much was promised."""
+        promised = set(self.acked)
+        missing = promised - await self.bodies_at(node)
+        assert not missing, (
+            f"{len(missing)} of {len(promised)} acknowledged messages are not at {node.name}: "
+            f"{sorted(missing)[:3]}\n{self.logs()}"
+        )
+        return len(promised)
+
+
+def _bytes_at(store: Path, position: int, size: int) -> bytes:
+    base = position - position % FILE_SIZE
+    with (store / "commitlog" / f"{base:020d}").open("rb") as file:
+        file.seek(position - base)
+        return file.read(size)
+
+
+@contextlib.asynccontextmanager
+async def replicated_run(home: Path, **properties: str) -> AsyncIterator[ReplicatedRun]:
+    """Synchronous replication, both members started, the load running."""
+    cluster = EmbeddedCluster(
+        slaves_per_master=1, replication="sync", directory=home, topics={TOPIC: QUEUES},
+        properties={**SMALL, **properties},
+    )  # fmt: skip
+    await asyncio.to_thread(cluster.start)
+    run = ReplicatedRun(cluster)
+    try:
+        run.start_load()
+        await run.until_acked(20)
+        yield run
+    finally:
+        await run.close()
+        await asyncio.to_thread(cluster.stop)
