@@ -62,6 +62,10 @@ class GroupTable:
         _log.info("group %s made", name)
         return self.put(GroupConfig(name))
 
+    def set_auto_create(self, is_allowed: bool) -> None:
+        """Let consumers make groups, or not, from now on."""
+        self._auto_create = is_allowed
+
     def all(self) -> list[GroupConfig]:
         """Every group, sorted by name."""
         return [self._groups[name] for name in sorted(self._groups)]

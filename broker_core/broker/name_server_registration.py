@@ -14,9 +14,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_security import inner_client
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import TopicConfig, encode_register_body
+from broker_core.codec.topic_config import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    encode_register_body,
+)
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
@@ -28,6 +35,7 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 # How long an administrator's request waits for the name servers to know.
 ANNOUNCE_TIMEOUT_MS: Final = 2_000
 _RETRY_S: Final = 1.0
+_MASTER_WANTED_S: Final = 2.0
 
 
 class NameServerRegistration:
@@ -36,7 +44,7 @@ class NameServerRegistration:
     def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
         self._config = config
         self._topics = topics
-        self._client = RemotingClient()
+        self._client = inner_client(config)
         self._servers = [_Server(self, address) for address in config.name_servers]
         topics.on_change(self._topics_changed)
         self.master_address = ""
@@ -69,6 +77,15 @@ class NameServerRegistration:
             await server.stop()
         await self._client.close()
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Tell every name server at once when what they are told has changed."""
+        is_told_otherwise = config.broker_permission != self._config.broker_permission
+        self._config = config
+        if is_told_otherwise:
+            self._topics.touch()
+            for server in self._servers:
+                server.register_again()
+
     # What the servers ask for
 
     @property
@@ -79,12 +96,19 @@ class NameServerRegistration:
     @property
     def period_s(self) -> float:
         """Seconds between two registrations without a reason."""
-        return self._config.register_period_ms / 1000
+        period_s = self._config.register_period_ms / 1000
+        # The answer tells a slave who its master is; one that does not know waits for that.
+        is_lost = self._config.broker_id != 0 and not self.master_address
+        return min(period_s, _MASTER_WANTED_S) if is_lost else period_s
 
     def command(self, changed: Sequence[TopicConfig] | None) -> RemotingCommand:
         """A registration of the changed topics, or of all."""
         config = self._config
         topics: Iterable[TopicConfig] = self._topics.all() if changed is None else changed
+        if config.broker_permission != PERM_READ | PERM_WRITE:
+            # Clients go elsewhere instead of being refused.
+            mask = config.broker_permission | PERM_INHERIT
+            topics = [topic._replace(perm=topic.perm & mask) for topic in topics]
         body = encode_register_body(self._topics.version, topics)
         fields = {
             **self._identity(),
@@ -149,6 +173,11 @@ class _Server:
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         if self._untold is not None:
             self._untold.update((topic.name, topic) for topic in changed)
+        self._wake()
+
+    def register_again(self) -> None:
+        """With everything."""
+        self._untold = None
         self._wake()
 
     async def settled(self) -> None:

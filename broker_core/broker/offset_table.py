@@ -32,6 +32,9 @@ from broker_core.store.disk_errors import names_disk_errors
 _log = logging.getLogger(__name__)
 
 OFFSETS_FILE: Final = "config/consumerOffset.json"
+# A member that is told of a reset takes ten seconds to let go of a queue, and commits the position
+# that it had every five.
+RESET_SETTLES_MS: Final = 30_000
 
 # End offset of a queue: the one that its next message gets.
 EndOffset = Callable[[str, int], int]
@@ -82,6 +85,9 @@ class OffsetTable:
         self._saved_change_count = 0
         # Resets that the next pull of their queue must be told; commits wait until then.
         self._held: dict[OffsetKey, int] = {}
+        # Resets that were told: (target, until when commits are still ignored). A pull from the
+        # target ends it.
+        self._settling: dict[tuple[str, str, int], tuple[int, float]] = {}
         # Key -> number of its latest change, latest last; kept once somebody asks for changes.
         self._journal: dict[OffsetKey, int] | None = None
         self._journal_start = 0
@@ -100,7 +106,7 @@ class OffsetTable:
         if stored is not None:
             if offset <= stored:
                 return False
-            if self._held and (group, topic, queue_id) in self._held:
+            if self.has_resets and self._is_being_reset((group, topic, queue_id)):
                 return False
         if not 0 <= offset <= self._end_offset(topic, queue_id):
             return False
@@ -116,8 +122,8 @@ class OffsetTable:
     ) -> None:
         """Set an offset in either direction, because somebody asked for it.
 
-        `until_pulled` ignores commits until `take_reset` has told a member of the group, which
-        otherwise would commit its own, later position.
+        `until_pulled` ignores commits until `take_reset` has told a member of the group and it
+        pulls from there: before that it would commit its own, later position.
         """
         end = self._end_offset(topic, queue_id)
         if not 0 <= offset <= end:
@@ -131,17 +137,27 @@ class OffsetTable:
             if self._journal is not None and stored is not None and offset < stored:
                 self._backs[key] = self._change_count
         self._held.pop(key, None)
+        self._settling.pop(key, None)
         if until_pulled:
             self._held[key] = offset
 
     @property
     def has_resets(self) -> bool:
-        """Whether any pull has to be told about a reset."""
-        return bool(self._held)
+        """Whether any reset is still to be told or obeyed."""
+        return bool(self._held or self._settling)
 
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where a pull must continue after a reset; told once."""
-        return self._held.pop((group, topic, queue_id), None)
+    def take_reset(self, group: str, topic: str, queue_id: int, pulled: int) -> int | None:
+        """Where a pull from `pulled` must continue after a reset; told once, and not to one that
+        is there already."""
+        key = (group, topic, queue_id)
+        settling = self._settling.get(key)
+        if settling is not None and settling[0] == pulled:
+            del self._settling[key]
+        target = self._held.pop(key, None)
+        if target is None or target == pulled:
+            return None
+        self._settling[key] = (target, self._clock.monotonic() + RESET_SETTLES_MS / 1000)
+        return target
 
     # Copies
 
@@ -276,6 +292,17 @@ class OffsetTable:
 
     # Inside
 
+    def _is_being_reset(self, key: tuple[str, str, int]) -> bool:
+        if key in self._held:
+            return True
+        settling = self._settling.get(key)
+        if settling is None:
+            return False
+        if self._clock.monotonic() < settling[1]:
+            return True
+        del self._settling[key]
+        return False
+
     def _queues(self, group: str, topic: str) -> Mapping[int, int]:
         topics = self._groups.get(group)
         return (topics.get(topic) or _NO_QUEUES) if topics else _NO_QUEUES
@@ -313,6 +340,7 @@ class OffsetTable:
             del self._groups[group]
         for queue_id in queues:
             self._held.pop((group, topic, queue_id), None)
+            self._settling.pop((group, topic, queue_id), None)
         self._count -= len(queues)
         self._change_count += 1
         if self._journal is not None:

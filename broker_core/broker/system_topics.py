@@ -92,15 +92,21 @@ def system_topics(
         _topic(broker_name, 1, _TEMPLATE),
         _topic(OFFSET_MOVED_TOPIC, 1),
         _topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT),
+        _topic(TIMER_TOPIC, 1),
         _topic(TRANSACTION_HALF_TOPIC, 1),
         _topic(TRANSACTION_OP_TOPIC, 1),
         _topic(f"{cluster_name}{REPLY_TOPIC_SUFFIX}", 1),
     ]
     if auto_create:
-        found.append(_topic(AUTO_CREATE_TOPIC, default_queue_count, _TEMPLATE))
+        found.append(template_topic(default_queue_count))
     if trace_topic:
         found.append(_topic(TRACE_TOPIC, 1))
     return tuple(found)
+
+
+def template_topic(queue_count: int) -> TopicConfig:
+    """What topics that a send makes inherit from."""
+    return _topic(AUTO_CREATE_TOPIC, queue_count, _TEMPLATE)
 
 
 def is_system_topic(name: str, own: Iterable[str] = ()) -> bool:

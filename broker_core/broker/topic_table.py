@@ -18,6 +18,7 @@ from broker_core.broker.system_topics import (
     is_system_topic,
     refuses_sends,
     system_topics,
+    template_topic,
 )
 from broker_core.codec.json_fields import object_field
 from broker_core.codec.topic_config import (
@@ -75,6 +76,7 @@ class TopicTable:
             trace_topic=trace_topic,
         )
         self._own_names = frozenset(topic.name for topic in own)
+        self._template = template_topic(default_queue_count)
         self._load(own)
 
     # Looking
@@ -116,6 +118,39 @@ class TopicTable:
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Make a topic or replace its settings; returns what the table holds now."""
         return self._put(topic)
+
+    def put_all(self, topics: Iterable[TopicConfig]) -> None:
+        """`put` each with one write: all of them, or none when one is wrong or the disk fails."""
+        changed = [topic for topic in topics if self._topics.get(topic.name) != topic]
+        new = 0
+        for topic in changed:
+            self.check_room(topic, new)
+            new += topic.name not in self._topics
+        if changed:
+            before = {topic.name: self._topics.get(topic.name) for topic in changed}
+            self._topics.update((topic.name, topic) for topic in changed)
+            self._commit(before, changed)
+
+    def check_room(self, topic: TopicConfig, coming: int = 0) -> None:
+        """Refuse a topic that cannot be put, also when `coming` others are made before it."""
+        name = checked_topic(topic.name)
+        self._check_queue_counts(topic)
+        count = len(self._topics) + coming
+        if name not in self._topics and count >= self._topics_max:
+            raise LimitReached(
+                f"topic {name} cannot be made: this broker has {count} topics, at most "
+                f"{self._topics_max} (topicsMax)"
+            )
+
+    def touch(self) -> None:
+        """Begin a new version of the same table: name servers take topics with a new one only."""
+        self._commit({}, [])
+
+    def set_auto_create(self, is_allowed: bool) -> None:
+        """Let sends make topics, or not, from now on."""
+        self._auto_create = is_allowed
+        if is_allowed and AUTO_CREATE_TOPIC not in self._topics:
+            self._put(self._template)
 
     def delete(self, name: str) -> bool:
         """Forget a topic; False when there is none. Its messages are the caller's business."""
@@ -161,6 +196,13 @@ class TopicTable:
         checked_topic(topic)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return self.create_retry(topic[len(RETRY_TOPIC_PREFIX) :], 1, sys_flag)
+        made = self.from_template(topic, default_topic, queue_count, sys_flag)
+        return None if made is None else self._put(made)
+
+    def from_template(
+        self, topic: str, default_topic: str, queue_count: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """What `create_on_send` would make, without making it; None when it may not be made."""
         template = self._topics.get(default_topic)
         if (
             template is None
@@ -174,7 +216,7 @@ class TopicTable:
             topic, count, count, template.perm & ~PERM_INHERIT, template.filter_type, sys_flag
         )
         _log.info("topic %s made from %s with %d queues", topic, default_topic, count)
-        return self._put(made)
+        return made
 
     def create_retry(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """The retry topic of a group, made if it is missing."""
@@ -207,12 +249,7 @@ class TopicTable:
         before = self._topics.get(name)
         if before == topic:
             return before
-        self._check_queue_counts(topic)
-        if before is None and len(self._topics) >= self._topics_max:
-            raise LimitReached(
-                f"topic {name} cannot be made: this broker has {len(self._topics)} topics, at most "
-                f"{self._topics_max} (topicsMax)"
-            )
+        self.check_room(topic)
         self._topics[name] = topic
         self._commit({name: before}, [topic])
         return topic

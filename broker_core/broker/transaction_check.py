@@ -59,6 +59,13 @@ class TransactionCheck:
         self.asked_count = 0
         self.given_up_count = 0
 
+    def reconfigure(self, timeout_ms: int, interval_ms: int, checks_max: int) -> None:
+        """Other limits from the next round on."""
+        self._timeout_ms = timeout_ms
+        self._interval_ms = interval_ms
+        self._checks_max = checks_max
+        self._youngest_ms = min(timeout_ms, _YOUNGEST_MS)
+
     def start(self, timers: Timers) -> None:
         """Begin; `Transactions` must have started."""
         self._timers = timers

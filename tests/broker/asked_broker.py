@@ -6,13 +6,13 @@ import asyncio
 import inspect
 from typing import Any
 
+from broker_core.broker.administration import administration
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
+from broker_core.broker.live_settings import LiveSettings
 from broker_core.broker.processors.broker_info import BrokerInfoProcessor
-from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
-from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.subscription_data import parse_tag_expression
@@ -43,15 +43,18 @@ class AskedBroker:
         self.delay_offsets: dict[int, int] = {}
         # How many topics were registered each time the name servers were told.
         self.told: list[int] = []
-        parts: dict[str, Any] = {
-            "broker_name": "broker-a",
-            "store": self.store,
-            "topics": self.topics,
-            "offsets": self.offsets,
-            "clients": self.clients,
-            "stats": self.stats,
-            "queues_per_topic_max": limit,
-        }
+        self.settings = LiveSettings(self.config, self.clock)
+        processors = administration(
+            settings=self.settings,
+            clock=self.clock,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            clients=self.clients,
+            stats=self.stats,
+            routes_told=self._tell_routes,
+        )
         self.info = BrokerInfoProcessor(
             config=self.config,
             clock=self.clock,
@@ -60,11 +63,11 @@ class AskedBroker:
             delay_offsets=lambda: self.delay_offsets,
         )
         self.handlers: dict[int, Handler] = {
-            **TopicAdminProcessor(**parts, routes_told=self._tell_routes).handlers(),
-            **GroupAdminProcessor(**parts, groups=self.groups).handlers(),
             **OffsetLookupProcessor(store=self.store).handlers(),
             **self.info.handlers(),
         }
+        for processor in processors:
+            self.handlers.update(processor.handlers())
 
     async def _tell_routes(self) -> None:
         await asyncio.sleep(0)

@@ -29,13 +29,19 @@ FIELDS: dict[str, list[str]] = {
     **dict.fromkeys(
         ("topic", "consumerGroup", "group", "producerGroup", "clientID", "groupName",
          "defaultTopic", "a", "b", "c", "key", "srcGroup", "destGroup", "brokerName",
-         "originTopic"), NAMES),
+         "originTopic", "clientId", "clientAddr", "topicList", "compareGroup", "filterGroups",
+         "statsKey"), NAMES),
     **dict.fromkeys(
         ("queueId", "queueOffset", "offset", "commitOffset", "maxMsgNums", "sysFlag", "timestamp",
          "suspendTimeoutMillis", "subVersion", "delayLevel", "maxReconsumeTimes", "readQueueNums",
          "writeQueueNums", "perm", "maxBytes", "maxCount", "d", "e", "f", "g", "h", "j", "l",
-         "maxNum", "beginTimestamp", "endTimestamp", "topicSysFlag", "bornTimestamp"), NUMBERS),
-    **dict.fromkeys(("m", "k", "order", "isForce", "setZeroIfNotFound", "unitMode"), FLAGS),
+         "maxNum", "beginTimestamp", "endTimestamp", "topicSysFlag", "bornTimestamp", "index",
+         "count"), NUMBERS),
+    **dict.fromkeys(
+        ("m", "k", "order", "isForce", "setZeroIfNotFound", "unitMode", "isOrder", "offline",
+         "jstackEnable", "cleanOffset"), FLAGS),
+    "statsName": ["TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "BROKER_PUT_NUMS", "?", "x" * 5_000],
+    "msgId": ["", UNIQUE, "0" * 32, "F" * 32, "7F00000100002A9F" + "F" * 16, "z" * 56, "0" * 56],
     "i": [f"UNIQ_KEY\x01{UNIQUE}\x02", "\x01\x02", "DELAY\x01-5\x02", "DELAY\x0199999999999\x02",
           "a\x01" + "b" * 33_000, "TRAN_MSG\x01true\x02", "REAL_TOPIC\x01../x\x02DELAY\x011\x02"],
     "subscription": ["*", "A || B", "||", "a" * 70_000, "\x00"],
@@ -53,6 +59,8 @@ BODIES = [
     b'{"groupName":"../x","retryQueueNums":99999999999}', b'{"@type":"java.net.Inet4Address"}',
     b'{"a":NaN,"b":1e999,"c":' + b"9" * 5_000 + b"}", b'{"groupName":"g","groupName":"h"}',
     batch_item(b"a") + batch_item(b"b"), batch_item(b"a")[:-3],
+    b"shortPollingTimeMills=9\nstorePathRootDir=/etc\n", b"traceOn=false\n" * 9_000, b"=\n\\",
+    b"transactionTimeOut=\\u00zz\n", b"autoCreateTopicEnable=true\n#" + b"x" * 60_000,
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
+from broker_core.broker.offset_table import OFFSETS_FILE, RESET_SETTLES_MS, OffsetTable
 from broker_core.errors import DiskFailed, InvalidArgument, LimitReached, StoreUnusable
 from tests.broker.broker_tables import offset_table
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -71,16 +71,39 @@ class TestCommits:
         assert table.has_resets
         assert not table.commit("g", "T", 0, 8), "its consumer does not know yet"
         assert table.commit("g", "T", 1, 8)
-        assert table.take_reset("g", "T", 1) is None
-        assert table.take_reset("g", "T", 0) == 2
-        assert table.take_reset("g", "T", 0) is None
+        assert table.take_reset("g", "T", 1, 8) is None
+        assert table.take_reset("g", "T", 0, 8) == 2
+        assert not table.commit("g", "T", 0, 8), "it is told, and commits what it had once more"
+        assert table.take_reset("g", "T", 0, 8) is None, "told once"
+        assert not table.commit("g", "T", 0, 8)
+        assert table.take_reset("g", "T", 0, 2) is None
         assert not table.has_resets
         assert table.commit("g", "T", 0, 3)
+
+    def test_a_member_that_is_there_already_need_not_be_told(self, table: OffsetTable) -> None:
+        table.commit("g", "T", 0, 5)
+        table.reset("g", "T", 0, 2, until_pulled=True)
+        assert table.take_reset("g", "T", 0, 2) is None
+        assert not table.has_resets
+        assert table.commit("g", "T", 0, 3)
+
+    def test_commits_are_taken_again_when_nobody_obeys(
+        self, table: OffsetTable, disk: SimulatedDisk
+    ) -> None:
+        clock: Any = disk.clock
+        table.commit("g", "T", 0, 5)
+        table.reset("g", "T", 0, 2, until_pulled=True)
+        assert table.take_reset("g", "T", 0, 8) == 2
+        clock.advance(RESET_SETTLES_MS - 1)
+        assert not table.commit("g", "T", 0, 8)
+        clock.advance(1)
+        assert table.commit("g", "T", 0, 8)
+        assert not table.has_resets
 
     def test_a_second_reset_replaces_the_first(self, table: OffsetTable) -> None:
         table.reset("g", "T", 0, 5, until_pulled=True)
         table.reset("g", "T", 0, 2, until_pulled=True)
-        assert table.take_reset("g", "T", 0) == 2
+        assert table.take_reset("g", "T", 0, 9) == 2
         table.reset("g", "T", 0, 5, until_pulled=True)
         table.reset("g", "T", 0, 4)
         assert not table.has_resets

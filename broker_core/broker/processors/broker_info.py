@@ -1,4 +1,4 @@
-"""How the broker is: GET_BROKER_RUNTIME_INFO and GET_BROKER_CONFIG.
+"""How the broker is: GET_BROKER_RUNTIME_INFO.
 
 Keys and number formats are RocketMQ's, because its tools read them. What a broker of threads and
 queues has and this one has not (thread pools, locks, a timer wheel) is shown as idle.
@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats, StoreRates
-from broker_core.broker.property_file import property_lines
 from broker_core.broker.system_topics import SCHEDULE_TOPIC
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.route_data import encode_kv_table
-from broker_core.codec.topic_config import DataVersion, encode_data_version
 from broker_core.config import RemotingLimits
 from broker_core.errors import CorruptRecord
 from broker_core.protocol_codes import VERSION_4_9_8, PutStatus, RequestCode
@@ -61,7 +59,6 @@ class BrokerInfoProcessor:
         """What each request code is answered by."""
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
-            RequestCode.GET_BROKER_CONFIG: self._get_config,
         }
 
     def runtime_info(self) -> dict[str, str]:
@@ -80,13 +77,6 @@ class BrokerInfoProcessor:
 
     def _runtime_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         return command.reply(body=encode_kv_table(self.runtime_info()))
-
-    def _get_config(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        version = DataVersion(timestamp_ms=self._stats.started_ms)
-        return command.reply(
-            ext={"version": encode_data_version(version).decode()},
-            body=property_lines(self._config.as_properties()).encode(),
-        )
 
     def _identity(self) -> dict[str, str]:
         return {

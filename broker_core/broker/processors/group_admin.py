@@ -1,9 +1,9 @@
-"""Consumer groups: make, change, delete, list, and how far they have consumed."""
+"""Consumer groups: make, change, delete, list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
@@ -19,9 +19,8 @@ from broker_core.codec.group_config import (
 )
 from broker_core.codec.json_dialect import emit_json, parse_json
 from broker_core.codec.json_fields import list_field, object_field
-from broker_core.codec.message_queue import MessageQueue, queue_map
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import TopicConfig, data_version_object
+from broker_core.codec.topic_config import data_version_object
 from broker_core.errors import GroupNotExist, InvalidArgument
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
@@ -32,7 +31,7 @@ GROUPS_PER_REQUEST_MAX: Final = 10_000
 
 
 class GroupAdminProcessor:
-    """Answers from `groups`, `offsets` and `store`."""
+    """Answers from `groups`; a deletion also empties `offsets` and `stats`."""
 
     def __init__(
         self,
@@ -63,7 +62,6 @@ class GroupAdminProcessor:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
-            RequestCode.GET_CONSUME_STATS: self._progress,
         }
 
     # Changing
@@ -126,37 +124,3 @@ class GroupAdminProcessor:
                 f"group {name[:255]} does not exist in this broker",
             )
         return command.reply(body=emit_json(group_config_object(group)))
-
-    def _progress(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        group = required_text(command.ext, "consumerGroup")
-        rows: dict[MessageQueue, dict[str, Any]] = {}
-        tps = 0.0
-        for topic in self._topics_of(group, command.ext):
-            for queue_id in range(topic.read_queue_count):
-                queue = MessageQueue(topic.name, self._broker_name, queue_id)
-                rows[queue] = self._row(group, topic.name, queue_id)
-            tps += self._stats.group_get_tps(group, topic.name)
-        return command.reply(body=emit_json({"consumeTps": tps, "offsetTable": queue_map(rows)}))
-
-    def _topics_of(self, group: str, ext: Mapping[str, str]) -> Iterable[TopicConfig]:
-        """What to look at: the topics asked for, or all that the group has consumed from."""
-        asked = ext.get("topic") or ext.get("topicList", "")
-        names = [name.strip() for name in asked.split(";") if name.strip()]
-        live = self._clients.consumers(group)
-        for name in names or sorted(self._offsets.topics_of(group)):
-            topic = self._topics.find(name)
-            # Old progress in a topic that the members have left is no backlog.
-            if topic is not None and (live is None or name in live.subscriptions):
-                yield topic
-
-    def _row(self, group: str, topic: str, queue_id: int) -> dict[str, Any]:
-        _, end = self._store.offsets(topic, queue_id)
-        consumed = self._offsets.query(group, topic, queue_id) or 0
-        last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed else None
-        return {
-            "brokerOffset": end,
-            "consumerOffset": consumed,
-            "lastTimestamp": last_ms or 0,
-            # What was pulled and not yet committed is known to the consumer only.
-            "pullOffset": consumed,
-        }

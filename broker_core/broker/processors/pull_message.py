@@ -116,6 +116,10 @@ class PullMessageProcessor:
         self._count_max = config.store.read_count_max
         self._size_max = config.store.read_size_max
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Other settings from the next pull on."""
+        self._config = config
+
     def handlers(self) -> Mapping[int, Handler]:
         """Codes -> methods."""
         return {
@@ -151,7 +155,7 @@ class PullMessageProcessor:
             if commit >= 0:
                 self._offsets.commit(group_name, topic_name, queue_id, commit)
         if self._offsets.has_resets:
-            target = self._offsets.take_reset(group_name, topic_name, queue_id)
+            target = self._offsets.take_reset(group_name, topic_name, queue_id, offset)
             if target is not None:
                 bounds = self._store.offsets(topic_name, queue_id)
                 moved = GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, target, *bounds)
@@ -179,7 +183,7 @@ class PullMessageProcessor:
             )
         if not group.consume_enable:
             raise NoPermission(ResponseCode.NO_PERMISSION, f"group {group_name} may not consume")
-        topic = self._topics.find(topic_name)
+        topic = self._topics.find(topic_name) or self._slave_reads.unknown_topic(topic_name)
         if topic is None:
             raise TopicNotExist(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic {topic_name:.130} does not exist"

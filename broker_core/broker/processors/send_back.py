@@ -68,6 +68,10 @@ class SendBackProcessor:
         self._broker_permission = broker_permission
         self._choose_queue = choose_queue
 
+    def reconfigure(self, broker_permission: int) -> None:
+        """Whether this broker may be written to from now on."""
+        self._broker_permission = broker_permission
+
     def handlers(self) -> Mapping[int, Handler]:
         """Request codes and who answers them."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}

@@ -86,7 +86,6 @@ class TopicAdminProcessor:
             RequestCode.GET_TOPIC_CONFIG: self._one,
             RequestCode.GET_TOPIC_STATS_INFO: self._queue_spans,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of,
         }
 
     # Changing
@@ -110,9 +109,8 @@ class TopicAdminProcessor:
         return command.reply()
 
     async def _put_all(self, topics: Iterable[TopicConfig]) -> None:
-        """All, or none if one of them is wrong; the table stops at its limit or a full disk."""
-        for topic in [self._checked(topic) for topic in topics]:
-            self._topics.put(topic)
+        """All, or none if one of them is wrong or the table cannot be written."""
+        self._topics.put_all([self._checked(topic) for topic in topics])
         await self._tell_routes()
 
     def _topic_of(self, ext: Mapping[str, str]) -> TopicConfig:
@@ -218,8 +216,3 @@ class TopicAdminProcessor:
     def _system_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         names = tuple(name for name in self._topics.names() if self._topics.is_system(name))
         return command.reply(body=encode_topic_list(TopicList(names)))
-
-    def _groups_of(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        topic = required_text(command.ext, "topic")
-        groups = self._clients.groups_of(topic) | self._offsets.groups_of(topic)
-        return command.reply(body=emit_json({"groupList": sorted(groups)}))

@@ -1,0 +1,124 @@
+"""Settings of a running broker: the allow-list changes, everything else is refused by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.broker.broker_properties import BROKER_PROPERTIES, FIXED_PROPERTIES
+from broker_core.broker.live_settings import LIVE_PROPERTIES
+from broker_core.codec.json_dialect import parse_json
+from broker_core.config import PROPERTY_NAMES
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from tests.broker.asked_broker import AskedBroker
+from tests.broker.running_broker import broker_config, running
+
+Run = Callable[..., Any]
+GET = RequestCode.GET_BROKER_CONFIG
+UPDATE = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@pytest.fixture
+def broker() -> Iterator[AskedBroker]:
+    asked = AskedBroker()
+    yield asked
+    asked.close()
+
+
+def shown(broker: AskedBroker) -> dict[str, str]:
+    lines = bytes(broker.ask(GET).body).decode().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_a_live_setting_changes_and_is_shown(broker: AskedBroker) -> None:
+    before = parse_json(broker.ask(GET).ext["version"].encode())
+    answer = broker.ask(UPDATE, b"brokerPermission=4\ntransactionCheckMax = 3\n")
+    assert answer.code == 0, answer.remark
+    assert (shown(broker)["brokerPermission"], shown(broker)["transactionCheckMax"]) == ("4", "3")
+    assert broker.settings.config.broker_permission == 4
+    after = parse_json(broker.ask(GET).ext["version"].encode())
+    assert after["counter"] == before["counter"] + 1
+
+
+def test_listeners_hear_of_it_once(broker: AskedBroker) -> None:
+    heard: list[Any] = []
+    broker.settings.on_change(heard.append)
+    broker.ask(UPDATE, b"autoCreateTopicEnable=false\n")
+    broker.ask(UPDATE, b"autoCreateTopicEnable=false\n")
+    assert [config.auto_create_topic for config in heard] == [False]
+
+
+def test_no_other_setting_of_ours_can_be_changed(broker: AskedBroker) -> None:
+    before = shown(broker)
+    ours = BROKER_PROPERTIES.keys() | PROPERTY_NAMES.keys() | FIXED_PROPERTIES.keys()
+    assert len(ours) > 80
+    for key in sorted(ours - LIVE_PROPERTIES):
+        answer = broker.ask(UPDATE, f"brokerPermission=4\n{key}=something else\n".encode())
+        assert answer.code == ResponseCode.NO_PERMISSION, key
+        assert key in (answer.remark or "") and "broker.conf" in (answer.remark or "")
+    assert shown(broker) == before, "all or nothing"
+
+
+def test_a_whole_configuration_sent_back_is_taken(broker: AskedBroker) -> None:
+    body = bytes(broker.ask(GET).body)
+    assert broker.ask(UPDATE, body).code == 0
+
+
+def test_keys_that_nobody_knows_are_logged(
+    broker: AskedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert broker.ask(UPDATE, b"noSuchKey=1\nsendMessageThreadPoolNums=9\n").code == 0
+    assert "noSuchKey" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"brokerPermission=9", b"brokerPermission=x", b"transactionTimeOut=-1",
+     b"transactionTimeOut=" + b"9" * 5_000, b"longPollingEnable=maybe", b"\xff\xfe=1",
+     b"shortPollingTimeMills=0", b"brokerPermission=\\u00", b"a" * 70_000],
+)  # fmt: skip
+def test_bad_values_change_nothing(broker: AskedBroker, body: bytes) -> None:
+    before = shown(broker)
+    answer = broker.ask(UPDATE, body)
+    assert answer.code == ResponseCode.INVALID_PARAMETER, answer.remark
+    assert len(answer.remark or "") < 1_100
+    assert shown(broker) == before
+
+
+def test_changes_take_effect_at_once(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            assert (await asker.send("T")).code == 0
+            assert (await asker.ask(UPDATE, b"brokerPermission=4\n")).code == 0
+            assert (await asker.send("T")).code == ResponseCode.NO_PERMISSION
+            assert (await asker.send("Other")).code == ResponseCode.NO_PERMISSION
+            assert asker.broker.parts.topics.find("Other") is None
+            assert (await asker.pull("T")).code in (0, 19)
+            assert (await asker.ask(UPDATE, b"brokerPermission=2\n")).code == 0
+            assert (await asker.pull("T")).code == ResponseCode.NO_PERMISSION
+            assert (await asker.ask(UPDATE, b"brokerPermission=6\n")).code == 0
+            assert (await asker.send("T")).code == 0
+            assert (await asker.ask(UPDATE, b"autoCreateTopicEnable=false\n")).code == 0
+            assert (await asker.send("New")).code == ResponseCode.TOPIC_NOT_EXIST
+            assert (await asker.ask(UPDATE, b"autoCreateTopicEnable=true\n")).code == 0
+            assert (await asker.send("New")).code == 0
+
+    run_async(scenario())
+
+
+def test_creation_can_be_allowed_where_it_never_was(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, autoCreateTopicEnable="false")) as asker:
+            assert (await asker.send("New")).code == ResponseCode.TOPIC_NOT_EXIST
+            assert (await asker.ask(UPDATE, b"autoCreateTopicEnable=true\n")).code == 0
+            assert (await asker.send("New")).code == 0
+            await asker.ask(UPDATE, b"autoCreateSubscriptionGroup=false\n")
+            refused = await asker.pull("New", consumerGroup="nobody")
+            assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    run_async(scenario())
