@@ -72,6 +72,8 @@ class StoreConfig:
     index_query_max: int = 64
     # Append groups and staging
     group_size_max: int = 4 << 30
+    # Only ASYNC_FLUSH may do without.
+    group_waits_for_disk: bool = True
     staging_size_max: int = 8 << 30
     staging_expiry_ms: int = 3_600_000
     # Retention
@@ -89,6 +91,9 @@ class StoreConfig:
             self._check_type(field.name, getattr(self, field.name), type(field.default))
         self._check_sizes()
         self._check_host()
+        if not self.group_waits_for_disk and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            accepted = "true, because flushDiskType is SYNC_FLUSH"
+            raise InvalidConfig("group_waits_for_disk", False, accepted)
         delay_levels_ms(self.message_delay_level)
         delete_hours(self.delete_when)
 
@@ -305,4 +310,9 @@ PROPERTY_NAMES: Mapping[str, str] = {
     "diskSpaceCleanForciblyRatio": "disk_forcible_ratio",
     "diskSpaceWarningLevelRatio": "disk_warning_ratio",
     "cleanFileForciblyEnable": "clean_forcibly_enable",
+    # Ours
+    "sinkBatchSizeMax": "group_size_max",
+    "sinkWaitForDisk": "group_waits_for_disk",
+    "sinkStagingSizeMax": "staging_size_max",
+    "sinkStagingExpiryMs": "staging_expiry_ms",
 }

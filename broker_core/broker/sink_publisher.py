@@ -47,6 +47,7 @@ from broker_core.errors import (
     InvalidArgument,
     MalformedRecord,
     RemoteError,
+    RmqError,
     SinkBatchOld,
     SinkFenced,
     StagingRefused,
@@ -173,6 +174,7 @@ class SinkPublisher:
         batches = self._staging.batches(identity, asked.parts)
         with self._store.staging.open_runs(batches) as runs:
             self._next_offsets(runs)
+            self._prove(batches, runs)
         ids = {batch.staging_id for batch in batches}
         # From here until its note is durable nothing may take a part away.
         self._store.staging.keep(ids)
@@ -305,6 +307,7 @@ class SinkPublisher:
         with contextlib.ExitStack() as opened:
             if sum(batch.size for batch in batches) <= self._inline_size_max:
                 runs = opened.enter_context(staging.open_runs(batches))
+                self._prove(batches, runs)
             else:
                 sink = note.identity.sink
                 runs, inspected = await self._inspected(sink, opened, batches)
@@ -330,11 +333,32 @@ class SinkPublisher:
             with self._held(sink):
                 runs = await asyncio.to_thread(opened.enter_context, opening)
                 inspected = await asyncio.to_thread(store.inspect_runs, runs)
+                if not self._staging.are_proven(batches):
+                    await asyncio.to_thread(self._check_records, runs)
         except MalformedRecord as error:
             raise StagingRefused(f"the staged records cannot be published: {error}") from error
         if not store.staging.has_sealed(batches):
             raise StagingRefused("staged data was dropped while it was being published")
         return runs, inspected
+
+    def _prove(self, batches: list[StagedBatch], runs: tuple[TemplateRun, ...]) -> None:
+        """Look at what writers put into the staging area themselves, or before a restart."""
+        if self._staging.are_proven(batches):
+            return
+        try:
+            self._store.inspect_runs(runs)
+            self._check_records(runs)
+        except MalformedRecord as error:
+            raise StagingRefused(f"the staged records cannot be published: {error}") from error
+
+    def _check_records(self, runs: tuple[TemplateRun, ...]) -> None:
+        try:
+            for run in runs:
+                with memoryview(run.records) as records:
+                    self._staging.check_records(run.queues, records)
+        except RmqError as error:
+            # Its frames hold pieces of a map, which could not be closed then.
+            raise error.with_traceback(None) from None
 
     def _next_offsets(
         self, runs: tuple[TemplateRun, ...], *, is_checked: bool = False

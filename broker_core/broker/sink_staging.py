@@ -19,7 +19,7 @@ from broker_core.broker.system_topics import SCHEDULE_TOPIC
 from broker_core.codec import message_properties as names
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.message_record import decode_record
-from broker_core.codec.record_columns import body_crc, inspect_run
+from broker_core.codec.record_columns import body_crc, find_unusual, inspect_run
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM
 from broker_core.codec.record_run_loops import encode_places
 from broker_core.codec.send_request import SendRequest
@@ -44,14 +44,12 @@ DRAFTS_MAX: Final = 1_024
 
 _DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUE_COUNT: Final = 4
-# Record size, SYSFLAG and PREPARED TRANSACTION OFFSET of a record with short hosts.
-_HEAD: Final = struct.Struct(">i32xi36xq")
+_SIZE_AND_FLAG: Final = struct.Struct(">i32xi")
 _PREPARED: Final = struct.Struct(">q")
 _PREPARED_AT: Final = 76
 _BODY_SIZE: Final = struct.Struct(">i")
 _V6_GROWTH: Final = 12
 _TRANSACTION: Final = 0x0C
-_LONG_HOSTS: Final = 0x30
 _I32_MAX: Final = (1 << 31) - 1
 _SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 
@@ -59,7 +57,7 @@ _SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 class _Draft:
     """One staging id that is being written or waits to be published."""
 
-    __slots__ = ("blocks", "identity", "part", "touched")
+    __slots__ = ("blocks", "identity", "is_proven", "part", "touched")
 
     def __init__(self, identity: BatchIdentity, touched: float) -> None:
         self.identity = identity
@@ -68,6 +66,8 @@ class _Draft:
         self.blocks = array("L")
         # What was sealed
         self.part: StagedPart | None = None
+        # Every record was looked at when it came.
+        self.is_proven = False
 
 
 class SinkStaging:
@@ -97,6 +97,11 @@ class SinkStaging:
 
     def __len__(self) -> int:
         return len(self._drafts)
+
+    def sink_of(self, staging_id: str) -> str | None:
+        """Whom a writer stages for; None when it is not known, or not any more."""
+        draft = self._drafts.get(staging_id)
+        return None if draft is None else draft.identity.sink
 
     def begin(self, identity: BatchIdentity) -> str:
         """A fresh id for one writer of a batch."""
@@ -136,8 +141,35 @@ class SinkStaging:
         draft = self._draft(staging_id)
         if draft.part is None:
             draft.part = StagedPart(*self._staging.seal(staging_id))
+            draft.is_proven = True
             draft.touched = self._clock.monotonic()
         return draft.part
+
+    def grow(self, staging_id: str, size: int) -> None:
+        """A writer on this machine writes the file itself, and is about to reach this size."""
+        draft = self._draft(staging_id)
+        if draft.part is not None or draft.blocks:
+            raise StagingRefused(f"{staging_id} is sealed, or blocks were sent for it")
+        self._staging.grow(staging_id, size)
+        draft.touched = self._clock.monotonic()
+
+    def seal_written(self, part: StagedPart) -> StagedPart:
+        """`seal` for a file that its writer wrote itself; its records are proven later."""
+        draft = self._draft(part.staging_id)
+        if draft.part is None:
+            if draft.blocks:
+                raise StagingRefused(f"blocks were sent for {part.staging_id}")
+            self.check_queues(self._staging.seal_written(StagedBatch(*part)))
+            draft.part = part
+            draft.touched = self._clock.monotonic()
+        if draft.part != part:
+            raise StagingRefused(f"{part.staging_id} was sealed with other numbers")
+        return part
+
+    def are_proven(self, parts: Iterable[StagedBatch]) -> bool:
+        """Whether nothing has to be looked at again before it is published."""
+        found = (self._drafts.get(part.staging_id) for part in parts)
+        return all(draft is not None and draft.is_proven for draft in found)
 
     def drop(self, staging_ids: Iterable[str]) -> int:
         """Forget staged data; unknown ids are none of it. How many were there."""
@@ -228,17 +260,18 @@ class SinkStaging:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"staged records: {error}") from error
         if count == 0:
             raise InvalidArgument("the block has no records")
-        limit, at, size = self._message_size_max, 0, 0
-        unpack, end = _HEAD.unpack_from, len(records)
-        while at < end:
-            size, sys_flag, prepared = unpack(records, at)
-            # The rare ones are looked at closely.
-            if prepared or size > limit or sys_flag & (_TRANSACTION | _LONG_HOSTS):
-                self._check_record(records, at, size, sys_flag)
-            at += size
+        self.check_records(queues, records)
+        return count
+
+    def check_records(self, queues: QueueKeys, records: memoryview) -> None:
+        """Raise what sends of such records would raise; their form is proven elsewhere."""
+        at = 0
+        # The rare ones are looked at closely.
+        while (at := find_unusual(records, at, self._message_size_max)) >= 0:
+            self._check_record(records, at)
+            at += _BODY_SIZE.unpack_from(records, at)[0]
         if any(topic == _SCHEDULE for topic, _ in queues):
             self._check_delayed(records)
-        return count
 
     def _check_delayed(self, records: memoryview) -> None:
         """Parked rows must say rightly how long they wait, and go where the client may send."""
@@ -261,7 +294,8 @@ class SinkStaging:
                 self._check_send(real[0], whole_number(real[1], names.REAL_QID, 0, _I32_MAX))
                 allowed.add(real)
 
-    def _check_record(self, records: memoryview, at: int, size: int, sys_flag: int) -> None:
+    def _check_record(self, records: memoryview, at: int) -> None:
+        size, sys_flag = _SIZE_AND_FLAG.unpack_from(records, at)
         hosts = bool(sys_flag & 0x10) + bool(sys_flag & 0x20)
         prepared_at = at + _PREPARED_AT + _V6_GROWTH * hosts
         if sys_flag & _TRANSACTION or _PREPARED.unpack_from(records, prepared_at)[0]:

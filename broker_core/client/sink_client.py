@@ -18,7 +18,14 @@ from broker_core.client.backoff import Backoff
 from broker_core.client.broker_capabilities import Capabilities
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance, checked
-from broker_core.client.stage_writer import BLOCK_SIZE, WINDOW_SIZE, StagedAt, StageWriter
+from broker_core.client.stage_writer import (
+    BLOCK_SIZE,
+    WINDOW_SIZE,
+    Answer,
+    Requests,
+    StagedAt,
+    StageWriter,
+)
 from broker_core.client.topic_queues import MASTER_ID
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import (
@@ -156,7 +163,7 @@ class SinkClient:
         }
         begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
         return StageWriter(
-            partial(self._ask, broker_name),
+            Requests(partial(self._ask, broker_name), partial(self._begin, broker_name)),
             self.client.clock,
             broker_name,
             identity,
@@ -357,6 +364,14 @@ class SinkClient:
                 raise BrokerNotExist(ResponseCode.BROKER_NOT_EXIST, text)
             address = self._addresses[broker_name] = self.client.routes.rewritten(master)
         return address
+
+    async def _begin(self, broker_name: str, command: RemotingCommand) -> Answer:
+        """Written when this returns: whoever waits for one before the next keeps their order."""
+        address = await self._address(broker_name)
+        connection = await self.client.remoting.connect(address, _APPEND_TIMEOUT_MS)
+        if not connection.is_writable:
+            await connection.writable(_APPEND_TIMEOUT_MS)
+        return connection.begin_request(command, _APPEND_TIMEOUT_MS)
 
     async def _ask(
         self,

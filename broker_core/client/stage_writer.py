@@ -5,7 +5,8 @@
                                             └──┘ lost answers: the same blocks again, in order
 
 Blocks are numbered, and the broker knows one that it has: sending it again does no harm. Memory is
-bounded by the window, whatever is written.
+bounded by the window, whatever is written. On the broker's own machine the writer writes the file
+itself (`stage_file.py`) and tells the broker how far it is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from broker_core.client.client_instance import checked
+from broker_core.client.stage_file import StageFile, open_stage_file
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import BatchIdentity, StagedPart, encode_blocks, encode_ids
 from broker_core.errors import (
     ConnectionLost,
+    DiskFull,
     InvalidArgument,
     MessageTooLarge,
     RequestTimeout,
@@ -34,13 +38,23 @@ from broker_core.runtime.clock import Clock
 
 BLOCK_SIZE: Final = 1 << 20
 WINDOW_SIZE: Final = 8 << 20
+# How much a writer that has the file itself writes before it asks for more room.
+GROWTH_SIZE: Final = 32 << 20
 
 _PLACEHOLDER: Final = {8: bytes(8), 20: bytes(20)}
 # What does not mean that the block was refused.
 _UNDECIDED: Final = (ConnectionLost, RequestTimeout, SystemBusy)
 
-# (command, whether to repeat it until it is answered) -> the answer, which says success
-Ask = Callable[[RemotingCommand, bool], Awaitable[RemotingCommand]]
+Answer = asyncio.Future[RemotingCommand]
+
+
+class Requests(NamedTuple):
+    """How a writer talks to its broker."""
+
+    ask: Callable[[RemotingCommand, bool], Awaitable[RemotingCommand]]
+    """(command, whether to repeat it until it is answered) -> the answer, which says success"""
+    begin: Callable[[RemotingCommand], Awaitable[Answer]]
+    """Returns when the command is written, behind all that were begun before it."""
 
 
 class StagedAt(NamedTuple):
@@ -63,7 +77,7 @@ class StageWriter:
 
     def __init__(
         self,
-        ask: Ask,
+        requests: Requests,
         clock: Clock,
         broker_name: str,
         identity: BatchIdentity,
@@ -73,7 +87,7 @@ class StageWriter:
         window_size: int,
         body_size_max: int,
     ) -> None:
-        self._ask = ask
+        self._requests = requests
         self._clock = clock
         self._block_size = min(block_size, body_size_max)
         self._body_size_max = body_size_max
@@ -81,17 +95,28 @@ class StageWriter:
         self._index = 0
         self._size = 0
         # Sent and not acknowledged, in order: (command, its size, the answer to come)
-        self._window: deque[tuple[RemotingCommand, int, asyncio.Future[RemotingCommand]]] = deque()
+        self._window: deque[tuple[RemotingCommand, int, Answer]] = deque()
         self._is_done = False
         self.broker_name = broker_name
         self.identity = identity
         self.record_count = 0
+        self.retry_count = 0
         try:
             self.staging_id = begun.ext["stagingId"]
             self._born_host = bytes.fromhex(begun.ext["bornHost"])
             self._store_host = _PLACEHOLDER[int(begun.ext["storeHostSize"])]
         except (KeyError, ValueError):
             raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}") from None
+        root = begun.ext.get("root", "")
+        self._granted = 0
+        self._file: StageFile | None = (
+            open_stage_file(root, self.staging_id, block_size) if root else None
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this writer writes the broker's file itself."""
+        return self._file is not None
 
     async def append(self, batch: ColumnBatch) -> None:
         """Stage the rows; hosts and the checksum are filled in here.
@@ -108,6 +133,9 @@ class StageWriter:
             append_crc=True,
             born_timestamp=_born(batch.born_timestamp, self._clock.wall_ms()),
         )
+        if self._file is not None:
+            await self._write(self._file, addressed)
+            return
         for rows, body in encode_blocks(addressed, self._block_size):
             if len(body) > self._body_size_max:
                 raise MessageTooLarge(
@@ -117,16 +145,21 @@ class StageWriter:
             while self._window and self._size + len(body) > self._window_size:
                 await self._settle_first()
             ext = {"stagingId": self.staging_id, "index": str(self._index)}
-            self._send(RemotingCommand(RequestCode.STAGE_APPEND, ext, body), len(body))
+            await self._send(RemotingCommand(RequestCode.STAGE_APPEND, ext, body), len(body))
             self._index += 1
             self.record_count += rows
 
     async def seal(self) -> StagedAt:
         """Everything is at the broker and survives its being killed; what to publish."""
+        ext = {"stagingId": self.staging_id}
+        file = self._file
+        if file is not None:
+            file.close()
+            ext |= {"count": str(file.count), "size": str(file.size)}
+            ext["checksum"] = str(file.checksum)
         while self._window:
             await self._settle_first()
-        command = RemotingCommand(RequestCode.STAGE_SEAL, {"stagingId": self.staging_id})
-        answer = await self._ask(command, True)
+        answer = await self._requests.ask(RemotingCommand(RequestCode.STAGE_SEAL, ext), True)
         self._is_done = True
         try:
             numbers = [whole_number(answer.ext[name], name, 0) for name in _SEAL_FIELDS]
@@ -142,6 +175,8 @@ class StageWriter:
     async def abort(self) -> None:
         """Drop what was staged, as far as the broker can be reached; the rest expires."""
         self._is_done = True
+        if self._file is not None:
+            self._file.close()
         for _, _, answer in self._window:
             answer.cancel()
         if self._window:
@@ -149,15 +184,33 @@ class StageWriter:
         self._window.clear()
         try:
             body = encode_ids([self.staging_id])
-            await self._ask(RemotingCommand(RequestCode.STAGE_DROP, None, body), False)
+            command = RemotingCommand(RequestCode.STAGE_DROP, None, body)
+            await self._requests.ask(command, False)
         except RmqError:
             # It expires at the broker by itself.
             return
 
     # Inside
 
-    def _send(self, command: RemotingCommand, size: int) -> None:
-        answer = asyncio.ensure_future(self._ask(command, False))
+    async def _write(self, file: StageFile, batch: ColumnBatch) -> None:
+        """Into the broker's file; a little at a time, so that the client's other tasks go on."""
+        try:
+            for size in file.append(batch):
+                if size > self._granted:
+                    self._granted = size + GROWTH_SIZE
+                    ext = {"stagingId": self.staging_id, "size": str(self._granted)}
+                    command = RemotingCommand(RequestCode.STAGE_APPEND, ext)
+                    await self._requests.ask(command, True)
+        except OSError as error:
+            raise DiskFull(f"cannot stage at broker {self.broker_name}: {error}") from error
+        self.record_count += batch.count
+
+    async def _send(self, command: RemotingCommand, size: int) -> None:
+        try:
+            answer = await self._requests.begin(command)
+        except RmqError as error:
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_exception(error)
         self._window.append((command, size, answer))
         self._size += size
 
@@ -165,7 +218,7 @@ class StageWriter:
         """Wait for the oldest block; send it again until its fate is known."""
         _, size, answer = self._window[0]
         await asyncio.wait((answer,))
-        error = answer.exception()
+        error = _error_of(answer)
         if error is None:
             self._window.popleft()
             self._size -= size
@@ -175,9 +228,10 @@ class StageWriter:
             raise error
         blocks, self._size = list(self._window), 0
         self._window.clear()
+        self.retry_count += len(blocks)
         for command, _, _ in blocks:
             # One after the other: a block must not overtake another on a new connection.
-            await self._ask(_again(command), True)
+            await self._requests.ask(_again(command), True)
 
     async def _collect(self) -> None:
         """Let every block under way end; errors are seen here and judged by the oldest."""
@@ -187,6 +241,17 @@ class StageWriter:
 
 
 _SEAL_FIELDS: Final = ("count", "size", "checksum")
+
+
+def _error_of(answer: Answer) -> BaseException | None:
+    error = answer.exception()
+    if error is not None:
+        return error
+    try:
+        checked(answer.result())
+    except RmqError as refusal:
+        return refusal
+    return None
 
 
 def _again(command: RemotingCommand) -> RemotingCommand:

@@ -128,6 +128,7 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(append_index_entries, "Put index entries until the file is full."),
     CONTRACT_FUNCTION(choose_units, "Which of the units read a pull returns."),
     CONTRACT_FUNCTION(cut_wire_runs, "Records of an answer as runs of consecutive offsets."),
+    CONTRACT_FUNCTION(find_unusual, "The first record that needs a closer look."),
     CONTRACT_FUNCTION(join_client_batch, "Rows as the body of a batch send."),
     CONTRACT_FUNCTION(split_client_batch, "The body of a batch send as columns."),
     CONTRACT_FUNCTION(list_message_ids, "Offset ids of consecutive records."),

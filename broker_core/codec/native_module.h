@@ -69,6 +69,7 @@ PyObject *codec_append_index_entries(PyObject *module, PyObject *args, PyObject 
 PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_choose_units(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_cut_wire_runs(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_find_unusual(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords);

@@ -55,6 +55,7 @@ __all__ = [
     "decode_columns",
     "encode_batch",
     "encode_message",
+    "find_unusual",
     "gather_records",
     "inspect_run",
     "java_hash",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         decode_columns,
         encode_batch,
         encode_message,
+        find_unusual,
         gather_records,
         inspect_run,
         java_hash,
@@ -118,6 +120,7 @@ else:
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch
     encode_message = _backend.encode_message
+    find_unusual = _backend.find_unusual
     gather_records = _backend.gather_records
     inspect_run = _backend.inspect_run
     java_hash = _backend.java_hash

@@ -18,6 +18,7 @@ from broker_core.codec.record_message_loops import encode_message
 from broker_core.codec.record_run_loops import inspect_run, relocate_run
 from broker_core.codec.record_scan_loops import scan_records
 from broker_core.codec.unit_choice import choose_units
+from broker_core.codec.unusual_records import find_unusual
 from broker_core.codec.wire_runs import cut_wire_runs
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "decode_columns",
     "encode_batch",
     "encode_message",
+    "find_unusual",
     "gather_records",
     "inspect_run",
     "java_hash",

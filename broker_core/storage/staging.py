@@ -1,11 +1,6 @@
 """Batches written ahead of their publication: template records under an unguessable id.
 
-    staging/{id}   block after block      0   4  magic "RMQT"
-                                          4   4  length of the queue table
-                                          8   8  length of the records
-                                          16  8  number of records
-                                          24  4  CRC-32 of table and records
-                                          28     queue table (msgpack), then template records
+    staging/{id}   block after block, see `codec/staged_block.py`
 
 Invisible to readers. The bytes are not synced: they survive a kill of the process, and after a
 power cut the checks below refuse them, so that a published batch costs one disk write, not two.
@@ -16,16 +11,20 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import struct
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgpack  # type: ignore[import-untyped]
-
 from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.column_batch import check_queues as check_queue_keys
 from broker_core.codec.record_columns import encode_batch, measure_batch
+from broker_core.codec.staged_block import (
+    check_block,
+    encode_head,
+    encode_table,
+    join_heads,
+    parse_block_at,
+)
 from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import checked_runs
@@ -36,8 +35,6 @@ STAGING_DIR = "staging"
 TEMPLATE = -1
 ID_BYTES = 16
 
-_BLOCK = struct.Struct(">4sIQQI")
-_MAGIC = b"RMQT"
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -120,15 +117,10 @@ class StagingArea:
         (run,) = checked_runs((run,))
         if type(count) is not int or count < 0:
             raise InvalidArgument(f"count must be a number of records, not {count!r:.80}")
-        table = msgpack.packb(run.queues)
-        checksum = zlib.crc32(run.records, zlib.crc32(table))
-        head = _BLOCK.pack(_MAGIC, len(table), len(run.records), count, checksum)
+        table = encode_table(run.queues)
+        head = encode_head(table, run.records, count)
         size = len(head) + len(table) + len(run.records)
-        if self.size + size > self._size_max:
-            raise StagingRefused(
-                f"staging is full: {self.size + size} bytes would exceed "
-                f"staging_size_max={self._size_max}; publish or abort batches first"
-            )
+        self._check_room(size)
         try:
             draft.file.write(draft.size, head + table)
             draft.file.write(draft.size + len(head) + len(table), run.records)
@@ -136,7 +128,7 @@ class StagingArea:
             raise DiskFull(f"cannot stage {size} bytes: {error}") from error
         draft.size += size
         draft.count += count
-        draft.checksum = zlib.crc32(head, draft.checksum)
+        draft.checksum = join_heads(head, draft.checksum)
         draft.touched = self._clock.monotonic()
 
     def seal(self, staging_id: str) -> StagedBatch:
@@ -146,6 +138,58 @@ class StagingArea:
         del self._drafts[staging_id]
         self._sealed[staging_id] = (draft.size, self._clock.monotonic())
         return StagedBatch(staging_id, draft.count, draft.size, draft.checksum)
+
+    def grow(self, staging_id: str, size: int) -> None:
+        """A writer that has the file itself is about to let it have this size."""
+        draft = self._draft(staging_id)
+        if size > draft.size:
+            self._check_room(size - draft.size)
+            draft.size = size
+        draft.touched = self._clock.monotonic()
+
+    def seal_written(self, batch: StagedBatch) -> set[tuple[bytes, int]]:
+        """`seal` for a file that its writer wrote itself; the queues that its records are for.
+
+        The heads of its blocks must say what the writer says. The records are proven when they
+        are published.
+        """
+        draft = self._draft(batch.staging_id)
+        self.grow(batch.staging_id, batch.size)
+        try:
+            queues = self._written_queues(draft.file, batch)
+        except OSError as error:
+            raise DiskFailed(f"cannot read {batch.staging_id}: {error}") from error
+        draft.file.close()
+        del self._drafts[batch.staging_id]
+        self._sealed[batch.staging_id] = (batch.size, self._clock.monotonic())
+        return queues
+
+    def _written_queues(self, file: StoreFile, batch: StagedBatch) -> set[tuple[bytes, int]]:
+        if file.size != batch.size:
+            raise StagingRefused(f"{batch.staging_id}: {file.size} bytes, not {batch.size}")
+        queues: set[tuple[bytes, int]] = set()
+        position = count = checksum = 0
+        view = file.buffer() if batch.size else memoryview(b"")
+        try:
+            while position < len(view):
+                block = parse_block_at(batch.staging_id, view, position)
+                check_queue_keys(block.queues)
+                queues.update(block.queues)
+                count += block.record_count
+                checksum = join_heads(block.head, checksum)
+                position = block.end
+        finally:
+            view.release()
+        if (count, checksum) != (batch.record_count, batch.checksum):
+            raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
+        return queues
+
+    def _check_room(self, size: int) -> None:
+        if self.size + size > self._size_max:
+            raise StagingRefused(
+                f"staging is full: {self.size + size} bytes would exceed "
+                f"staging_size_max={self._size_max}; publish or abort batches first"
+            )
 
     @contextlib.contextmanager
     def open_runs(self, batches: Sequence[StagedBatch]) -> Iterator[tuple[TemplateRun, ...]]:
@@ -292,23 +336,10 @@ def _is_staged(batch: object) -> bool:
 def _read_blocks(staging_id: str, view: memoryview, runs: list[TemplateRun]) -> tuple[int, int]:
     position = count = checksum = 0
     while position < len(view):
-        if len(view) - position < _BLOCK.size:
-            raise StagingRefused(f"{staging_id}: a block header is cut")
-        head = bytes(view[position : position + _BLOCK.size])
-        magic, table_size, records_size, records, crc = _BLOCK.unpack(head)
-        start = position + _BLOCK.size
-        end = start + table_size + records_size
-        if magic != _MAGIC or end > len(view):
-            raise StagingRefused(f"{staging_id}: a block is damaged or cut")
-        if zlib.crc32(view[start:end]) != crc:
-            raise StagingRefused(f"{staging_id}: a block fails its checksum")
-        try:
-            table = msgpack.unpackb(bytes(view[start : start + table_size]), use_list=False)
-        except ValueError as error:
-            # The lengths in the head are covered by the batch's checksum only, which comes last.
-            raise StagingRefused(f"{staging_id}: a queue table is damaged: {error}") from error
-        runs.append(TemplateRun(table, view[start + table_size : end]))
-        count += records
-        checksum = zlib.crc32(head, checksum)
-        position = end
+        block = parse_block_at(staging_id, view, position)
+        check_block(staging_id, view, position, block)
+        runs.append(TemplateRun(block.queues, view[block.records_at : block.end]))
+        count += block.record_count
+        checksum = join_heads(block.head, checksum)
+        position = block.end
     return count, checksum

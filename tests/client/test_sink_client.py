@@ -12,6 +12,7 @@ import pytest
 
 from broker_core import EmbeddedBroker
 from broker_core.broker.broker import Broker
+from broker_core.client import stage_writer
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.sink_client import SinkClient
 from broker_core.client.stage_writer import StagedAt, StageWriter
@@ -40,6 +41,12 @@ from tests.embedded.one_topic import bodies as read_bodies
 
 Run = Callable[..., Any]
 NAME = "broker-a"
+
+
+@pytest.fixture(autouse=True)
+def _over_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from another machine; `test_stage_file.py` has the writers that are neighbours."""
+    monkeypatch.setattr(stage_writer, "open_stage_file", lambda *_: None)
 
 
 class RunningCluster:
@@ -141,9 +148,9 @@ def test_memory_is_bounded_by_the_window(tmp_path: Path, run_async: Run) -> None
             most = 0
             send = writer._send
 
-            def watched(command: RemotingCommand, size: int) -> None:
+            async def watched(command: RemotingCommand, size: int) -> None:
                 nonlocal most
-                send(command, size)
+                await send(command, size)
                 most = max(most, writer._size)
 
             writer._send = watched  # type: ignore[method-assign]

@@ -218,11 +218,11 @@ def test_found_when_every_broker_decides_for_itself(monkeypatch: pytest.MonkeyPa
             answer = await self._publish(name, Publication(who, tuple(found)))
         return answer
 
-    async def first(self: Any, sink: str, names: Any) -> str:
+    async def first(self: Any, who: Any, names: Any) -> str:
         return NAMES[0]
 
     monkeypatch.setattr(DirectClient, "_publish_across", alone)
-    monkeypatch.setattr(DirectClient, "coordinator", first)
+    monkeypatch.setattr(DirectClient, "settle_coordinator", first)
     assert "times" in _first_problem()
 
 

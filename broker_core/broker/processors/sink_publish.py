@@ -1,8 +1,11 @@
 """Our own requests for the exactly-once sink.
 
-STAGE_BEGIN    ext sinkId, batchId, runId, lineage?, once?   -> stagingId, bornHost, storeHostSize
+STAGE_BEGIN    ext sinkId, batchId, runId, lineage?, once?   -> stagingId, bornHost, storeHostSize,
+                                                                root? (writers on this machine)
 STAGE_APPEND   ext stagingId, index; body: one block         -> count
+               ext stagingId, size: it writes the file itself and is about to reach this size
 STAGE_SEAL     ext stagingId                                 -> count, size, checksum
+               ext stagingId, count, size, checksum: of a file that it wrote itself
 STAGE_DROP     body: ids                                     -> dropped
 SINK_PUBLISH   body: publication                             -> body: what was published where
 SINK_STATUS    ext sinkId                                    -> body: the last batch
@@ -21,6 +24,7 @@ from broker_core.broker.sink_staging import SinkStaging
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import (
     BatchIdentity,
+    StagedPart,
     checked_name,
     encode_publish_answer,
     encode_status,
@@ -46,7 +50,12 @@ class SinkPublishProcessor:
         batches: SinkBatches,
         staging: SinkStaging,
         publisher: SinkPublisher,
+        local_root: str = "",
+        own_host: str = "",
     ) -> None:
+        """With `local_root`, the store's directory, writers on this machine write files there."""
+        self._local_root = local_root
+        self._local_hosts = {"127.0.0.1", "::1", own_host}
         self._store = store
         self._batches = batches
         self._staging = staging
@@ -78,17 +87,28 @@ class SinkPublishProcessor:
             "bornHost": born_host(connection).hex(),
             "storeHostSize": str(len(self._store.store_host)),
         }
+        if self._local_root and connection.peer[0] in self._local_hosts:
+            fields["root"] = self._local_root
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _append(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
+        if "size" in ext:
+            self._staging.grow(required_text(ext, "stagingId"), required_number(ext, "size", 0))
+            return command.reply(ResponseCode.SUCCESS)
         queues, records = parse_block(command.body)
         index = required_number(ext, "index", 0, _BLOCKS_MAX)
         count = self._staging.append(required_text(ext, "stagingId"), index, queues, records)
         return command.reply(ResponseCode.SUCCESS, None, {"count": str(count)})
 
     def _seal(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        part = self._staging.seal(required_text(command.ext, "stagingId"))
+        ext = command.ext
+        staging_id = required_text(ext, "stagingId")
+        if "count" in ext:
+            numbers = (required_number(ext, name, 0) for name in ("count", "size", "checksum"))
+            part = self._staging.seal_written(StagedPart(staging_id, *numbers))
+        else:
+            part = self._staging.seal(staging_id)
         fields = {
             "count": str(part.record_count),
             "size": str(part.size),
