@@ -20,6 +20,7 @@ from broker_core.broker.system_topics import (
     TRANSACTION_HALF_TOPIC,
     refuses_sends,
 )
+from broker_core.broker.timer_message import commit_due_ms, park_timer
 from broker_core.codec import message_properties as names
 from broker_core.codec.message_properties import change_properties
 from broker_core.codec.message_record import MessageRecord, encode_record
@@ -111,8 +112,8 @@ def read_half(record: MessageRecord) -> Half:
     )
 
 
-def committed(half: Half, level_max: int) -> MessageRecord:
-    """The copy that consumers get, or that waits for its delay first.
+def committed(half: Half, level_max: int, now_ms: int = 0) -> MessageRecord:
+    """The copy that consumers get, or that waits for its delay or its time first.
 
     The property text stays as it is, as RocketMQ leaves it.
     """
@@ -124,9 +125,13 @@ def committed(half: Half, level_max: int) -> MessageRecord:
         prepared_transaction_offset=record.physical_offset,
     )
     level = _level(record.properties)
-    if level < 1 or level_max < 1:
+    due_ms = commit_due_ms(record.properties, now_ms) if level < 1 else None
+    if due_ms is not None:
+        parked = park_timer(half.topic, half.queue_id, record.property_text, due_ms)
+    elif level < 1 or level_max < 1:
         return copy
-    parked = park(half.topic, half.queue_id, record.property_text, level, level_max)
+    else:
+        parked = park(half.topic, half.queue_id, record.property_text, level, level_max)
     return copy._replace(topic=parked.topic, queue_id=parked.queue_id, property_text=parked.text)
 
 

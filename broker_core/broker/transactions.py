@@ -30,6 +30,7 @@ from broker_core.broker.half_window import BEFORE_START, HalfWindow
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.system_topics import (
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANSACTION_GIVEN_UP_TOPIC,
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
@@ -252,7 +253,8 @@ class Transactions:
         if verdict is Verdict.ROLLBACK:
             return self._append_op(half.record.queue_offset)
         if verdict is Verdict.COMMIT:
-            return self._copies.append(committed(half, self._delay_level_max))
+            now_ms = self._clock.wall_ms()
+            return self._copies.append(committed(half, self._delay_level_max, now_ms))
         self._make_given_up_topic()
         return self._copies.append(given_up(half.record))
 
@@ -277,6 +279,7 @@ class Transactions:
         places = {
             half.topic: Verdict.COMMIT,
             SCHEDULE_TOPIC: Verdict.COMMIT,
+            TIMER_TOPIC: Verdict.COMMIT,
             TRANSACTION_GIVEN_UP_TOPIC: Verdict.GIVEN_UP,
         }
         for topic, verdict in places.items() if half.unique_key else ():

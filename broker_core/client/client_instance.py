@@ -18,10 +18,11 @@ from broker_core.client.client_security import request_signer, tls_context
 from broker_core.client.heartbeats import Heartbeats
 from broker_core.client.name_server_client import NameServerClient
 from broker_core.client.parties import ConsumerRegistration, Parties, ProducerRegistration
+from broker_core.client.reply_inbox import ReplyInbox
 from broker_core.client.route_cache import RouteCache
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RemoteError, RequestTimeout
-from broker_core.protocol_codes import ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.runtime.clock import Clock, SystemClock
 
@@ -40,6 +41,8 @@ class ClientInstance:
         self.clock: Clock = clock or SystemClock()
         self.parties = Parties()
         self.requests = BrokerRequests(self.parties)
+        self.replies = ReplyInbox()
+        self.requests.set_handler(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.replies.receive)
         self.remoting = RemotingClient(
             config.remoting,
             self.requests,

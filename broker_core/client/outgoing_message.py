@@ -76,11 +76,17 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 
 
+# A time may also be given as RocketMQ names it.
+TIMER_PROPERTIES: Final = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+
+
 class OutgoingMessage(NamedTuple):
     """A message to send.
 
     `keys` are separated by spaces. `delay_level` 1 to 18 is 1 s to 2 h. `unique_id` replaces the
     id that the producer would make. `wait_store_ok=False` asks for an answer before the flush.
+    Consumers get the message at `deliver_at_ms` (epoch), or `delay_ms` after it was stored; brokers
+    of 5.x and ours can do that. The result of such a send has a `recall_handle`.
     """
 
     topic: str
@@ -93,6 +99,15 @@ class OutgoingMessage(NamedTuple):
     sharding_key: str | None = None
     unique_id: str = ""
     wait_store_ok: bool = True
+    deliver_at_ms: int | None = None
+    delay_ms: int | None = None
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it is to come later, by the clock."""
+        if self.deliver_at_ms is not None or self.delay_ms is not None:
+            return True
+        return not TIMER_PROPERTIES.isdisjoint(self.properties) if self.properties else False
 
 
 def property_text(message: OutgoingMessage, unique_id: str) -> str:
@@ -111,6 +126,9 @@ def property_text(message: OutgoingMessage, unique_id: str) -> str:
         pairs += 1
     if message.sharding_key:
         text += f"__SHARDINGKEY\x01{_text('sharding_key', message.sharding_key)}\x02"
+        pairs += 1
+    if message.deliver_at_ms is not None or message.delay_ms is not None:
+        text += _time_pair(message)
         pairs += 1
     if message.properties:
         text += "".join(_user_pair(*pair) for pair in message.properties.items())
@@ -151,6 +169,20 @@ def _delay_level(level: object) -> int:
     if type(level) is not int or not 0 <= level <= _DELAY_LEVEL_MAX:
         raise InvalidArgument(f"delay_level {level!r:.40} is not a number from 0 to 18")
     return level
+
+
+def _time_pair(message: OutgoingMessage) -> str:
+    if message.delay_level or (message.deliver_at_ms is not None and message.delay_ms is not None):
+        raise InvalidArgument("give one of delay_level, deliver_at_ms and delay_ms")
+    if message.deliver_at_ms is not None:
+        return f"TIMER_DELIVER_MS\x01{_time('deliver_at_ms', message.deliver_at_ms)}\x02"
+    return f"TIMER_DELAY_MS\x01{_time('delay_ms', message.delay_ms)}\x02"
+
+
+def _time(name: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise InvalidArgument(f"{name} {value!r:.40} is not a number of milliseconds")
+    return value
 
 
 def _user_pair(name: object, value: object) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
+from broker_core.client.message_recall import RecallResult, recall_message
 from broker_core.client.outgoing_message import (
     OutgoingMessage,
     body_bytes,
@@ -24,6 +25,13 @@ from broker_core.client.outgoing_message import (
     property_text,
 )
 from broker_core.client.queue_choice import queue_for_key
+from broker_core.client.received_message import ReceivedMessage
+from broker_core.client.request_reply import (
+    REPLY_TIMEOUT_MS,
+    announce_requester,
+    reply_to,
+    send_reply,
+)
 from broker_core.client.send_coalescing import Coalescer
 from broker_core.client.send_engine import SendEngine
 from broker_core.client.send_request import SendRequest, batch_item
@@ -225,6 +233,56 @@ class Producer:
         address = self.client.routes.broker_address(queue.broker_name)
         await self.client.remoting.oneway(address, request.command(self.group, queue))
 
+    async def recall(
+        self, topic: str, recall_handle: str, timeout_ms: int | None = None
+    ) -> RecallResult:
+        """Take back a timer message whose time has not come; see `SendResult.recall_handle`.
+
+        Raises `RemoteError` when its time has come or the handle is not one of that topic, and
+        `InvalidArgument` for what is no handle.
+        """
+        self._running_loop()
+        return await recall_message(
+            self.client, self.group, topic, recall_handle, timeout_ms or self._timeout_ms
+        )
+
+    async def request(
+        self,
+        message: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int = REPLY_TIMEOUT_MS,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the answer of the consumer that gets it.
+
+        Raises `RequestTimeout` when no answer came in time, and what `send` raises.
+        """
+        self._running_loop()
+        if message.delay_level or message.has_time:
+            raise InvalidArgument("a message that is to come later cannot wait for its answer")
+        await announce_requester(self.client, message.topic)
+        with self.client.replies.expect(self.client.client_id, timeout_ms) as expected:
+            asked = message._replace(properties={**message.properties, **expected.properties})
+            await self.send(asked, queue=queue, timeout_ms=timeout_ms)
+            return await expected.reply()
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Answer a message that `request`, of any client, has sent.
+
+        Raises `InvalidArgument` for a message that expects no answer, and `RemoteError` when the
+        requester is gone.
+        """
+        self._running_loop()
+        message = reply_to(request, body, properties or {})
+        await send_reply(self.client, self.group, request, message, timeout_ms or self._timeout_ms)
+
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that a message of `topic` may be sent to."""
         self._check_topic(topic)
@@ -306,7 +364,7 @@ class Producer:
             if message.topic != topic:
                 text = f"a batch has messages of topics {topic} and {message.topic}"
                 raise InvalidArgument(f"{text}; send one batch for each")
-            if message.delay_level:
+            if message.delay_level or message.has_time:
                 raise InvalidArgument("messages of a batch cannot be delayed")
         return topic
 
@@ -316,6 +374,7 @@ def _may_be_in_a_batch(message: OutgoingMessage, request: SendRequest) -> bool:
     return (
         request.sys_flag == "0"
         and not message.delay_level
+        and not message.has_time
         and message.wait_store_ok
         and request.size < _SMALL_SIZE
         and not message.topic.startswith(RETRY_TOPIC_PREFIX)

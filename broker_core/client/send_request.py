@@ -125,7 +125,10 @@ class SendRequest:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         status, transaction = STATUS_OF_CODE[answer.code], ext.get("transactionId", "")
         if type(self.unique_ids) is str:
-            return SendResult(status, self.unique_ids, offset_ids, queue, offset, transaction)
+            return SendResult(
+                status, self.unique_ids, offset_ids, queue, offset, transaction,
+                ext.get("recallHandle", ""),
+            )  # fmt: skip
         return self._batch_results(status, queue, offset, offset_ids)
 
     def _batch_results(

@@ -36,3 +36,5 @@ class SendResult(NamedTuple):
     queue: MessageQueue
     queue_offset: int
     transaction_id: str = ""
+    recall_handle: str = ""
+    """Takes the message back as long as its time has not come; only timer messages have one."""

@@ -145,7 +145,7 @@ def test_what_is_missing_is_made(tmp_path: Path, run_async: Run) -> None:
         ({"g": "soon"}, ResponseCode.INVALID_PARAMETER),
         ({"i": "a\x01" + "b" * 40_000}, ResponseCode.MESSAGE_ILLEGAL),
         ({"i": "TRAN_MSG\x01true\x02PGROUP\x01Other\x02"}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"i": "TIMER_DELAY_MS\x01500\x02"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"i": "TIMER_DELAY_MS\x01soon\x02"}, ResponseCode.MESSAGE_ILLEGAL),
         ({"i": "DELAY\x01soon\x02"}, ResponseCode.INVALID_PARAMETER),
     ],
 )
