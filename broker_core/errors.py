@@ -199,6 +199,10 @@ class EmbeddedBrokerFailed(RmqError):
     """The process of an embedded broker did not start, or is not there; the text has its log."""
 
 
+class PromotionRefused(RmqError):
+    """A slave was not made the master, because that would not be safe or did not happen."""
+
+
 class RemoteError(RmqError):
     """A response code other than success, raised by the side that refuses or the side that asked.
 

@@ -133,6 +133,7 @@ class RequestCode(enum.IntEnum):
     BULK_PULL = 29901
     BULK_SEND = 29902
     LOCAL_RANGE = 29903
+    TOPIC_ENDS = 29904
     STAGE_BEGIN = 29910
     STAGE_APPEND = 29911
     STAGE_SEAL = 29912
@@ -140,6 +141,8 @@ class RequestCode(enum.IntEnum):
     SINK_PUBLISH = 29914
     SINK_STATUS = 29915
     METADATA_CHANGES = 29920
+    PROMOTE_BROKER = 29921
+    REPLICATION_STATUS = 29922
     # Pop consumption of 5.x; these do not fit into a binary header
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

@@ -71,8 +71,8 @@ class _HeldFile(NamedTuple):
 class SlaveMetadata:
     """Event loop only, but for the writing of files.
 
-    `master_address()` is where the master serves clients, as far as it is known. `may_copy()` says
-    whether that master's log is the one that is followed here.
+    `master_address()` is where the master serves clients, as far as it is known, `log_id()` names
+    the log here, and `may_copy()` says whether the master's log is being followed.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class SlaveMetadata:
         store: MessageStore,
         tables: CopiedTables,
         master_address: Callable[[], str | None],
+        log_id: Callable[[], str],
         clock: Clock,
         may_copy: Callable[[], bool] = lambda: True,
         client: RemotingClient | None = None,
@@ -90,6 +91,7 @@ class SlaveMetadata:
         self._store = store
         self._tables = tables
         self._master_address = master_address
+        self._log_id = log_id
         self._clock = clock
         self._may_copy = may_copy
         self._client = client or RemotingClient()
@@ -209,7 +211,8 @@ class SlaveMetadata:
         _check(answer)
         self._committed_here = count
         content = parse_body(answer.body)
-        is_same_log = answer.ext.get("storeId") == self._store.store_id
+        log_id = self._log_id()
+        is_same_log = bool(log_id) and answer.ext.get("logId") == log_id
         for table in TABLES:
             if table in content:
                 self._take(table, object_field(content, table), is_same_log)

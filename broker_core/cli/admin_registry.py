@@ -56,6 +56,15 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         "clusters, their brokers, and what these do now",
         ("clusters", "clusterList"),
     ),
+    "ha": AdminEntry(
+        f"{_CLI}.admin_ha:HA",
+        "who copies from whom, and how far behind slaves are",
+        ("haStatus",),
+    ),
+    "promote": AdminEntry(
+        f"{_CLI}.admin_ha:PROMOTE",
+        "make a slave the master of its name",
+    ),
 }
 
 

@@ -20,17 +20,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from broker_core.client.admin import Admin
+from broker_core.client.admin_replication import Promotion, promote, replication_members
+from broker_core.client.backoff import pause
 from broker_core.client.sync_face import SyncAdmin
 from broker_core.embedded.cluster_node import NAME_SERVER, ClusterNode, free_ports
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
-from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
+from broker_core.protocol_codes import BrokerRole
 from broker_core.runtime.clock import Clock, SystemClock
 
 MASTERS_MAX: Final = 26
 SLAVES_MAX: Final = 8
 # A slave hears of its master, and everybody of a new one, with a registration.
 REGISTER_PERIOD_MS: Final = 2_000
+_LOOK_S: Final = 0.05
 _MASTER_ROLES: Final = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
 _FLUSHES: Final = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
@@ -146,6 +151,7 @@ class EmbeddedCluster:
             self._start([node for node in self.nodes if node.broker_id == 0])
             self._start([node for node in self.nodes if node.broker_id != 0])
             self._make_topics()
+            self.wait_in_sync()
         except BaseException:
             self._held.release()
             raise
@@ -167,6 +173,50 @@ class EmbeddedCluster:
         found.stop()
         self._start([found])
         return found
+
+    def wait_in_sync(self, timeout_s: float | None = None) -> None:
+        """Wait until every running slave copies from its master and has what it has.
+
+        Raises `EmbeddedBrokerFailed` when that does not happen in time: no master may be there.
+        """
+        deadline = self._clock.monotonic() + (timeout_s or self._start_timeout_s)
+        names = {node.broker_name for node in self.nodes if node.is_running}
+        with SyncAdmin(self.name_server) as admin:
+            for name in sorted(names):
+                while not admin.call(self._is_in_sync(admin.asynchronous, name)):
+                    if self._clock.monotonic() >= deadline:
+                        raise EmbeddedBrokerFailed(f"the slaves of {name} do not copy from it")
+
+    async def _is_in_sync(self, admin: Admin, name: str) -> bool:
+        wanted = sum(node.is_running for node in self.nodes if node.broker_name == name) - 1
+        try:
+            members = await replication_members(admin, name)
+        except RmqError:
+            members = []
+        masters = [member for member in members if member.is_master]
+        slaves = [slave for member in masters for slave in member.status["slaves"]]
+        copied = sum(1 for slave in slaves if slave["in_sync"] and slave["lag_bytes"] == 0)
+        if len(masters) == 1 and copied >= wanted:
+            return True
+        await pause(_LOOK_S)
+        return False
+
+    def promote(self, node: str | ClusterNode, *, force: bool = False) -> Promotion:
+        """Make a slave the master of its name, now and at its next starts.
+
+        Raises `PromotionRefused` while the master runs or when another slave has more; `force`
+        does it all the same. The old master follows the new one when it is started again.
+        """
+        found = self.node(node)
+        role = BrokerRole(self._master_role)
+        with SyncAdmin(self.name_server) as admin:
+            done = admin.call(
+                promote(
+                    admin.asynchronous, found.broker_name, found.broker_id, role=role, force=force
+                )
+            )
+        found.set_properties(brokerRole=role.value, brokerId="0")
+        return done
 
     # Inside
 

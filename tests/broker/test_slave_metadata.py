@@ -63,7 +63,7 @@ async def copied(tmp_path: Path) -> AsyncIterator[Copied]:
     )  # fmt: skip
     metadata = SlaveMetadata(
         broker_name="broker-a", store=parts.store, tables=tables,
-        master_address=lambda: master.address, clock=SystemClock(),
+        master_address=lambda: master.address, log_id=lambda: "another log", clock=SystemClock(),
     )  # fmt: skip
     # What `start` does, without the timer.
     parts.offsets.changes_since(parts.offsets.change_count)
@@ -139,7 +139,7 @@ def test_nothing_is_sent_twice(scenario: Callable[..., None]) -> None:
         for expected in (True, False):
             answer = await pair.master.ask(29920, brokerName="broker-a", **tokens)
             assert answer.code == 0
-            tokens = {name: text for name, text in answer.ext.items() if name != "storeId"}
+            tokens = {name: text for name, text in answer.ext.items() if name != "logId"}
             assert bool(parse_json(bytes(answer.body))) is expected
         await _commit(pair.master, 3)
         answer = await pair.master.ask(29920, brokerName="broker-a", **tokens)
@@ -263,6 +263,14 @@ def test_a_deleted_topic_goes_with_its_messages_only_if_the_log_is_the_same(
         parts = pair.slave.broker.parts
         assert parts.topics.find("T") is None
         assert parts.store.offsets("T", 0) == (0, 5)
+        await pair.fill(pair.master)
+        await pair.metadata.copy_once()
+        same = pair.master.broker.parts.replication.history.current
+        assert same is not None
+        pair.metadata._log_id = lambda: same.owner
+        await pair.master.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+        await pair.metadata.copy_once()
+        assert parts.store.offsets("T", 0) == (5, 5)
 
     scenario(test)
 

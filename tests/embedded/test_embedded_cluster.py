@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedCluster
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.producer import Producer
-from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
-from tests.cli.rmq_process import LIMIT_S, environment
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, PromotionRefused
+from tests.cli.rmq_process import LIMIT_S, environment, run_rmq
 from tests.embedded.one_topic import bodies, queue_count, send
 from tests.embedded.test_embedded_broker import is_there
 
@@ -56,6 +58,46 @@ def test_producers_go_to_another_master() -> None:
         cluster.restart("broker-a:0")
         found = bodies(cluster.name_server, "orders")
         assert sorted(found) == sorted(b"%d" % number for number in range(40))
+
+
+def _ha(name_server: str) -> list[dict[str, Any]]:
+    ran = run_rmq("admin", "ha", "-n", name_server, "--json")
+    assert ran.code == 0, ran.errors
+    found: list[dict[str, Any]] = json.loads(ran.output)
+    return found
+
+
+def test_slaves_are_read_and_promoted() -> None:
+    everything = [b"%d" % number for number in range(20)]
+    with EmbeddedCluster(slaves_per_master=1, replication="sync", topics={"orders": 2}) as cluster:
+        send(cluster.name_server, "orders", *everything)
+        rows = _ha(cluster.name_server)
+        assert [row["role"] for row in rows] == ["SYNC_MASTER", "SLAVE"]
+        assert [row["lagBytes"] for row in rows] == [None, 0]
+        with pytest.raises(PromotionRefused, match="stop it first"):
+            cluster.promote("broker-a:1")
+        # While the master is away its messages can be read.
+        old = cluster.kill("broker-a:0")
+        assert bodies(cluster.name_server, "orders") == sorted(everything)
+        done = cluster.promote("broker-a:1")
+        assert done.address == cluster.node("broker-a:1").address
+        assert done.role == "SYNC_MASTER"
+        # The old master finds a newer one and follows it; then synchronous sends work again.
+        cluster.restart(old)
+        cluster.wait_in_sync()
+        more = [b"after %d" % number for number in range(10)]
+        send(cluster.name_server, "orders", *more)
+        assert bodies(cluster.name_server, "orders") == sorted(everything + more)
+        rows = _ha(cluster.name_server)
+        assert [(row["role"], row["address"]) for row in rows] == [
+            ("SYNC_MASTER", done.address), ("SLAVE", old.address),
+        ]  # fmt: skip
+        assert {row["epoch"] for row in rows} == {done.epoch}
+        # A restart changes nothing about who is who.
+        cluster.restart("broker-a:1")
+        cluster.wait_in_sync()
+        send(cluster.name_server, "orders", b"last")
+        assert bodies(cluster.name_server, "orders") == sorted([*everything, *more, b"last"])
 
 
 def test_stores_are_kept_where_asked(tmp_path: Path) -> None:
@@ -110,7 +152,7 @@ def test_mistakes_are_named() -> None:
         {"topics": {"orders": 0}},
     ):
         with pytest.raises(InvalidArgument, match=next(iter(wrong))[:5]):
-            EmbeddedCluster(**wrong)  # type: ignore[arg-type]
+            EmbeddedCluster(**wrong)
     with pytest.raises(EmbeddedBrokerFailed, match="start"):
         _ = EmbeddedCluster().name_server
     with pytest.raises(EmbeddedBrokerFailed, match=r"(?s)broker-a:0: .*flushDiskType"):

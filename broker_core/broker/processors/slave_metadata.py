@@ -47,7 +47,8 @@ class SlaveMetadataProcessor:
         self,
         *,
         broker_name: str,
-        is_master: Callable[[], bool],
+        is_master: bool,
+        log_id: Callable[[], str],
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
@@ -58,6 +59,7 @@ class SlaveMetadataProcessor:
     ) -> None:
         self._broker_name = broker_name
         self._is_master = is_master
+        self._log_id = log_id
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -103,7 +105,7 @@ class SlaveMetadataProcessor:
             raise InvalidArgument(
                 f"a slave of {name[:100]} asks {self._broker_name}: slaves have their master's name"
             )
-        if not self._is_master():
+        if not self._is_master:
             raise RemoteError.for_code(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"this member of {name} is a slave itself"
             )
@@ -114,9 +116,7 @@ class SlaveMetadataProcessor:
             tokens[table] = token
             if ext.get(table, "") != token:
                 content[table] = describe()
-        return command.reply(
-            ext={"storeId": self._store.store_id, **tokens}, body=emit_json(content)
-        )
+        return command.reply(ext={"logId": self._log_id(), **tokens}, body=emit_json(content))
 
     def _tables(
         self, ext: Mapping[str, str]
