@@ -88,6 +88,10 @@ class BrokerProcess:
             self._process.kill()
         self._finish()
 
+    def send_signal(self, number: int) -> None:
+        """Whatever the system does with it."""
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it as a crash would."""
         self._process.kill()

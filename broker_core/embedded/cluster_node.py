@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -55,9 +54,7 @@ class ClusterNode:
     @property
     def process_id(self) -> int:
         """Of its process."""
-        if self._process is None:
-            raise EmbeddedBrokerFailed(f"{self.name} is not running; start it again")
-        return self._process.process_id
+        return self._running().process_id
 
     @property
     def ha_address(self) -> str:
@@ -119,15 +116,20 @@ class ClusterNode:
 
     def pause(self) -> None:
         """Stop its clock: it is there and does nothing, as in a long garbage collection."""
-        os.kill(self.process_id, signal.SIGSTOP)
+        self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """The opposite of `pause`."""
-        os.kill(self.process_id, signal.SIGCONT)
+        self._running().send_signal(signal.SIGCONT)
 
     def set_properties(self, **properties: str) -> None:
         """Change settings for the next start."""
         self._properties.update(properties)
+
+    def _running(self) -> BrokerProcess:
+        if self._process is None:
+            raise EmbeddedBrokerFailed(f"{self.name} is not running; start it again")
+        return self._process
 
     def _arguments(self, command: str) -> list[str]:
         arguments = ["--exit-with-parent"]
