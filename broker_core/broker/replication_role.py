@@ -17,7 +17,7 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
 from broker_core.broker.property_file import read_secret
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import LogsDiverged, RmqError
+from broker_core.errors import InvalidConfig, LogsDiverged, RmqError
 from broker_core.protocol_codes import BrokerRole, RequestCode, ResponseCode
 from broker_core.remoting.client import parse_address
 from broker_core.replication.epoch_file import load_history, save_history
@@ -49,7 +49,7 @@ class ReplicationRole:
         file_system: FileSystem,
         store: MessageStore,
         *,
-        stepped_down: bool = False,
+        stepped_down: int = 0,
         diverged: Callable[[LogsDiverged], object] = lambda error: None,
         newer_seen: Callable[[int], object] = lambda epoch: None,
     ) -> None:
@@ -142,7 +142,7 @@ class ReplicationRole:
             found["master"] = "" if client.master is None else str(client.master)
             found["is_copying"] = client.is_copying
             found["problem"] = "" if client.problem is None else str(client.problem)
-            found["stepped_down"] = self._stepped_down
+            found["stepped_down"] = bool(self._stepped_down)
         found["saved_aside"] = self._file_system.list(ASIDE_DIR)
         return found
 
@@ -156,6 +156,13 @@ class ReplicationRole:
     def _begin_epoch(self) -> None:
         """Durable before the first append of this run."""
         promoted = self.history.role not in (LastRole.MASTER, LastRole.NONE)
+        if promoted and not self.history.epochs and self._log.end == 0:
+            raise InvalidConfig(
+                "brokerRole",
+                self._config.store.broker_role.value,
+                "this slave has never copied anything from its master, which has all messages; "
+                "start it as SLAVE, or empty its directory for a new broker",
+            )
         self.history = self.history.begin(uuid.uuid4().hex, self._log.end)
         save_history(self._file_system, self.history)
         self.was_promoted = promoted
@@ -220,8 +227,9 @@ class ReplicationRole:
         config = self._config
         # Who starts as a master again is promoted, unless it was only pushed aside.
         role = LastRole.STEPPED_DOWN if self._stepped_down else LastRole.SLAVE
-        if self.history.role is not role:
-            self._save(self.history._replace(role=role))
+        seen = max(self.history.seen, self._stepped_down)
+        if (self.history.role, self.history.seen) != (role, seen):
+            self._save(self.history._replace(role=role, seen=seen))
         self._client = HaClient(
             self._log,
             self._identity(),

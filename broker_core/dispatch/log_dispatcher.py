@@ -45,8 +45,10 @@ class LogDispatcher:
         self.position = position
         self.store_timestamp = 0
         self._index_paused = False
-        # A copied log: its end may be in the middle of a record, and no one has checked it here.
-        self.tails_copy = False
+        # The limit may be in the middle of a record: replication cuts anywhere.
+        self.limit_cuts = False
+        # A copied log: no one has checked its records here.
+        self.check_crc = False
 
     def on_arrival(self, listener: Arrival) -> None:
         """Call `listener(topic, queue_id, max_offset)` when a queue has grown."""
@@ -88,14 +90,14 @@ class LogDispatcher:
                 segments,
                 self.position,
                 limit,
-                check_crc=self.tails_copy,
+                check_crc=self.check_crc,
                 delays=self._delays,
                 index_tags=self._index is not None and self._index.with_tags,
                 slice_size=self._slice_size,
             )
             if step.scan is None or step.end == self.position:
                 if step.reason and not (
-                    self.tails_copy and is_cut_short(segments, self.position, limit)
+                    self.limit_cuts and is_cut_short(segments, self.position, limit)
                 ):
                     raise self._corrupt(step.reason)
                 break

@@ -50,8 +50,8 @@ class EpochHistory(NamedTuple):
         return self.epochs[-1] if self.epochs else None
 
     def until(self, end: int) -> EpochHistory:
-        """Without the epochs that no byte below `end` belongs to."""
-        kept = tuple(epoch for epoch in self.epochs if epoch.start < end)
+        """Without the epochs that begin behind `end`: nothing is known of their bytes here."""
+        kept = tuple(epoch for epoch in self.epochs if epoch.start <= end)
         return self._replace(epochs=kept)
 
     def begin(self, owner: str, end: int) -> EpochHistory:

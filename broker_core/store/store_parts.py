@@ -100,7 +100,7 @@ class StoreParts:
             begun=self._begin_at,
         )
         if config.broker_role is BrokerRole.SLAVE:
-            self.dispatcher.tails_copy = True
+            self.dispatcher.limit_cuts = self.dispatcher.check_crc = True
             self.flush.note_limit = lambda: self.dispatcher.position
         # Hundreds of megabytes take their time; the answer to a group must still be sure.
         self.group_acks: DurableAcks | ReplicatedAcks = DurableAcks(
@@ -212,6 +212,7 @@ class StoreParts:
         )
         self.answers_at_once = False
         self.upkeep.confirmed = gate.confirmed
+        self.dispatcher.limit_cuts = True
 
     def shows_groups(self) -> bool:
         """Whether a group that is appended is as safe as was asked for; it is visible then."""

@@ -108,7 +108,9 @@ async def until(
     """Poll a condition."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not reached():
-        assert asyncio.get_running_loop().time() < deadline, f"not reached in time: {told() if told else None}"
+        assert asyncio.get_running_loop().time() < deadline, (
+            f"not reached in time: {told() if told else None}"
+        )
         await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,400 @@
+"""A master, its slaves and a client in one thread: faults in an order that a seed decides.
+
+Links deliver any number of bytes at a time and may be reset; disks sync when the schedule says so;
+power is cut and processes are killed, also in the middle of an operation; slaves are promoted when
+the master is down. At the end everything heals, and then: what was acknowledged is there, logs are
+equal on their common range, readers saw nothing that was not confirmed.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import NamedTuple
+
+from broker_core.broker.newer_master import is_newer
+from broker_core.errors import LogsDiverged, RmqError
+from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
+from broker_core.store.message import Message
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.simulated_disk import SimulatedCrash
+from tests.replication.simulated_node import TOPIC, Link, Node
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text has the seed."""
+
+
+class Plan(NamedTuple):
+    """What a seed stands for."""
+
+    is_sync: bool
+    flush: FlushDiskType
+    slaves: int
+    power_cuts: bool
+    promotions: bool
+    steps: int
+    sync_weight: int
+    fault_weight: float
+
+    @property
+    def keeps_acked(self) -> bool:
+        """Whether the mode promises that no acknowledged message is lost under these faults."""
+        return self.is_sync or not self.promotions
+
+
+def plan_of(seed: int, steps: int) -> Plan:
+    """Modes and faults; power is cut only where the mode covers that."""
+    rng = random.Random(f"plan {seed}")
+    is_sync = rng.random() < 0.6
+    flush = rng.choice((FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH))
+    return Plan(
+        is_sync,
+        flush,
+        rng.choice((1, 2)),
+        flush is FlushDiskType.SYNC_FLUSH,
+        rng.random() < 0.7,
+        steps,
+        rng.choice((8, 30, 60)),
+        rng.choice((0.3, 1.0)),
+    )
+
+
+class World:
+    """One run."""
+
+    def __init__(self, seed: int, steps: int = 400) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.plan = plan_of(seed, steps)
+        self.clock = ManualClock()
+        self.trace: list[str] = []
+        self.sent = 0
+        self.acked: set[bytes] = set()
+        self.held: dict[str, int] = {}
+        role = BrokerRole.SYNC_MASTER if self.plan.is_sync else BrokerRole.ASYNC_MASTER
+        self.nodes = [
+            Node(
+                f"n{number}",
+                number,
+                self.clock,
+                self.rng,
+                role=role if number == 0 else BrokerRole.SLAVE,
+                flush=self.plan.flush,
+                in_sync_replicas=2 if self.plan.is_sync else 1,
+            )
+            for number in range(self.plan.slaves + 1)
+        ]
+
+    def run(self) -> None:
+        """Start, faults, healing, checks."""
+        for node in self.nodes:
+            self._do(node, lambda node=node: node.start(self._masters()))
+        faults = self.plan.fault_weight
+        actions = (
+            (self._send, 30),
+            (self._pump, 25),
+            (self._deliver_to_slave, 30),
+            (self._deliver_to_master, 20),
+            (self._sync, self.plan.sync_weight),
+            (self._connect, 24),
+            (self._reset, 2 * faults),
+            (self._crash, 2 * faults),
+            (self._crash_soon, 1 * faults),
+            (self._restart, 8),
+            (self._promote, 8),
+            (self._guard, 2),
+            (self._pass_time, 4),
+        )
+        kinds, weights = [a for a, _ in actions], [w for _, w in actions]
+        for _ in range(self.plan.steps):
+            action = self.rng.choices(kinds, weights)[0]
+            acked = len(self.acked)
+            action()
+            self._check_visible()
+            # The moment after an acknowledgement is when most is promised.
+            if len(self.acked) > acked and self.rng.random() < 0.3 * faults:
+                self._blackout()
+        self._heal()
+        self._check_end()
+
+    # Actions
+
+    def _send(self) -> None:
+        for node in self._masters():
+            body = b"%d-%d" % (self.seed, self.sent)
+            body = body.ljust(self.rng.randint(20, 400), b".")
+            self.sent += 1
+
+            def answered(status: PutStatus, body: bytes = body) -> None:
+                if status is PutStatus.PUT_OK:
+                    self.acked.add(body)
+
+            def send(node: Node = node, body: bytes = body) -> None:
+                assert node.store is not None
+                result = node.store.append(Message(TOPIC, body))
+                node.store.when_acknowledged(result, answered)
+
+            self._do(node, send)
+
+    def _pump(self) -> None:
+        for link in self._some_links():
+            if len(link.wire.waiting) < 4_000:
+                self._do(link.master, link.leader.pump)
+
+    def _deliver_to_slave(self) -> None:
+        for link in self._some_links():
+            count = self.rng.randint(1, 1_000)
+            data = bytes(link.wire.waiting[:count])
+            del link.wire.waiting[:count]
+            if data:
+                self._follow(
+                    link,
+                    lambda link=link, data=data: link.follower.receive(
+                        memoryview(data), link.slave.now
+                    ),
+                )
+            if link.wire.is_closed and not link.wire.waiting and link.slave.link is link:
+                link.end()
+
+    def _deliver_to_master(self) -> None:
+        for link in self._some_links():
+            count = self.rng.randint(1, 400)
+            data = bytes(link.to_master[:count])
+            del link.to_master[:count]
+            if data and not link.wire.is_closed:
+                self._do(link.master, lambda link=link, data=data: link.leader.data_received(data))
+
+    def _sync(self) -> None:
+        node = self.rng.choice(self.nodes)
+        if node.is_down:
+            return
+        if self.plan.flush is FlushDiskType.ASYNC_FLUSH:
+            self._do(node, lambda: node.store is not None and node.store._parts.tick())
+        if node.worker.waiting:
+            self._do(node, node.worker.run_next)
+        link = node.link
+        if link is not None and not node.is_down:
+            self._follow(link, lambda: link.follower.report(node.now))
+
+    def _connect(self) -> None:
+        node = self.rng.choice(self.nodes)
+        masters = [m for m in self._masters() if m is not node]
+        if node.is_down or node.is_master or node.link is not None or not masters:
+            return
+        master = self.rng.choice(masters)
+        if node.log.is_settled:
+            self._do(node, lambda: setattr(node, "link", Link(master, node)))
+
+    def _reset(self) -> None:
+        for link in self._some_links():
+            self.trace.append(f"reset {link.slave.name}")
+            link.end()
+
+    def _crash(self) -> None:
+        node = self.rng.choice(self.nodes)
+        if not node.is_down:
+            self._down(node)
+
+    def _blackout(self) -> None:
+        """All at once; the master takes longest to come back, or is replaced."""
+        for node in self.nodes:
+            if not node.is_down:
+                if node.is_master:
+                    self.held[node.name] = 60
+                self._down(node)
+
+    def _crash_soon(self) -> None:
+        node = self.rng.choice(self.nodes)
+        if not node.is_down and self.plan.power_cuts:
+            node.disk.crash_at(node.disk.operation_count + self.rng.randint(1, 25))
+
+    def _restart(self) -> None:
+        node = self.rng.choice(self.nodes)
+        self.held = {name: left - 8 for name, left in self.held.items() if left > 8}
+        if node.is_down and node.name not in self.held:
+            self.trace.append(f"start {node.name}")
+            self._do(node, lambda: node.start(self._masters()))
+
+    def _promote(self) -> None:
+        """The operator's rule: the master is down, all slaves are up, the most advanced one."""
+        slaves = [n for n in self.nodes if not n.is_down and not n.is_master]
+        if not self.plan.promotions or self._masters() or len(slaves) < self.plan.slaves:
+            return
+        best = max(slaves, key=_progress)
+        if not best.history.until(best.log.end).epochs:
+            # It has copied nothing; such a slave is refused as a master.
+            return
+        self.trace.append(f"promote {best.name}")
+        self._unlink(best)
+        self._do(best, best.promote)
+        for node in self.nodes:
+            # The configuration of the others is changed when they are found to be down.
+            if node is not best and not node.is_down:
+                node.wanted_role = BrokerRole.SLAVE
+
+    def _guard(self) -> None:
+        """A running master finds a newer one."""
+        for node in self._masters():
+            newer = [m for m in self._masters() if is_newer(m.history.seen, node.history)]
+            if newer and node.store is not None:
+                self.trace.append(f"{node.name} steps down")
+                self._unlink(node)
+
+                def restart(node: Node = node) -> None:
+                    assert node.store is not None
+                    node.store.close()
+                    node.stop_serving()
+                    node.start(self._masters())
+
+                self._do(node, restart)
+
+    def _pass_time(self) -> None:
+        self.clock.advance(self.rng.choice((10, 200, 1_000, 6_000)))
+        for link in self._links():
+            self._do(link.master, link.leader.tick)
+            if link.slave.link is link:
+                self._follow(link, lambda link=link: link.follower.tick(link.slave.now))
+        for node in self.nodes:
+            if not node.is_down and node.store is not None:
+                self._do(node, node.store._parts.tick)
+
+    # Inside
+
+    def _masters(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_master]
+
+    def _links(self) -> list[Link]:
+        return [node.link for node in self.nodes if node.link is not None]
+
+    def _some_links(self) -> list[Link]:
+        links = self._links()
+        return [self.rng.choice(links)] if links else []
+
+    def _follow(self, link: Link, step: object) -> None:
+        """A step of the slave's side; its session ends when it raises."""
+        node = link.slave
+        try:
+            data = step()  # type: ignore[operator]
+        except LogsDiverged as error:
+            self.trace.append(f"cut {node.name} to {error.agreed}")
+            link.end()
+            self._do(node, functools.partial(node.cut, error, self._masters()))
+        except RmqError as error:
+            self.trace.append(f"{node.name}: {error}")
+            link.end()
+        except SimulatedCrash:
+            self._down(node)
+        else:
+            if data and node.link is link:
+                link.to_master += data
+
+    def _do(self, node: Node, step: object) -> None:
+        """A step of one node, which a power cut may end."""
+        if node.is_down and node.store is not None:
+            return
+        try:
+            step()  # type: ignore[operator]
+        except SimulatedCrash:
+            self._down(node)
+
+    def _down(self, node: Node) -> None:
+        self.trace.append(f"crash {node.name}")
+        self._unlink(node)
+        if node.disk.crashed or (self.plan.power_cuts and self.rng.random() < 0.6):
+            node.lose_power()
+        else:
+            node.be_killed()
+        node.stop_serving()
+
+    def _unlink(self, node: Node) -> None:
+        for link in self._links():
+            if node in (link.master, link.slave):
+                link.end()
+
+    def _heal(self) -> None:
+        """Everybody comes back; the faults are over."""
+        for node in self.nodes:
+            node.disk._crash_at = 1 << 62
+        for _ in range(3_000):
+            for node in self.nodes:
+                if node.is_down:
+                    self._do(node, lambda node=node: node.start(self._masters()))
+            if not self._masters():
+                self._lead_again()
+            self._guard()
+            for node in self.nodes:
+                if not node.is_down and node.worker.waiting:
+                    self._do(node, node.worker.run_all)
+            for action in (
+                self._connect, self._pump, self._deliver_to_slave, self._deliver_to_master,
+                self._sync, self._pump, self._deliver_to_slave, self._deliver_to_master,
+            ):  # fmt: skip
+                action()
+            if self._is_healed():
+                return
+            self.clock.advance(10)
+        state = [node.describe() for node in self.nodes]
+        self._violated(f"the group did not come together again: {state}")
+
+    def _lead_again(self) -> None:
+        """Nobody is master: the operator promotes, as in `_promote`."""
+        slaves = [n for n in self.nodes if not n.is_down]
+        best = max(slaves, key=_progress)
+        self._unlink(best)
+        self._do(best, best.promote)
+
+    def _is_healed(self) -> bool:
+        masters = self._masters()
+        if len(masters) != 1 or any(node.is_down for node in self.nodes):
+            return False
+        end = masters[0].log.end
+        return all(node.has_all(end) for node in self.nodes) and all(
+            node is masters[0] or (node.link is not None and node.link.follower.is_streaming)
+            for node in self.nodes
+        )
+
+    def _check_visible(self) -> None:
+        if not self.plan.is_sync:
+            return
+        for node in self._masters():
+            assert node.store is not None
+            assert node.replicas is not None
+            limit = max(node.replicas.confirmed.position, node.opened_end)
+            if node.store.dispatched_position > limit:
+                self._violated(f"{node.name} shows what no slave has")
+
+    def _check_end(self) -> None:
+        (master,) = self._masters()
+        for node in self.nodes:
+            if node is master:
+                continue
+            start = max(node.log.start, master.log.start)
+            if node.bytes_from(start) != master.bytes_from(start):
+                self._violated(f"{node.name} and {master.name} differ")
+        found = master.bodies()
+        if len(set(found)) != len(found):
+            self._violated("a message is there twice")
+        for node in self.nodes:
+            if node.bodies() != found:
+                self._violated(f"readers of {node.name} see something else")
+        lost = self.acked - set(found)
+        if self.plan.keeps_acked and lost:
+            self._violated(f"{len(lost)} acknowledged messages are gone: {sorted(lost)[:3]}")
+
+    def _violated(self, text: str) -> None:
+        last = "; ".join(self.trace[-12:])
+        raise Violation(f"seed {self.seed}, {self.plan}: {text}. Last: {last}")
+
+
+def _progress(node: Node) -> tuple[int, int]:
+    """Which log is the newest: by its last epoch, then by its length."""
+    current = node.history.until(node.log.end).current
+    return (0 if current is None else current.number, node.log.end)
+
+
+def run_seed(seed: int, steps: int = 400) -> World:
+    """One run; raises `Violation`."""
+    world = World(seed, steps)
+    world.run()
+    return world
