@@ -13,6 +13,7 @@ fetches that and the servers and takes longer. Nothing here passes or fails.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,8 @@ def main() -> int:
         return 1
     from benchmarks.spark_source_parts import Benchmark
 
+    # Servers are processes of their own: whoever ends this one ends them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         root = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory)

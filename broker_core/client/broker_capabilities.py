@@ -28,6 +28,8 @@ class Capabilities(NamedTuple):
     """Takes staged batches and publishes each exactly once."""
     local_reads: bool = False
     """Runs on this host and lets its files be read."""
+    topic_ends: bool = False
+    """Tells the durable ends of all queues of a topic at once."""
 
 
 NO_CAPABILITIES: Final = Capabilities()
@@ -103,4 +105,5 @@ def _parse(answer: RemotingCommand) -> Capabilities:
         frame_size,
         ext.get("sink") == "1",
         local_reads=ext.get("localReads") == "1",
+        topic_ends=ext.get("topicEnds") == "1",
     )

@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from broker_core import Admin, ClientInstance, MessageQueue, PullConsumer, errors
+from broker_core import (
+    Admin,
+    ClientInstance,
+    MessageQueue,
+    PullConsumer,
+    TopicEnds,
+    ask_topic_ends,
+    errors,
+)
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.patience import is_passing, pause
 from pyspark_rmq.source.queue_offsets import StoreIdentity
@@ -24,6 +32,21 @@ _TIME_STEP: Final = 32
 _MASTER_ID: Final = 0
 
 
+class Look(NamedTuple):
+    """What brokers said at one moment."""
+
+    ends: dict[MessageQueue, int]
+    stores: dict[str, StoreIdentity]
+    silent: dict[str, errors.RmqError]
+    """Brokers that may answer later, with the reason."""
+
+    def note_silence(self, broker: str, error: errors.RmqError) -> None:
+        """Remember why; raise what will not pass."""
+        if not is_passing(error):
+            raise error
+        self.silent.setdefault(broker, error)
+
+
 class OffsetLookup:
     """Questions about queues; each is tried again as often as the options say."""
 
@@ -33,19 +56,43 @@ class OffsetLookup:
         self._admin = Admin(client)
         self._consumer = PullConsumer(client, options.reader_group)
 
-    async def ends(
-        self, queues: Iterable[MessageQueue]
-    ) -> tuple[dict[MessageQueue, int], dict[str, errors.RmqError]]:
-        """The end of each queue, and the brokers that did not tell, with the reason."""
-        found, failed = await _each(
-            queues, lambda q: self._tried(lambda: self._admin.max_offset(q))
+    async def look(self, queues: Iterable[MessageQueue]) -> Look:
+        """Where each queue ends, of which log, and who did not tell.
+
+        Our brokers tell all of it in one answer for each topic, and nothing that is not durable.
+        """
+        wanted: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in queues:
+            wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
+        at_once, failed = await _each(
+            wanted, lambda key: self._tried(lambda: self._topic_ends(*key))
         )
-        silent: dict[str, errors.RmqError] = {}
+        found = Look({}, {}, {})
+        for (_, broker), error in failed.items():
+            found.note_silence(broker, error)
+        single: list[MessageQueue] = []
+        for (topic, broker), answer in at_once.items():
+            if answer is None:
+                single += wanted[topic, broker]
+                continue
+            found.stores[broker] = StoreIdentity(answer.store_id, answer.epoch)
+            for queue in wanted[topic, broker]:
+                # A queue that is not read any more, as after the topic was made smaller.
+                if queue.queue_id < len(answer.ends):
+                    found.ends[queue] = answer.ends[queue.queue_id]
+        if single:
+            await self._look_singly(single, found)
+        return found
+
+    async def _topic_ends(self, topic: str, broker: str) -> TopicEnds | None:
+        return await ask_topic_ends(self._client, topic, broker, self._options.reader_group)
+
+    async def _look_singly(self, queues: Sequence[MessageQueue], found: Look) -> None:
+        ends, failed = await _each(queues, lambda q: self._tried(lambda: self._admin.max_offset(q)))
+        found.ends.update(ends)
         for queue, error in failed.items():
-            if not is_passing(error):
-                raise error
-            silent.setdefault(queue.broker_name, error)
-        return found, silent
+            found.note_silence(queue.broker_name, error)
+        found.stores.update(await self.stores({queue.broker_name for queue in ends}))
 
     async def begins(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The first offset of each queue that can still be read."""
@@ -61,7 +108,14 @@ class OffsetLookup:
                 raise errors.InvalidArgument(
                     f"option {positions.option} names topic {topic!r:.140}, which is not read"
                 )
-        return await _all(queues, lambda queue: self._resolved(positions, queue))
+        asked = (positions.default, *positions.named.values())
+        ends: Mapping[MessageQueue, int] = {}
+        if any(position.anchor is Anchor.LATEST for position in asked):
+            found = await self.look(queues)
+            for error in found.silent.values():
+                raise error
+            ends = found.ends
+        return await _all(queues, lambda queue: self._resolved(positions, queue, ends))
 
     async def stores(self, brokers: Iterable[str]) -> dict[str, StoreIdentity]:
         """Which log each broker has, as its master says; brokers without an answer are left out."""
@@ -100,13 +154,15 @@ class OffsetLookup:
 
     # Inside
 
-    async def _resolved(self, positions: Positions, queue: MessageQueue) -> int:
+    async def _resolved(
+        self, positions: Positions, queue: MessageQueue, ends: Mapping[MessageQueue, int]
+    ) -> int:
         position = positions.of(queue)
         anchor, number = position
         if anchor is Anchor.OFFSET:
             return number
         if anchor is Anchor.LATEST:
-            end = await self._tried(lambda: self._admin.max_offset(queue))
+            end = ends.get(queue, 0)
             if not number:
                 return end
             return max(end - number, await self._tried(lambda: self._admin.min_offset(queue)))

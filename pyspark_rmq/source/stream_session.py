@@ -115,10 +115,9 @@ class StreamSession:
 
     async def _look(self) -> Seen:
         queues = await self._discovery.queues()
-        ends, silent = await self._lookup.ends(queues)
+        ends, stores, silent = await self._lookup.look(queues)
         self._check_silence(silent, bool(ends) or not queues)
         self._check_topics()
-        stores = await self._lookup.stores({queue.broker_name for queue in ends})
         return Seen(ends, stores)
 
     def _check_silence(self, silent: Mapping[str, errors.RmqError], has_answers: bool) -> None:

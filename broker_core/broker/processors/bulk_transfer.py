@@ -71,6 +71,7 @@ class BulkTransferProcessor:
             "bulkPull": "1",
             "bulkSend": "1",
             "sink": "1",
+            "topicEnds": "1",
             "storeId": self._store.store_id,
             "epoch": str(self._store.epoch),
             "frameSizeMax": str(self._frame_size_max),

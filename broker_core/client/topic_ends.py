@@ -1,0 +1,50 @@
+"""Asks a broker of ours where all queues of a topic end, durably, and of which log that is."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker_core.client.client_instance import ClientInstance
+from broker_core.codec.json_fields import I64_MAX, whole_number
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import InvalidArgument, RemoteError, UnexpectedAnswer
+from broker_core.protocol_codes import RequestCode, ResponseCode
+
+_MASTER_ID: Final = 0
+_QUEUES_MAX: Final = 1 << 20
+
+
+class TopicEnds(NamedTuple):
+    """The next offset of each queue, by queue id; all before it survives a power cut."""
+
+    ends: tuple[int, ...]
+    store_id: str
+    epoch: str
+
+
+async def ask_topic_ends(
+    client: ClientInstance, topic: str, broker_name: str, group: str
+) -> TopicEnds | None:
+    """None for a broker that does not know the question; raises when none answers."""
+    await client.routes.route(topic)
+    address = client.routes.broker_address(broker_name, _MASTER_ID)
+    if not (await client.capabilities.of(address)).topic_ends:
+        return None
+    command = RemotingCommand(RequestCode.TOPIC_ENDS, {"topic": topic, "consumerGroup": group})
+    answer = await client.request_broker(broker_name, command)
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        # Another broker took its place.
+        client.capabilities.forget(address)
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteError.for_code(answer.code, answer.remark)
+    return _parsed(answer, broker_name)
+
+
+def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
+    texts = answer.ext.get("ends", "").split(",", _QUEUES_MAX)
+    try:
+        ends = tuple(whole_number(text, "ends", 0, I64_MAX) for text in texts)
+    except InvalidArgument as error:
+        raise UnexpectedAnswer(f"{broker_name}: {error}") from None
+    return TopicEnds(ends, answer.ext.get("storeId", ""), answer.ext.get("epoch", ""))
