@@ -108,6 +108,7 @@ class SlaveMetadata:
         self._held: dict[str, _HeldFile] = {}
         self._last_delays: dict[str, Any] | None = None
         self._is_failing = False
+        self._has_warned = False
         self.copied_ms = 0
         """When the tables were last like the master's; 0 for never."""
 
@@ -170,7 +171,8 @@ class SlaveMetadata:
                 is_copied = await self.copy_once()
             except RmqError as error:
                 is_copied = False
-                if not self._is_failing:
+                if not self._has_warned:
+                    self._has_warned = True
                     _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
                 # It may come back as another process, with other tables.
                 self._asked = ""
@@ -182,7 +184,8 @@ class SlaveMetadata:
                 continue
 
     def _note(self, is_copied: bool) -> None:
-        if is_copied and self._is_failing:
+        if is_copied and self._has_warned:
+            self._has_warned = False
             _log.info("the tables of master %s are copied again", self._asked)
         self._is_failing = not is_copied
 
