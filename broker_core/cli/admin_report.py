@@ -7,6 +7,7 @@ an object; several parts become an object of them by title. Notes are not in it.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,16 @@ from unicodedata import east_asian_width
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GAP: Final = "  "
+
+
+class EpochMs(int):
+    """A moment: a number in JSON, local time in text. 0 and less is none."""
+
+    def __str__(self) -> str:
+        if self <= 0:
+            return "-"
+        moment = datetime.datetime.fromtimestamp(int(self) / 1000)
+        return moment.strftime("%Y-%m-%d %H:%M:%S") + f",{int(self) % 1000:03}"
 
 
 class Table(NamedTuple):
@@ -106,6 +117,8 @@ def _shown(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, EpochMs):
+        return str(value)
     if isinstance(value, float):
         return f"{value:.2f}"
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)

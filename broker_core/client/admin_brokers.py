@@ -14,7 +14,7 @@ from broker_core.protocol_codes import RequestCode
 async def runtime_info(admin: Admin, address: str) -> dict[str, str]:
     """What a broker says about itself: rates, totals, disk, positions."""
     answer = await admin.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    return read_answer(address, lambda: decode_kv_table(answer.body))
+    return read_answer(address, decode_kv_table, answer.body)
 
 
 async def broker_settings(admin: Admin, address: str) -> dict[str, str]:

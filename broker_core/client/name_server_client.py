@@ -85,6 +85,10 @@ class NameServerClient:
         if failure is not None:
             raise failure
 
+    async def ask(self, code: int, ext: dict[str, str]) -> RemotingCommand:
+        """The answer of one of them to a question that any can answer."""
+        return await self._ask(code, ext, lambda answer: answer)
+
     async def _ask(self, code: int, ext: dict[str, str], read: Callable[[RemotingCommand], T]) -> T:
         said_no: RemoteError | None = None
         silent: RmqError | None = None
