@@ -20,6 +20,7 @@ from pyspark_rmq.source.start_position import EARLIEST, LATEST, Positions
 _I32_MAX: Final = (1 << 31) - 1
 _DAY_MS: Final = 86_400_000
 HIDDEN: Final = "*****"
+DESCRIBED: Final = ("topics", "queues", "groups", "lag", "dlq")
 # Whether tasks on a broker's host read its files: where they can, always, never.
 SHORT_CIRCUITS: Final = ("auto", "on", "off")
 
@@ -70,7 +71,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "rmq.tls.enable": Known(_flag, False),
         "rmq.tls.ca": Known(_text),
         "rmq.tls.cert": Known(_text),
-        "rmq.tls.key": Known(_text, is_secret=True),
+        "rmq.tls.key": Known(_text),
         "rmq.tls.verify": Known(_flag, True),
         # What
         "subscribe": Known(option_values.words, (), ("topic", "path")),
@@ -78,6 +79,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "assign": Known(_text, ""),
         "subExpression": Known(_text, "*", ("tags",)),
         "filterSql": Known(_text, ""),
+        "describe": Known(_one_of(*DESCRIBED), ""),
         # From where to where
         "startingOffsets": Known(_text),
         "startingTimestamp": Known(_text),
@@ -117,15 +119,6 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
 CONNECTION: Final[Mapping[str, Known]] = MappingProxyType(
     {name: known for name, known in KNOWN.items() if name in _CONNECTION_NAMES}
 )
-# What the client cannot do yet; saying so beats a read that fails later or is not protected.
-_NOT_YET: Final = {
-    "rmq.access.key": "requests are not signed yet",
-    "rmq.secret.key": "requests are not signed yet",
-    "rmq.security.token": "requests are not signed yet",
-    "rmq.tls.ca": "connections are not encrypted yet",
-    "rmq.tls.cert": "connections are not encrypted yet",
-    "rmq.tls.key": "connections are not encrypted yet",
-}
 
 
 class ConnectionOptions(NamedTuple):
@@ -134,6 +127,18 @@ class ConnectionOptions(NamedTuple):
     name_servers: str
     address_rewrite: str = ""
     request_timeout_ms: int = 10_000
+    access_key: str = ""
+    secret_key: str = ""
+    security_token: str = ""
+    tls_enable: bool = False
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_verify: bool = True
+
+    def __repr__(self) -> str:
+        # Without the secrets: an error or a log may show it.
+        return f"<connection to {self.name_servers}>"
 
     def client_config(self) -> ClientConfig:
         """What a client is made from."""
@@ -141,6 +146,14 @@ class ConnectionOptions(NamedTuple):
             self.name_servers,  # type: ignore[arg-type]  # takes one text too
             address_rewrite=self.address_rewrite,  # type: ignore[arg-type]
             request_timeout_ms=self.request_timeout_ms,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            security_token=self.security_token,
+            tls_enable=self.tls_enable,
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            tls_verify=self.tls_verify,
         )
 
 
@@ -177,6 +190,8 @@ class SourceOptions:
     lookup_retry_interval_ms: int
     route_ttl_ms: int
     short_circuit: str
+    describe: str
+    """A table about the cluster instead of its messages; empty for messages."""
     given: frozenset[str]
     """Names of the options that were given."""
 
@@ -191,6 +206,8 @@ class SourceOptions:
 
     def for_stream(self) -> SourceOptions:
         """Checked for `spark.readStream`; it begins at the end, and has none."""
+        if self.describe:
+            raise errors.InvalidArgument("option describe is for spark.read: it describes a moment")
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in self.given:
                 raise errors.InvalidArgument(
@@ -263,7 +280,6 @@ def _unknown(key: str, spellings: Mapping[str, tuple[str, str]], page: str) -> s
 
 
 def _built(values: OptionTexts) -> SourceOptions:
-    refuse_unprotected(values)
     _refuse_contradictions(values)
     topics, pattern, assigned = _subscription(values)
     tags, sql = values["subExpression"], values["filterSql"]
@@ -306,19 +322,9 @@ def _built(values: OptionTexts) -> SourceOptions:
         lookup_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
         route_ttl_ms=max(0, values["partition.metadata.cache.ttl.ms"]),
         short_circuit=values["shortCircuit"],
+        describe=values["describe"],
         given=values.given,
     )
-
-
-def refuse_unprotected(values: OptionTexts) -> None:
-    """Raise for options that promise what the client cannot do yet."""
-    for name, why in _NOT_YET.items():
-        if name in values.given:
-            raise errors.InvalidArgument(f"option {name} cannot be used: {why}")
-    if values["rmq.tls.enable"]:
-        raise errors.InvalidArgument(
-            "option rmq.tls.enable cannot be used: connections are not encrypted yet"
-        )
 
 
 def _refuse_contradictions(values: OptionTexts) -> None:
@@ -331,6 +337,19 @@ def _refuse_contradictions(values: OptionTexts) -> None:
         )
 
 
+# Setting of a client -> the option that it comes from.
+_OPTION_OF: Final = {
+    "name_servers": "rmq.namesrv.addr",
+    "address_rewrite": "rmq.broker.address.rewrite",
+    "access_key": "rmq.access.key",
+    "secret_key": "rmq.secret.key",
+    "security_token": "rmq.security.token",
+    "tls_ca": "rmq.tls.ca",
+    "tls_cert": "rmq.tls.cert",
+    "tls_key": "rmq.tls.key",
+}
+
+
 def connection_options(values: OptionTexts) -> ConnectionOptions:
     """How to reach the cluster; checked, nothing is connected."""
     servers = values["rmq.namesrv.addr"]
@@ -339,15 +358,23 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
             "option rmq.namesrv.addr is missing: give the name servers as host:port;host:port"
         )
     found = ConnectionOptions(
-        servers, values["rmq.broker.address.rewrite"], values["rmq.connect.timeout.ms"]
+        servers,
+        values["rmq.broker.address.rewrite"],
+        values["rmq.connect.timeout.ms"],
+        access_key=values["rmq.access.key"] or "",
+        secret_key=values["rmq.secret.key"] or "",
+        security_token=values["rmq.security.token"] or "",
+        tls_enable=values["rmq.tls.enable"],
+        tls_ca=values["rmq.tls.ca"] or "",
+        tls_cert=values["rmq.tls.cert"] or "",
+        tls_key=values["rmq.tls.key"] or "",
+        tls_verify=values["rmq.tls.verify"],
     )
     try:
         found.client_config()
     except errors.InvalidConfig as error:
-        name = {"name_servers": "rmq.namesrv.addr", "address_rewrite": "rmq.broker.address.rewrite"}
-        raise errors.InvalidConfig(
-            name.get(error.key, error.key), error.value, error.accepted
-        ) from None
+        name = _OPTION_OF.get(error.key, error.key)
+        raise errors.InvalidConfig(name, error.value, error.accepted) from None
     return found
 
 
@@ -358,7 +385,7 @@ def _subscription(
     values: OptionTexts,
 ) -> tuple[tuple[str, ...], str, Mapping[str, Mapping[str, tuple[int, ...]]]]:
     given = values.given & {"subscribe", "subscribePattern", "assign"}
-    if len(given) != 1:
+    if len(given) != 1 and not (values["describe"] and not given):
         found = " and ".join(sorted(given)) or "none"
         raise errors.InvalidArgument(
             f"give one of the options subscribe, subscribePattern and assign; there is {found}"

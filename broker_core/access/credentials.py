@@ -53,13 +53,14 @@ def read_private_file(path: str, option: str, size_max: int = PRIVATE_FILE_SIZE_
         _check_private(found, path, option)
         with file_path.open("rb") as file:
             data = file.read(size_max + 1)
-        if not _is_same(found, file_path.stat()):
-            raise InvalidConfig(option, path, "a file that does not change while it is read")
+        is_same = _is_same(found, file_path.stat())
     except InvalidConfig:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig(option, path, f"the file cannot be read: {reason}") from None
+    if not is_same:
+        raise InvalidConfig(option, path, "a file that does not change while it is read")
     if len(data) > size_max:
         raise InvalidConfig(option, path, f"a file of at most {size_max} bytes")
     return data

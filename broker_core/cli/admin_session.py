@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.command_parser import (
     NAME_SERVER_DEFAULT,
     NAME_SERVER_VARIABLE,
@@ -16,6 +17,7 @@ from broker_core.cli.command_parser import (
 )
 from broker_core.client.admin import Admin
 from broker_core.client.client_config import ClientConfig
+from broker_core.errors import InvalidArgument
 from broker_core.runtime.clock import Clock
 
 _TIMEOUT_MS_DEFAULT: Final = 5_000
@@ -48,12 +50,54 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help=f"how long to wait for each answer (default: {_TIMEOUT_MS_DEFAULT})",
     )
+    add_security_options(parser)
+
+
+async def broker_address(session: AdminSession, given: str) -> str:
+    """The address of a broker that was named or given as HOST:PORT; it must be in the cluster."""
+    members = await session.admin.members()
+    for _, name, number, address in members:
+        if given == address or (given == name and number == 0):
+            return address
+    known = ", ".join(f"{name} ({address})" for _, name, _, address in members)
+    raise InvalidArgument(f"no broker {given!r:.100}; the name servers list {known or 'none'}")
+
+
+async def chosen_brokers(session: AdminSession, options: argparse.Namespace) -> dict[str, str]:
+    """Name → address of what `-b` or `-c` mean, else of every master."""
+    if getattr(options, "broker", None):
+        address = await broker_address(session, options.broker)
+        names = [name for _, name, _, found in await session.admin.members() if found == address]
+        return {names[0]: address}
+    cluster = getattr(options, "cluster", None)
+    return {
+        name: address
+        for found, name, number, address in await session.admin.members()
+        if number == 0 and cluster in (None, found)
+    }
+
+
+def add_broker_choice(parser: argparse.ArgumentParser) -> None:
+    """Which brokers a command is for."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("-b", "--broker", metavar="BROKER", help="this one, by name or HOST:PORT")
+    group.add_argument("-c", "--cluster", metavar="NAME", help="the masters of this cluster")
+
+
+def topic_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """`-t`."""
+    parser.add_argument("-t", "--topic", required=required, help="the topic")
+
+
+def group_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """`-g`."""
+    parser.add_argument("-g", "--group", required=required, help="the consumer group")
 
 
 @contextlib.asynccontextmanager
 async def admin_session(options: argparse.Namespace) -> AsyncIterator[AdminSession]:
     """A started client, stopped at the end."""
     servers = name_servers(options.namesrv)
-    config = ClientConfig(servers, request_timeout_ms=options.timeout)
+    config = ClientConfig(servers, request_timeout_ms=options.timeout, **security_of(options))
     async with Admin(config) as admin:
         yield AdminSession(admin, admin.client.clock, servers)

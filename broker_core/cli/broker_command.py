@@ -163,7 +163,7 @@ def store_errors(root: str) -> Iterator[None]:
 
 
 def _exposure_warnings(config: BrokerConfig) -> list[str]:
-    if is_loopback(config.listen_host):
+    if is_loopback(config.listen_host) or config.acl_enable:
         return []
     where = f"{config.listen_host}:{config.listen_port}"
     lets = "read, write and delete every topic of this broker"

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from broker_core.cli.client_session import cluster_errors, run_client
+from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.command_parser import add_client_options, count, name_servers
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.cli.group_reader import GroupReader
@@ -42,6 +43,7 @@ _PERSIST_INTERVAL_MS: Final = 500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_client_options(parser)
+    add_security_options(parser)
     parser.add_argument(
         "-o",
         "--offset",
@@ -103,7 +105,9 @@ async def _consume(options: argparse.Namespace) -> int:
     outlet = MessageOutlet(
         sys.stdout.buffer, json_line if options.json else options.format, options.count
     )
-    config = ClientConfig(servers, offset_persist_interval_ms=_PERSIST_INTERVAL_MS)
+    config = ClientConfig(
+        servers, offset_persist_interval_ms=_PERSIST_INTERVAL_MS, **security_of(options)
+    )
     with cluster_errors(options.topic, servers):
         async with ClientInstance(config) as client:
             if options.group is not None:

@@ -17,6 +17,7 @@ from broker_core.cli.command_parser import (
 from broker_core.cli.exit_codes import MISUSED, CommandFailed
 from broker_core.cli.exposure import exposed, is_loopback
 from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.cli.server_security import add_server_security_options, server_tls_of
 from broker_core.embedded.directory_removal import remove_node
 from broker_core.nameserver.name_server import NameServer
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # For EmbeddedCluster, whose temporary directories nobody else would remove.
     parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
+    add_server_security_options(parser)
     add_process_options(parser)
 
 
@@ -53,15 +55,20 @@ def run(options: argparse.Namespace) -> int:
     host, port = host_and_port(options.listen)
     life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
     warning = None
-    if not is_loopback(host):
+    if not is_loopback(host) and not options.access_file:
         warning = exposed(
             "the name server", options.listen, "read and forge where topics are served"
         )
         if not options.allow_remote:
             raise CommandFailed(f"{warning}; add --allow-remote to accept that", MISUSED)
+    server = NameServer(
+        tls=server_tls_of(options),
+        access_file=options.access_file,
+        strict_signatures=options.strict_signatures,
+    )
     orphaned = options.remove_when_orphaned
     return run_service(
-        _NameServerService(host, port, warning),
+        _NameServerService(server, host, port, warning),
         life,
         when_orphaned=None if orphaned is None else lambda: remove_node(orphaned),
     )
@@ -70,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
 class _NameServerService:
     """A name server at one address."""
 
-    def __init__(self, host: str, port: int, warning: str | None) -> None:
-        self._server = NameServer()
+    def __init__(self, server: NameServer, host: str, port: int, warning: str | None) -> None:
+        self._server = server
         self._host = host
         self._port = port
         self._warning = warning

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from broker_core.cli.client_session import cluster_errors, run_client
+from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.command_parser import add_client_options, count, key_and_value, name_servers
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.cli.input_lines import line_groups
@@ -28,6 +29,7 @@ _SHOWN_EVERY_S: Final = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_client_options(parser)
+    add_security_options(parser)
     parser.add_argument(
         "-K",
         "--key-separator",
@@ -70,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _produce(options: argparse.Namespace) -> int:
     servers = name_servers(options.namesrv)
+    security = security_of(options)
     shape = LineShape(
         options.topic,
         _separator_bytes(options.key_separator),
@@ -81,7 +84,7 @@ async def _produce(options: argparse.Namespace) -> int:
     progress = _Progress(clock, not options.quiet)
     failure: RmqError | None = None
     with cluster_errors(options.topic, servers):
-        config = ClientConfig(servers, compress_from_size=0)
+        config = ClientConfig(servers, compress_from_size=0, **security)
         async with Producer(config, _GROUP) as producer:
             sender = LineSender(producer, shape, options.batch)
             try:

@@ -1,8 +1,8 @@
 """The two signatures of a request: RocketMQ's, and one that also holds against whoever listens.
 
-    Signature    Base64(HMAC-SHA1(secret, values of the sorted ext fields ‖ body)). RocketMQ's. Neither
-                 names nor lengths nor the request code are in it, and nothing tells a copy from
-                 the original.
+    Signature    Base64(HMAC-SHA1(secret, values of the sorted ext fields ‖ body)). RocketMQ's.
+                 Neither names nor lengths nor the request code are in it, and nothing tells a
+                 copy from the original.
     RmqAuth      time ":" session ":" sequence ":" Base64(HMAC-SHA256(secret, everything)).
                  Ours. In it: code, opaque, flag, those three, each name and value with its
                  length, and the body.

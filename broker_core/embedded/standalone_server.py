@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_security import server_tls
 from broker_core.codec.topic_config import TopicConfig
-from broker_core.errors import InvalidArgument
+from broker_core.errors import InvalidArgument, InvalidConfig
 from broker_core.nameserver.name_server import NameServer
 
 HOST: Final = "127.0.0.1"
@@ -46,7 +47,13 @@ class StandaloneServer:
 
     def __init__(self, settings: StandaloneSettings) -> None:
         self._settings = settings
-        self._name_server = NameServer()
+        config = settings.config
+        _check_protected(config)
+        self._name_server = NameServer(
+            tls=server_tls(config),
+            access_file=config.access_file,
+            strict_signatures=config.acl_strict_signature,
+        )
         self._broker: Broker | None = None
         self.name_server = ""
         """`host:port` that clients are configured with, once started."""
@@ -80,3 +87,13 @@ class StandaloneServer:
         if self._broker is not None:
             await self._broker.stop()
         await self._name_server.stop()
+
+
+def _check_protected(config: BrokerConfig) -> None:
+    """The name server is protected as the broker is, so the broker must be let in."""
+    if config.acl_enable and not config.inner_access_key:
+        accepted = "an account with broker or admin: the name server has the same accounts"
+        raise InvalidConfig("innerAccessKey", "", accepted)
+    if config.tls_server_mode == "enforcing" and not config.tls_client_enable:
+        accepted = "true: the name server speaks only TLS, too"
+        raise InvalidConfig("tls.enable", "false", accepted)

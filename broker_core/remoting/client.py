@@ -52,19 +52,15 @@ class _Link:
 
 def _is_tls_failure(error: BaseException) -> bool:
     # A server that does not speak TLS closes or resets the connection in the handshake.
-    return isinstance(
-        error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError | EOFError
-    )
+    return isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
 
 
 def _tls_reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of the server is refused: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason not in (
-        None,
-        "UNEXPECTED_EOF_WHILE_READING",
-    ):
-        return str(error.reason)
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    if reason not in (None, "UNEXPECTED_EOF_WHILE_READING"):
+        return str(reason)
     return "the server ended the handshake; it may not speak TLS, or want a client certificate"
 
 

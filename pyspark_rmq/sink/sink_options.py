@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from broker_core import errors
 from pyspark_rmq import option_values
@@ -20,7 +20,6 @@ from pyspark_rmq.options import (
     Known,
     OptionTexts,
     connection_options,
-    refuse_unprotected,
 )
 
 AUTO: Final = "auto"
@@ -62,14 +61,15 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         # What
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
         "maxMessageSize": Known(_number(1, 1 << 30), 4 << 20),
-        "oversizePolicy": Known(_one_of("fail", "skip"), "fail"),
-        "compression": Known(_one_of("none"), "none"),
+        "oversizePolicy": Known(_one_of("fail", "drop", "skip", "dlq"), "fail"),
+        "oversizeTopic": Known(_text, ""),
+        "compression": Known(_one_of("none", "zlib"), "none"),
         # How surely
         "deliveryGuarantee": Known(_one_of(AUTO, EXACTLY_ONCE, AT_LEAST_ONCE), AUTO),
         "sinkId": Known(_text, ""),
         "batchId": Known(_number(0, option_values.I64_MAX)),
         "rmq.retry.timeout.ms": Known(_number(0, _DAY_MS), 60_000),
-        "waitStoreOk": Known(_one_of("true"), "true"),
+        "waitStoreOk": Known(option_values.flag, True),
         # at_least_once only
         "rmq.producer.group": Known(_text, "spark-rmq-sink"),
         "send.inFlight": Known(_number(1, 1_024), 4),
@@ -94,7 +94,11 @@ class SinkOptions:
     topic_queue_count: int
     packs_json: bool
     body_size_max: int
-    skips_oversize: bool
+    drops_oversize: bool
+    oversize_topic: str
+    """Where the beginnings of rows go that are too large; empty: nowhere."""
+    compresses: bool
+    waits_store_ok: bool
     guarantee: str
     sink_id: str
     batch_id: int | None
@@ -119,9 +123,6 @@ class SinkOptions:
     def parse(raw: Mapping[str, str]) -> SinkOptions:
         """From the options as Spark passes them: keys in any case, values as texts."""
         values = OptionTexts(raw, SINK_OPTIONS, _PAGE)
-        refuse_unprotected(values)
-        # Read for their checks only: there is one value so far.
-        _: Any = (values["compression"], values["waitStoreOk"])
         if values["deliveryGuarantee"] == AT_LEAST_ONCE and "batchId" in values.given:
             raise errors.InvalidArgument("option batchId needs deliveryGuarantee=exactly_once")
         return SinkOptions(
@@ -132,7 +133,10 @@ class SinkOptions:
             topic_queue_count=values["topic.queues"],
             packs_json=values["format"] == JSON,
             body_size_max=values["maxMessageSize"],
-            skips_oversize=values["oversizePolicy"] == "skip",
+            drops_oversize=values["oversizePolicy"] in ("drop", "skip"),
+            oversize_topic=_oversize_topic(values),
+            compresses=values["compression"] == "zlib",
+            waits_store_ok=values["waitStoreOk"],
             guarantee=values["deliveryGuarantee"],
             sink_id=values["sinkId"],
             batch_id=values["batchId"],
@@ -143,6 +147,13 @@ class SinkOptions:
             attempts=values["send.retries"] + 1,
             checkpoint=values["checkpointLocation"],
         )
+
+    def __post_init__(self) -> None:
+        if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
+            raise errors.InvalidArgument(
+                "option waitStoreOk=false is for deliveryGuarantee=at_least_once: a batch that is"
+                " published exactly once is stored as safely as the broker is told to"
+            )
 
     def for_stream(self) -> SinkOptions:
         """Checked for `df.writeStream`, which numbers its batches itself."""
@@ -157,3 +168,13 @@ class SinkOptions:
         if self.batch_id is not None and not self.sink_id:
             raise errors.InvalidArgument("option batchId needs a sinkId: the batches of whom?")
         return self
+
+
+def _oversize_topic(values: OptionTexts) -> str:
+    is_dlq, topic = values["oversizePolicy"] == "dlq", str(values["oversizeTopic"])
+    if is_dlq != bool(topic):
+        raise errors.InvalidArgument(
+            "options oversizePolicy=dlq and oversizeTopic go together: the topic that takes rows"
+            " which are too large"
+        )
+    return topic

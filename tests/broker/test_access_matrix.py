@@ -56,8 +56,8 @@ READER_MAY = {
 }  # fmt: skip
 # What a writer of topic T and of sink S may ask for.
 WRITER_MAY = {
-    10, 310, 320, 370, 29, 30, 31, 32, 34, 35, 37, 202, 351, 29900, 29902, 29910, 29911, 29912, 29913,
-    29914, 29915,
+    10, 310, 320, 370, 29, 30, 31, 32, 34, 35, 37, 202, 351, 29900, 29902, 29910, 29911, 29912,
+    29913, 29914, 29915,
 }  # fmt: skip
 # What an account of a slave or of a registering broker may ask for.
 BROKER_MAY = {21, 43, 45, 60, 61, 201, 402, 905, 906, 29900, 29920}

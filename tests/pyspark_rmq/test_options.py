@@ -132,10 +132,40 @@ def test_a_mistyped_secret_is_not_shown_either() -> None:
     assert "canary" not in str(failure.value)
 
 
-def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(errors.InvalidArgument, match="not encrypted"):
-        parse(rmq__tls__enable="true")
-    assert parse(rmq__tls__enable="false").topics
+def test_access_and_encryption_reach_the_client() -> None:
+    options = SourceOptions.parse(
+        {
+            **BASE,
+            "rmq.access.key": "key",
+            "rmq.secret.key": "s3cret-canary",
+            "rmq.security.token": "t0ken-canary",
+            "rmq.tls.enable": "true",
+            "rmq.tls.ca": "ca.pem",
+            "rmq.tls.cert": "cert.pem",
+            "rmq.tls.key": "key.pem",
+            "rmq.tls.verify": "false",
+        }
+    )
+    config = options.connection.client_config()
+    assert (config.access_key, config.secret_key) == ("key", "s3cret-canary")
+    assert config.security_token == "t0ken-canary"
+    assert (config.tls_enable, config.tls_verify) == (True, False)
+    assert (config.tls_ca, config.tls_cert, config.tls_key) == ("ca.pem", "cert.pem", "key.pem")
+    for shown in (repr(options), str(options), repr(config), repr(options.connection)):
+        assert "canary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"rmq.access.key": "key"}, r"rmq\.secret\.key"),
+        ({"rmq.tls.cert": "x", "rmq.tls.enable": "true"}, r"rmq\.tls\.key"),
+        ({"rmq.tls.ca": "x"}, r"rmq\.tls\.ca"),
+    ],
+)
+def test_halves_are_refused(given: dict[str, str], name: str) -> None:
+    with pytest.raises(errors.InvalidConfig, match=name):
+        SourceOptions.parse({**BASE, **given})
 
 
 def test_exactly_one_subscription() -> None:

@@ -1,0 +1,69 @@
+"""The commands with accounts and TLS, as processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
+from tests.cli.rmq_process import run_rmq, running
+from tests.remoting.certificates import Authority
+
+USER = {
+    "accessKey": "shell",
+    "secretKey": "canary-of-the-shell",
+    "topicPerms": ["T=PUB|SUB"],
+    "defaultGroupPerm": "SUB",
+}
+
+
+def test_a_protected_cluster_from_the_shell(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server")
+    access = write_access_file(tmp_path / "access.json", USER, BROKER, ADMIN)
+    properties = {
+        "aclEnable": "true",
+        "accessFile": str(access),
+        "innerAccessKey": BROKER["accessKey"],
+        "innerSecretKeyFile": str(write_secret_file(tmp_path / "inner", BROKER)),
+        "tlsServerMode": "enforcing",
+        "tls.server.certPath": files.certificate,
+        "tls.server.keyPath": files.key,
+        "tls.enable": "true",
+        "tls.client.trustCertPath": authority.path,
+    }
+    given = [word for key, value in properties.items() for word in ("-p", f"{key}={value}")]
+    options = ("standalone", "--port", "0", "--broker-port", "0", "-t", "T:1", *given)
+    secret = write_secret_file(tmp_path / "secret", USER)
+    with running(tmp_path, *options) as server:
+        to = ("-n", server.address, "-t", "T", "--tls", "--tls-ca", authority.path)
+        keys = ("--access-key", "shell", "--secret-key-file", str(secret))
+        produced = run_rmq("produce", *to, *keys, given=b"one\ntwo\n")
+        assert produced.code == 0, produced.errors
+        consumed = run_rmq("consume", *to, *keys, "-o", "beginning", "--exit-at-end")
+        assert (consumed.code, consumed.output) == (0, b"one\ntwo\n"), consumed.errors
+        unsigned = run_rmq("consume", *to, "-o", "beginning", "--exit-at-end")
+        assert unsigned.code == 1
+        assert "access denied" in unsigned.errors
+        plain = run_rmq("consume", *to[:4], *keys, "-o", "beginning", "--exit-at-end")
+        assert (plain.code, plain.output) == (1, b"")
+        ended = server.end()
+    assert ended.code == 0
+    for text in (produced.errors, consumed.errors, unsigned.errors, plain.errors, ended.errors):
+        assert "canary" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--access-key", "a"), "go together"),
+        (("--secret-key-file", "a"), "go together"),
+        (("--tls-ca", "a"), "needs --tls"),
+        (("--tls", "--tls-key", "a"), "go together"),
+    ],
+)
+def test_halves_are_refused(options: tuple[str, ...], reason: str) -> None:
+    ended = run_rmq("produce", "-t", "T", *options)
+    assert ended.code == 2
+    assert reason in ended.errors
