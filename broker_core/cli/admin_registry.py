@@ -56,6 +56,38 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         "clusters, their brokers, and what these do now",
         ("clusters", "clusterList"),
     ),
+    "broker status": AdminEntry(
+        f"{_CLI}.admin_brokers:STATUS", "everything that a broker counts", ("brokerStatus",)
+    ),
+    "broker config": AdminEntry(
+        f"{_CLI}.admin_brokers:CONFIG", "its settings", ("getBrokerConfig",)
+    ),
+    "broker set": AdminEntry(
+        f"{_CLI}.admin_brokers:SET", "change settings while it runs", ("updateBrokerConfig",)
+    ),
+    "broker backlog": AdminEntry(
+        f"{_CLI}.admin_brokers:BACKLOG", "how far all groups are behind", ("brokerConsumeStats",)
+    ),
+    "broker stats": AdminEntry(
+        f"{_CLI}.admin_brokers:STATS", "a count of the last minute, hour and day"
+    ),
+    "broker drain": AdminEntry(
+        f"{_CLI}.admin_brokers:WIPE", "keep producers away from a broker", ("wipeWritePerm",)
+    ),
+    "broker undrain": AdminEntry(
+        f"{_CLI}.admin_brokers:ALLOW", "let producers come back", ("addWritePerm",)
+    ),
+    "broker clean-queues": AdminEntry(
+        f"{_CLI}.admin_brokers:CLEAN_QUEUES", "remove expired queue files", ("cleanExpiredCQ",)
+    ),
+    "broker clean-topics": AdminEntry(
+        f"{_CLI}.admin_brokers:CLEAN_TOPICS",
+        "remove queues of topics that are gone",
+        ("cleanUnusedTopic",),
+    ),
+    "broker clean-log": AdminEntry(
+        f"{_CLI}.admin_brokers:CLEAN_LOG", "remove expired log files", ("deleteExpiredCommitLog",)
+    ),
     "ha": AdminEntry(
         f"{_CLI}.admin_ha:HA",
         "who copies from whom, and how far behind slaves are",
@@ -64,6 +96,109 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
     "promote": AdminEntry(
         f"{_CLI}.admin_ha:PROMOTE",
         "make a slave the master of its name",
+    ),
+    "topic list": AdminEntry(
+        f"{_CLI}.admin_topics:LIST", "the topics there are", ("topics", "topicList")
+    ),
+    "topic create": AdminEntry(
+        f"{_CLI}.admin_topics:CREATE", "create a topic or change it", ("updateTopic",)
+    ),
+    "topic show": AdminEntry(f"{_CLI}.admin_topics:SHOW", "how it is configured"),
+    "topic permission": AdminEntry(
+        f"{_CLI}.admin_topics:PERMISSION", "allow reading, writing or both", ("updateTopicPerm",)
+    ),
+    "topic delete": AdminEntry(
+        f"{_CLI}.admin_topics:DELETE", "delete a topic and its messages", ("deleteTopic",)
+    ),
+    "topic status": AdminEntry(
+        f"{_CLI}.admin_topics:STATUS", "offsets of its queues", ("topicStatus",)
+    ),
+    "topic route": AdminEntry(
+        f"{_CLI}.admin_topics:ROUTE", "which brokers have it", ("topicRoute",)
+    ),
+    "topic clusters": AdminEntry(
+        f"{_CLI}.admin_topics:CLUSTERS", "which clusters have it", ("topicClusterList",)
+    ),
+    "topic groups": AdminEntry(f"{_CLI}.admin_topics:GROUPS", "who consumes it"),
+    "topic stats": AdminEntry(
+        f"{_CLI}.admin_topics:STATS", "messages in, out and waiting", ("statsAll",)
+    ),
+    "topic order": AdminEntry(
+        f"{_CLI}.admin_name_servers:ORDER",
+        "in which queues its ordered messages are",
+        ("updateOrderConf",),
+    ),
+    "group list": AdminEntry(
+        f"{_CLI}.admin_groups:LIST", "the consumer groups there are", ("groups",)
+    ),
+    "group create": AdminEntry(
+        f"{_CLI}.admin_groups:CREATE", "create a group or change it", ("updateSubGroup",)
+    ),
+    "group show": AdminEntry(
+        f"{_CLI}.admin_groups:SHOW", "how it is configured", ("getConsumerConfig",)
+    ),
+    "group delete": AdminEntry(
+        f"{_CLI}.admin_groups:DELETE", "delete a group and its progress", ("deleteSubGroup",)
+    ),
+    "group progress": AdminEntry(
+        f"{_CLI}.admin_groups:PROGRESS", "how far it has consumed", ("consumerProgress",)
+    ),
+    "group connections": AdminEntry(
+        f"{_CLI}.admin_groups:CONNECTIONS", "its members now", ("consumerConnection",)
+    ),
+    "group running": AdminEntry(
+        f"{_CLI}.admin_groups:RUNNING", "what its members are doing", ("consumerStatus",)
+    ),
+    "group brokers": AdminEntry(f"{_CLI}.admin_groups:BROKERS", "where it is known"),
+    "producer connections": AdminEntry(
+        f"{_CLI}.admin_groups:PRODUCER_CONNECTIONS",
+        "the members of a producer group",
+        ("producerConnection",),
+    ),
+    "producer list": AdminEntry(
+        f"{_CLI}.admin_groups:PRODUCERS", "all producers of a broker", ("producers", "producer")
+    ),
+    "offset reset": AdminEntry(
+        f"{_CLI}.admin_offsets:RESET",
+        "move a group to a time or an offset",
+        ("resetOffsetByTime", "resetOffsetByTimeOld"),
+    ),
+    "offset skip": AdminEntry(
+        f"{_CLI}.admin_offsets:SKIP", "move a group to the end", ("skipAccumulatedMessage",)
+    ),
+    "offset clone": AdminEntry(
+        f"{_CLI}.admin_offsets:CLONE", "move a group to where another is", ("cloneGroupOffset",)
+    ),
+    "offset positions": AdminEntry(
+        f"{_CLI}.admin_offsets:POSITIONS", "where its members say they are", ("getConsumerStatus",)
+    ),
+    "message show": AdminEntry(
+        f"{_CLI}.admin_messages:BY_ID",
+        "a message by its id, and what became of it",
+        ("queryMsgById", "queryMsgByUniqueKey"),
+    ),
+    "message by-key": AdminEntry(
+        f"{_CLI}.admin_messages:BY_KEY", "messages with a key", ("queryMsgByKey",)
+    ),
+    "message by-offset": AdminEntry(
+        f"{_CLI}.admin_messages:BY_OFFSET", "the message at an offset", ("queryMsgByOffset",)
+    ),
+    "message list": AdminEntry(
+        f"{_CLI}.admin_messages:PRINT",
+        "the messages of a topic",
+        ("printMsg", "printMsgByQueue", "consumeMessage"),
+    ),
+    "message send": AdminEntry(f"{_CLI}.admin_messages:SEND", "send one message", ("sendMessage",)),
+    "kv list": AdminEntry(f"{_CLI}.admin_name_servers:KV_LIST", "keys of a namespace"),
+    "kv put": AdminEntry(f"{_CLI}.admin_name_servers:KV_PUT", "set a key", ("updateKvConfig",)),
+    "kv delete": AdminEntry(
+        f"{_CLI}.admin_name_servers:KV_DELETE", "delete a key", ("deleteKvConfig",)
+    ),
+    "namesrv config": AdminEntry(
+        f"{_CLI}.admin_name_servers:CONFIG", "settings of the name servers", ("getNamesrvConfig",)
+    ),
+    "namesrv set": AdminEntry(
+        f"{_CLI}.admin_name_servers:SET", "change them", ("updateNamesrvConfig",)
     ),
 }
 
