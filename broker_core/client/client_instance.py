@@ -136,17 +136,21 @@ class ClientInstance:
     ) -> RemotingCommand:
         """Ask a member of a broker and wait for the answer, whatever its code.
 
+        With `or_any` another member is asked when the wanted one is not in the route, or gone.
         Raises `BrokerNotExist`, `ConnectionLost` or `RequestTimeout`; after the latter two the
         address is asked for again in the background, for it may have changed.
         """
         address = self.routes.broker_address(broker_name, broker_id, or_any)
+        waited_ms = timeout_ms or self.config.request_timeout_ms
         try:
-            return await self.remoting.request(
-                address, command, timeout_ms or self.config.request_timeout_ms
-            )
-        except (ConnectionLost, RequestTimeout):
+            return await self.remoting.request(address, command, waited_ms)
+        except (ConnectionLost, RequestTimeout) as error:
             self.routes.refresh_broker_soon(broker_name)
-            raise
+            others = {*self.routes.brokers().get(broker_name, {}).values()} - {address}
+            if not or_any or isinstance(error, RequestTimeout) or not others:
+                raise
+        # Nobody is there: what may be asked anywhere need not wait until the route says so.
+        return await self.remoting.request(min(others), command, waited_ms)
 
     async def ask_broker(
         self,
