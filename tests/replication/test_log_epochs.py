@@ -1,0 +1,116 @@
+"""Where two logs agree, from their epochs alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.errors import StoreUnusable
+from broker_core.replication.epoch_file import (
+    EPOCH_FILE,
+    decode_history,
+    encode_history,
+    load_history,
+    save_history,
+)
+from broker_core.replication.log_epochs import TERM, Epoch, EpochHistory, LastRole, agreed_end
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.simulated_disk import SimulatedDisk
+
+A, B, C = Epoch(TERM, "a", 0), Epoch(TERM + 1, "b", 500), Epoch(2 * TERM, "c", 700)
+
+
+@pytest.mark.parametrize(
+    ("ours", "our_end", "theirs", "their_end", "agreed"),
+    [
+        ((A,), 300, (A,), 400, 300),
+        ((A,), 600, (A, B), 900, 500),
+        ((A, B), 600, (A, B), 900, 600),
+        ((A, B), 900, (A, C), 800, 500),
+        ((A, B), 600, (A, B, C), 900, 600),
+        ((A, B), 900, (A, B, C), 800, 700),
+        ((A,), 100, (C,), 100, None),
+        ((), 0, (A,), 100, None),
+    ],
+)
+def test_agreement(
+    ours: tuple[Epoch, ...],
+    our_end: int,
+    theirs: tuple[Epoch, ...],
+    their_end: int,
+    agreed: int | None,
+) -> None:
+    assert agreed_end(ours, our_end, theirs, their_end) == agreed
+    assert agreed_end(theirs, their_end, ours, our_end) == agreed
+
+
+def test_a_restart_and_a_promotion() -> None:
+    new = EpochHistory().begin("a", 0)
+    assert new.seen == TERM
+    again = new.begin("b", 500)
+    assert again.current == (TERM + 1, "b", 500)
+    slave = EpochHistory().followed(again.epochs, 0)
+    assert slave.role is LastRole.SLAVE
+    # It has 400 bytes: of the second epoch it knows the number, and nothing else.
+    promoted = slave.begin("c", 400)
+    assert promoted.epochs == (new.epochs[0], Epoch(2 * TERM, "c", 400))
+    # However often the old master is started meanwhile, it stays the older one.
+    for _ in range(100):
+        again = again.begin("x", 500)
+    assert again.seen < promoted.seen
+
+
+@given(st.integers(0, 1 << 32))
+def test_agreement_is_never_too_much(seed: int) -> None:
+    """Random lives of two logs; the rule's answer against the bytes themselves."""
+    rng = random.Random(seed)
+    logs: list[tuple[EpochHistory, bytes]] = [(EpochHistory().begin("0", 0), b"")] * 3
+    leader, run = 0, 1
+    logs[0] = (EpochHistory().begin("0", 0), b"")
+    logs[1] = logs[2] = (EpochHistory(), b"")
+    for _ in range(30):
+        history, data = logs[leader]
+        action = rng.random()
+        if action < 0.5:
+            logs[leader] = (history, data + rng.randbytes(rng.randint(1, 4)))
+        elif action < 0.7:
+            other = rng.choice([n for n in range(3) if n != leader])
+            theirs, copied = logs[other]
+            agreed = (
+                agreed_end(history.epochs, len(data), theirs.until(len(copied)).epochs, len(copied))
+                if copied
+                else 0
+            )
+            if agreed is not None:
+                assert copied[:agreed] == data[:agreed]
+                until = rng.randint(agreed, len(data))
+                logs[other] = (theirs.followed(history.epochs, history.seen), data[:until])
+        elif action < 0.85:
+            # Restarted, perhaps without the bytes that were not synced.
+            lost = rng.randint(0, min(3, len(data)))
+            kept = data[: len(data) - lost]
+            logs[leader] = (history.begin(str(run), len(kept)), kept)
+            run += 1
+        else:
+            new = rng.choice([n for n in range(3) if logs[n][0].epochs])
+            if new != leader:
+                theirs, copied = logs[new]
+                logs[new] = (theirs.begin(str(run), len(copied)), copied)
+                leader, run = new, run + 1
+
+
+def test_the_file(tmp_path: object) -> None:
+    history = EpochHistory((A, B), TERM + 1, LastRole.STEPPED_DOWN)
+    assert decode_history(encode_history(history)) == history
+    disk = SimulatedDisk(clock=ManualClock())
+    assert load_history(disk) == EpochHistory()
+    save_history(disk, history)
+    assert load_history(disk) == history
+    for bit in range(8 * len(disk.content(EPOCH_FILE))):
+        disk.flip(EPOCH_FILE, bit)
+        with pytest.raises(StoreUnusable):
+            load_history(disk)
+        disk.flip(EPOCH_FILE, bit)
