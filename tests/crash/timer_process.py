@@ -151,7 +151,8 @@ async def many(root: Path, count: int, soon: int) -> dict[str, float]:
     while broker.delivery.queue_behind:
         await _turn()
     stored_s = time.monotonic() - started
-    begin_ms = now_ms() + 1_000
+    # Later than it takes to store them.
+    begin_ms = now_ms() + 1_000 + int(3_000 * soon * stored_s / count)
     for number in range(soon):
         broker.append(count + number, begin_ms + number // 2)
         if number % 200 == 0:
