@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from broker_core import errors
+    from broker_core.client import admin_groups, admin_topics
     from broker_core.client.admin import Admin
     from broker_core.client.bulk_producer import BulkProducer
     from broker_core.client.client_config import ClientConfig
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from broker_core.client.pull_stream import PullStream
     from broker_core.client.received_message import ReceivedMessage
     from broker_core.client.record_run import RecordRun
+    from broker_core.client.send_result import SendStatus
     from broker_core.client.sink_client import SinkClient
     from broker_core.client.stage_writer import StagedAt
     from broker_core.client.sync_consumers import SyncPullConsumer
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from broker_core.codec import column_names
     from broker_core.codec.arrow_columns import batch_from_arrow, to_arrow
     from broker_core.codec.column_batch import ColumnBatch
-    from broker_core.codec.compression import decompress_body
+    from broker_core.codec.compression import compress_body, decompress_body
     from broker_core.codec.java_hash import java_hash
     from broker_core.codec.local_range import LocalRange
     from broker_core.codec.message_queue import MessageQueue
@@ -69,6 +71,7 @@ __all__ = [
     "ReadOnlyStore",
     "ReceivedMessage",
     "RecordRun",
+    "SendStatus",
     "SinkClient",
     "StagedAt",
     "StoreConfig",
@@ -77,11 +80,14 @@ __all__ = [
     "SyncProducer",
     "SyncPullConsumer",
     "TopicEnds",
+    "admin_groups",
+    "admin_topics",
     "ask_local_range",
     "ask_topic_ends",
     "batch_from_arrow",
     "codec_backend",
     "column_names",
+    "compress_body",
     "decompress_body",
     "errors",
     "java_hash",
@@ -114,6 +120,7 @@ _HOMES = {
     "ReadOnlyStore": "broker_core.store.read_only_store",
     "ReceivedMessage": "broker_core.client.received_message",
     "RecordRun": "broker_core.client.record_run",
+    "SendStatus": "broker_core.client.send_result",
     "SinkClient": "broker_core.client.sink_client",
     "StagedAt": "broker_core.client.stage_writer",
     "StoreConfig": "broker_core.config",
@@ -126,6 +133,7 @@ _HOMES = {
     "ask_topic_ends": "broker_core.client.topic_ends",
     "batch_from_arrow": "broker_core.codec.arrow_columns",
     "codec_backend": "broker_core.codec.record_columns",
+    "compress_body": "broker_core.codec.compression",
     "decompress_body": "broker_core.codec.compression",
     "java_hash": "broker_core.codec.java_hash",
     "parse_tag_expression": "broker_core.codec.subscription_data",
@@ -133,6 +141,8 @@ _HOMES = {
 }
 # Modules that are public as a whole.
 _MODULES = {
+    "admin_groups": "broker_core.client.admin_groups",
+    "admin_topics": "broker_core.client.admin_topics",
     "column_names": "broker_core.codec.column_names",
     "errors": "broker_core.errors",
 }

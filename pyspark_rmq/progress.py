@@ -1,8 +1,10 @@
 """Lag of streaming queries: from Spark's progress reports to numbers, a line of text, a callback.
 
     spark.streams.addListener(lag_listener(print))
+    sink_batches(str(query.id))
 
 The source puts what waits in each queue into the report of every batch, so nobody has to be asked.
+The sink writes down on the driver's machine what became of each batch.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
+
+from pyspark_rmq.sink.batch_log import SinkBatch, noted_batches
 
 _BAR_WIDTH: Final = 20
 
@@ -77,6 +81,15 @@ def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
         float(progress["processedRowsPerSecond"] or 0.0),
         tuple(queues),
     )
+
+
+def sink_batches(sink: str) -> list[SinkBatch]:
+    """Rows, bytes, retries and offsets of the last batches of a sink, oldest first.
+
+    `sink` is the id of the query (`str(query.id)`) or its `sinkId`. Only batches that were
+    committed on this machine by this user are known.
+    """
+    return noted_batches(sink)
 
 
 def lag_listener(report: Callable[[QueryLag], object]) -> Any:

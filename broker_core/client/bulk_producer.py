@@ -57,7 +57,9 @@ class BulkProducer:
         in_flight: int = IN_FLIGHT,
         timeout_ms: int = 30_000,
         first_turn: int = 0,
+        wait_store_ok: bool = True,
     ) -> None:
+        """`wait_store_ok=False`: what a broker has stored counts, flushed and copied or not."""
         if attempts < 1 or in_flight < 1:
             raise InvalidArgument(f"attempts={attempts}, in_flight={in_flight}: give 1 or more")
         self._client = client
@@ -66,6 +68,8 @@ class BulkProducer:
         self._window = in_flight
         self._timeout_ms = timeout_ms
         self._turn = Turn(first_turn)
+        self._wait_store_ok = wait_store_ok
+        self.retry_count = 0
 
     async def send_bodies(
         self, topic: str, bodies: Sequence[bytes], *, queue: MessageQueue | None = None
@@ -143,6 +147,7 @@ class BulkProducer:
             except RmqError as error:
                 if attempt + 1 == self._attempts or not is_worth_another_try(error):
                     raise
+                self.retry_count += 1
                 await backoff.wait()
                 # While a broker restarts, the name servers may know of none.
                 with contextlib.suppress(RmqError):
@@ -167,8 +172,9 @@ class BulkProducer:
         self, topic: str, target: MessageQueue, body: bytes, count: int
     ) -> StoredRun:
         born = self._client.clock.wall_ms()
+        wait = "true" if self._wait_store_ok else "false"
         request = SendRequest(
-            self._group, topic, "TBW102", 4, target.queue_id, 0, born, 0, "WAIT\x01true\x02",
+            self._group, topic, "TBW102", 4, target.queue_id, 0, born, 0, f"WAIT\x01{wait}\x02",
             is_batch=True,
         )  # fmt: skip
         fields = send_request_fields(request)
@@ -189,6 +195,8 @@ class BulkProducer:
             ResponseCode.FLUSH_SLAVE_TIMEOUT,
             ResponseCode.SLAVE_NOT_AVAILABLE,
         )
+        if answer.code in stored and not self._wait_store_ok and "queueOffset" in answer.ext:
+            return answer
         if answer.code in stored:
             raise NotAcknowledged(
                 f"{target.topic} at {target.broker_name}: stored, but {answer.remark}", answer

@@ -8,6 +8,7 @@ outcome is known: the broker does it once.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from broker_core.client.stage_writer import (
 )
 from broker_core.client.topic_queues import MASTER_ID
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.route_data import decode_kv_table
 from broker_core.codec.sink_messages import (
     COMPLETE,
     DECIDE,
@@ -135,6 +137,16 @@ class SinkClient:
     async def is_supported(self, broker_name: str) -> bool:
         """Whether a broker can publish exactly once; others are sent to in the ordinary way."""
         return (await self._capabilities(broker_name)).sink
+
+    async def has_timers(self, broker_name: str) -> bool:
+        """Whether a broker delivers messages at a time of day: ours, and Apache's from 5.0 on."""
+        if await self.is_supported(broker_name):
+            return True
+        command = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._ask(broker_name, command, True)
+        version = decode_kv_table(answer.body).get("brokerVersionDesc", "")
+        found = re.match(r"V(\d+)_", version)
+        return found is not None and int(found[1]) >= 5
 
     async def masters(self) -> tuple[str, ...]:
         """Names of all brokers that have a master now."""

@@ -22,7 +22,10 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
     asked = allowed_guarantee(columns, options.guarantee)
     if asked == AT_LEAST_ONCE:
         if options.guarantee != AT_LEAST_ONCE:
-            _log.warning("rows with a column delayLevel are written at least once")
+            _log.warning("rows with a column delayLevel or deliverAt are written at least once")
+        if columns.deliver_at is not None:
+            connected = connect(options.connection)
+            connected.call(_require_timers(connected.client, options))
         return AT_LEAST_ONCE
     key = (os.getpid(), options.connection, options.topic, asked)
     known = _decided.get(key)
@@ -49,6 +52,18 @@ async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> s
     if not names:
         raise errors.ConnectionLost("the name servers know no broker with a master")
     return AT_LEAST_ONCE
+
+
+async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    names = await _brokers(client, sink, options.topic)
+    unable = [name for name in names if not await sink.has_timers(name)]
+    if unable:
+        raise errors.RequestNotSupported(
+            3,
+            f"column deliverAt: broker {', '.join(unable)} cannot deliver a message at a time,"
+            " RocketMQ 5 and brokers of this project can. Use the column delayLevel",
+        )
 
 
 async def _brokers(client: ClientInstance, sink: SinkClient, topic: str) -> list[str]:

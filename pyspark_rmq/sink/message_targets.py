@@ -21,6 +21,7 @@ from broker_core import (
     MessageQueue,
     OutgoingMessage,
     Producer,
+    SendStatus,
     SinkClient,
     StagedAt,
     batch_from_arrow,
@@ -79,13 +80,24 @@ class MessageTarget(Protocol):
     async def abort(self) -> None:
         """Give up."""
 
+    @property
+    def retry_count(self) -> int:
+        """How much was sent again."""
+
 
 class StagingTarget:
     """Rows wait at their brokers until the batch is published."""
 
     def __init__(
-        self, sink: SinkClient, queues: TopicQueues, selection: QueueSelection, who: BatchIdentity
+        self,
+        sink: SinkClient,
+        queues: TopicQueues,
+        selection: QueueSelection,
+        who: BatchIdentity,
+        *,
+        compresses: bool = False,
     ) -> None:
+        self._compresses = compresses
         self._sink = sink
         self._queues = queues
         self._selection = selection
@@ -95,6 +107,8 @@ class StagingTarget:
     async def append(self, messages: OutgoingColumns) -> None:
         """To the staging area of the broker that each row goes to."""
         queues = await self._queues.of(messages.topic)
+        if self._compresses:
+            messages = messages.compressed()
         index = self._selection.choose(queues, messages.places)
         brokers = sorted({queue.broker_name for queue in queues})
         for broker in brokers:
@@ -125,10 +139,16 @@ class StagingTarget:
         if writer is None:
             writer = self._writers[broker] = await self._sink.stage(self._who, broker)
         first = 0
-        for flag, run in part.runs_of_one_flag():
+        for flag, sys_flag, run in part.runs_of_one_flag():
             after = first + run.row_count
-            await writer.append(_encoded(run, keys, index[first:after], flag))
+            batch = _encoded(run, keys, index[first:after], flag)
+            await writer.append(batch._replace(sys_flag=sys_flag))
             first = after
+
+    @property
+    def retry_count(self) -> int:
+        """Blocks that were sent again."""
+        return sum(writer.retry_count for writer in self._writers.values())
 
 
 class QueueTarget:
@@ -152,16 +172,21 @@ class QueueTarget:
             in_flight=options.in_flight,
             timeout_ms=options.timeout_ms,
             first_turn=random.randrange(1 << 16),
+            wait_store_ok=options.waits_store_ok,
         )
         self._ranges: list[Ranges] = []
 
     async def append(self, messages: OutgoingColumns) -> None:
         """Returns when every message is acknowledged."""
         queues = await self._queues.of(messages.topic)
-        if messages.delay_levels is not None and messages.delay_levels.any():
-            is_delayed = messages.delay_levels != 0
-            await self._send_delayed(queues, messages.take(is_delayed))
-            messages = messages.take(~is_delayed)
+        alone = messages.is_delayed
+        if self._options.compresses and (is_long := messages.is_long()).any():
+            alone = is_long if alone is None else alone | is_long
+        if alone is not None:
+            await self._send_alone(queues, messages.take(alone))
+            messages = messages.take(~alone)
+        if not messages.row_count:
+            return
         if messages.places == (messages.row_count, None, None, None):
             # Nobody cares: the producer fills one queue after the other, and avoids lost brokers.
             await self._send(messages, None)
@@ -181,24 +206,32 @@ class QueueTarget:
 
     async def _send(self, messages: OutgoingColumns, queue: MessageQueue | None) -> None:
         keys = ((messages.topic.encode(), 0),)
-        for flag, run in messages.runs_of_one_flag():
+        for flag, _, run in messages.runs_of_one_flag():
             for stored in await self._bulk.send_columns(
                 _encoded(run, keys, None, flag), queue=queue
             ):
                 after = stored.queue_offset + stored.count
                 self._ranges.append({stored.queue: (stored.queue_offset, after, stored.count)})
 
-    async def _send_delayed(
+    @property
+    def retry_count(self) -> int:
+        """Requests that were sent again."""
+        return self._bulk.retry_count
+
+    async def _send_alone(
         self, queues: tuple[MessageQueue, ...], messages: OutgoingColumns
     ) -> None:
-        """One by one: brokers take no batches of delayed messages."""
+        """One by one: brokers take no batches of delayed or compressed messages."""
         index = self._selection.choose(queues, messages.places)
         window: deque[Any] = deque()
-        producer = Producer(self._client, self._options.producer_group)
+        accepted = () if self._options.waits_store_ok else tuple(SendStatus)
+        producer = Producer(self._client, self._options.producer_group, accept_statuses=accepted)
         await producer.start()
         try:
             for row, number in enumerate(index.tolist()):
-                message = _delayed_message(messages, row)
+                message = _lone_message(messages, row)._replace(
+                    wait_store_ok=self._options.waits_store_ok
+                )
                 window.append(producer.send(message, queue=queues[number]))
                 if len(window) >= _DELAYED_AT_ONCE:
                     await window.popleft()
@@ -209,7 +242,7 @@ class QueueTarget:
             await producer.stop()
 
 
-def _delayed_message(messages: OutgoingColumns, row: int) -> OutgoingMessage:
+def _lone_message(messages: OutgoingColumns, row: int) -> OutgoingMessage:
     def text(column: Any) -> str:
         return (column[row].as_py() or "") if column is not None else ""
 
@@ -221,10 +254,15 @@ def _delayed_message(messages: OutgoingColumns, row: int) -> OutgoingMessage:
         text(messages.tags),
         text(messages.keys),
         {name: value for name, value in pairs.items() if value and name != "__SHARDINGKEY"},
-        delay_level=int(messages.delay_levels[row]),
+        delay_level=0 if messages.delay_levels is None else int(messages.delay_levels[row]),
+        deliver_at_ms=_due(messages, row),
         flag=0 if messages.flags is None else int(messages.flags[row]),
         sharding_key=pairs.get("__SHARDINGKEY"),
     )
+
+
+def _due(messages: OutgoingColumns, row: int) -> int | None:
+    return None if messages.deliver_at is None else int(messages.deliver_at[row]) or None
 
 
 def _encoded(

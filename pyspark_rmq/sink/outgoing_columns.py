@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import errors
+from broker_core import compress_body, errors
 from pyspark_rmq.sink.json_rows import json_bodies
 from pyspark_rmq.sink.queue_selection import RowPlaces
 from pyspark_rmq.sink.sink_columns import SinkColumns
@@ -25,6 +25,10 @@ from pyspark_rmq.source.property_map import SYSTEM_PROPERTIES
 
 # Names a row for good: the same one when a task or a batch is run again.
 ROW_PROPERTY: Final = "SPARK_SINK_ROW"
+# How long a row was of which only the beginning could be written.
+OVERSIZE_PROPERTY: Final = "SPARK_SINK_SIZE"
+COMPRESS_FROM_SIZE: Final = 4_096
+COMPRESSED: Final = 1
 _SHARDING: Final = "__SHARDINGKEY\x01"
 _SEPARATORS: Final = "[\x01\x02]"
 _ROWS_AT_ONCE: Final = 5_000
@@ -44,6 +48,10 @@ class OutgoingColumns(NamedTuple):
     """numpy int32"""
     delay_levels: Any = None
     """numpy int32"""
+    deliver_at: Any = None
+    """numpy int64: epoch milliseconds; 0 for at once"""
+    packed: Any = None
+    """numpy bool: the body is compressed"""
 
     @property
     def row_count(self) -> int:
@@ -72,21 +80,53 @@ class OutgoingColumns(NamedTuple):
             some(self.keys),
             some(self.properties),
             None if self.flags is None else self.flags[rows],
-            None if self.delay_levels is None else self.delay_levels[rows],
+            *(None if found is None else found[rows] for found in self[7:]),
         )
 
-    def runs_of_one_flag(self) -> Iterator[tuple[int, OutgoingColumns]]:
-        """Rows in their order, cut where the flag changes: (flag, rows)."""
-        if self.flags is None or not len(self.flags):
-            yield 0, self
-            return
-        cuts = np.flatnonzero(np.diff(self.flags)) + 1
+    @property
+    def is_delayed(self) -> Any:
+        """Which rows are to be seen later, as a boolean numpy array; None for none of them."""
+        found = None
+        for column in (self.delay_levels, self.deliver_at):
+            if column is not None and column.any():
+                found = (column != 0) if found is None else found | (column != 0)
+        return found
+
+    def runs_of_one_flag(self) -> Iterator[tuple[int, int, OutgoingColumns]]:
+        """Rows in their order, cut where a flag changes: (flag, sys flag, rows)."""
+        kinds = np.zeros(self.row_count, np.int64)
+        if self.flags is not None:
+            kinds += self.flags.astype(np.int64) * 2
+        if self.packed is not None:
+            kinds += self.packed
+        cuts = np.flatnonzero(np.diff(kinds)) + 1
         if not len(cuts):
-            yield int(self.flags[0]), self
+            kind = int(kinds[0]) if len(kinds) else 0
+            yield kind >> 1, kind & COMPRESSED, self
             return
-        bounds = [0, *cuts.tolist(), len(self.flags)]
+        bounds = [0, *cuts.tolist(), len(kinds)]
         for first, after in itertools.pairwise(bounds):
-            yield int(self.flags[first]), self.take(np.arange(first, after))
+            kind = int(kinds[first])
+            yield kind >> 1, kind & COMPRESSED, self.take(np.arange(first, after))
+
+    def is_long(self) -> Any:
+        """Which bodies are worth compressing, as a boolean numpy array."""
+        return pc.greater_equal(pc.binary_length(self.body), COMPRESS_FROM_SIZE).to_numpy(
+            zero_copy_only=False
+        )
+
+    def compressed(self) -> OutgoingColumns:
+        """Long bodies compressed, where that makes them shorter; an object for each of those."""
+        is_long = self.is_long()
+        if not is_long.any():
+            return self
+        bodies = self.body.cast(pa.binary()).to_pylist()
+        packed = np.zeros(len(bodies), bool)
+        for row in np.flatnonzero(is_long).tolist():
+            shorter = compress_body(bodies[row])
+            if len(shorter) < len(bodies[row]):
+                bodies[row], packed[row] = shorter, True
+        return self._replace(body=pa.array(bodies, pa.binary()), packed=packed)
 
 
 class ColumnReader:
@@ -97,16 +137,48 @@ class ColumnReader:
         self._options = options
         self._row_name = row_name
         self._index = 0
-        self.skipped_count = 0
+        # Rows that were too large: dropped, or cut and sent elsewhere
+        self.oversize_count = 0
 
     def messages(self, batch: Any) -> list[OutgoingColumns]:
         """The rows of a record batch, topic by topic. Raises for rows that cannot be written."""
         body = self._bodies(batch)
         names = self._row_names(len(body))
         keep = self._fitting(body)
-        if keep is not None:
-            batch, body = batch.filter(keep), body.filter(keep)
-            names = None if names is None else names.filter(keep)
+        if keep is None:
+            return self._outgoing(batch, body, names)
+
+        def rows(where: Any) -> tuple[Any, Any, Any]:
+            some = None if names is None else names.filter(where)
+            return batch.filter(where), body.filter(where), some
+
+        found = self._outgoing(*rows(keep))
+        if self._options.oversize_topic:
+            found += self._cut(*rows(pc.invert(keep)))
+        return found
+
+    def _cut(self, batch: Any, body: Any, names: Any) -> list[OutgoingColumns]:
+        """The beginnings of rows that are too large, for another topic."""
+        sizes = pc.binary_join_element_wise(
+            OVERSIZE_PROPERTY, pc.binary_length(body).cast(pa.string()), "\x01"
+        )
+        if names is not None:
+            sizes = pc.binary_join_element_wise(sizes, names, "\x02")
+        whole = body.cast(pa.binary())
+        beginnings = pc.binary_slice(whole, 0, self._options.body_size_max)
+        keys = _text(batch, self._columns.key, "key")
+        return [
+            OutgoingColumns(
+                self._options.oversize_topic,
+                beginnings,
+                RowPlaces(len(body)),
+                _text(batch, self._columns.tags, "tags"),
+                keys,
+                sizes,
+            )
+        ]
+
+    def _outgoing(self, batch: Any, body: Any, names: Any) -> list[OutgoingColumns]:
         if not len(body):
             return []
         columns = self._columns
@@ -121,6 +193,7 @@ class ColumnReader:
             self._property_texts(batch, sharding, names),
             _numbers(batch, columns.flag),
             _numbers(batch, columns.delay_level),
+            _times(batch, columns.deliver_at),
         )
         if columns.topic is None:
             return [found]
@@ -151,13 +224,13 @@ class ColumnReader:
         largest = pc.max(lengths).as_py()
         if largest <= self._options.body_size_max:
             return None
-        if not self._options.skips_oversize:
+        if not self._options.drops_oversize and not self._options.oversize_topic:
             raise errors.MessageTooLarge(
                 f"a value has {largest} bytes, maxMessageSize is {self._options.body_size_max}:"
-                " raise it here and at the broker, or give oversizePolicy=skip"
+                " raise it here and at the broker, or give oversizePolicy=drop or dlq"
             )
         keep = pc.less_equal(lengths, self._options.body_size_max)
-        self.skipped_count += len(body) - pc.sum(keep).as_py()
+        self.oversize_count += len(body) - pc.sum(keep).as_py()
         return keep
 
     def _places(self, batch: Any, sharding: Any, keys: Any) -> RowPlaces:
@@ -253,6 +326,16 @@ def _numbers(batch: Any, index: int | None) -> Any:
     return pc.fill_null(batch.column(index), 0).to_numpy(zero_copy_only=False).astype(np.int32)
 
 
+def _times(batch: Any, index: int | None) -> Any:
+    """Epoch milliseconds; null counts as 0."""
+    if index is None:
+        return None
+    times = batch.column(index)
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
+    return pc.fill_null(times, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
 def _not_empty(texts: Any) -> Any:
     return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
 
@@ -279,5 +362,5 @@ def _check_names(names: Any) -> None:
     if len(reserved):
         raise errors.InvalidArgument(
             f"column properties has {', '.join(sorted(set(reserved.to_pylist())))}, which RocketMQ"
-            " uses itself: the columns key, tags, shardingKey and delayLevel set what can be set"
+            " uses itself: key, tags, shardingKey, delayLevel and deliverAt set what can be set"
         )

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlparse
 
 from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
+from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
 from pyspark_rmq.sink.task_result import TaskResult, joined_ranges
 
@@ -35,12 +36,11 @@ def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
         elif not who.once:
             connected.call(_complete(connected.client, options, identity))
         return
-    ranges = joined_ranges(result.ranges for result in results)
-    _log.info(
-        "batch %d of %s: %d rows, %d bytes, %d skipped, sent to %s",
-        who.batch, who.sink, *_sums(results),
-        {f"{q.topic}/{q.broker_name}/{q.queue_id}": place for q, place in sorted(ranges.items())},
-    )  # fmt: skip
+    offsets: Offsets = {}
+    for queue, (first, after, _) in joined_ranges(result.ranges for result in results).items():
+        of_broker = offsets.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
+        of_broker[queue.queue_id] = first, after
+    note_batch(_noted(results, offsets, is_repeat=False))
 
 
 def drop_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
@@ -80,8 +80,8 @@ def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
             return "offsets:" + hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
         except OSError:
             _log.debug("%s cannot be read", written_down)
-    rows, size, _ = _sums(results)
-    return f"rows:{rows}:{size}"
+    rows = sum(result.row_count for result in results)
+    return f"rows:{rows}:{sum(result.size for result in results)}"
 
 
 def _offsets_path(checkpoint: str, batch: int) -> Path | None:
@@ -109,11 +109,11 @@ async def _publish(
     except errors.RmqError:
         _settled.forget(client, identity.sink)
         raise
-    _log.info(
-        "batch %d of sink %s: %d rows, %d bytes, %d skipped, %s %s",
-        identity.batch, identity.sink, *_sums(results),
-        "had been published before as" if answer.is_repeat else "published as", answer.offsets,
-    )  # fmt: skip
+    offsets: Offsets = {}
+    for broker, topics in answer.offsets.items():
+        for topic, queues in topics.items():
+            offsets.setdefault(topic, {})[broker] = queues
+    note_batch(_noted(results, offsets, is_repeat=answer.is_repeat))
 
 
 async def _complete(client: ClientInstance, options: SinkOptions, identity: BatchIdentity) -> None:
@@ -184,9 +184,16 @@ async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordi
         )
 
 
-def _sums(results: Sequence[TaskResult]) -> tuple[int, int, int]:
-    return (
+def _noted(results: Sequence[TaskResult], offsets: Offsets, *, is_repeat: bool) -> SinkBatch:
+    who = results[0].identity
+    return SinkBatch(
+        who.sink,
+        who.batch,
+        results[0].guarantee,
         sum(result.row_count for result in results),
         sum(result.size for result in results),
-        sum(result.skipped_count for result in results),
+        sum(result.oversize_count for result in results),
+        sum(result.retry_count for result in results),
+        is_repeat,
+        offsets,
     )

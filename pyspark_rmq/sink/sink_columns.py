@@ -19,6 +19,7 @@ WRITABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "broker": ("string",),
     "shardingKey": ("string",),
     "delayLevel": ("int",),
+    "deliverAt": ("timestamp", "bigint"),
     "flag": ("int",),
 }
 
@@ -37,6 +38,7 @@ class SinkColumns(NamedTuple):
     sharding_key: int | None = None
     delay_level: int | None = None
     flag: int | None = None
+    deliver_at: int | None = None
     selector: str = ROUND_ROBIN
 
 
@@ -66,6 +68,8 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
                 f"column {given} is {kind}, and must be {' or '.join(WRITABLE[name])}: cast it"
             )
         at[name] = index
+    if {"delayLevel", "deliverAt"} <= at.keys():
+        raise errors.InvalidArgument("columns delayLevel and deliverAt exclude each other")
     if "value" not in at:
         raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
     if not options.topic and "topic" not in at:
@@ -82,6 +86,7 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
         at.get("shardingKey"),
         at.get("delayLevel"),
         at.get("flag"),
+        at.get("deliverAt"),
         _selector(at, options),
     )
 
@@ -120,12 +125,12 @@ def allowed_guarantee(columns: SinkColumns, guarantee: str) -> str:
 
     Raises `InvalidArgument` for a promise that cannot be kept.
     """
-    if columns.delay_level is None or guarantee == AT_LEAST_ONCE:
+    if (columns.delay_level is None and columns.deliver_at is None) or guarantee == AT_LEAST_ONCE:
         return guarantee
     if guarantee == "auto":
         return AT_LEAST_ONCE
     raise errors.InvalidArgument(
-        "column delayLevel cannot be written with deliveryGuarantee=exactly_once: a delayed message"
-        " is stored elsewhere first and cannot appear together with its batch. Leave the column"
-        " out, or give deliveryGuarantee=at_least_once"
+        "columns delayLevel and deliverAt cannot be written with deliveryGuarantee=exactly_once: a"
+        " delayed message is stored elsewhere first and cannot appear together with its batch."
+        " Leave the column out, or give deliveryGuarantee=at_least_once"
     )

@@ -45,11 +45,14 @@ class TaskResult(NamedTuple):
     row_count: int = 0
     size: int = 0
     """Bytes of all bodies."""
-    skipped_count: int = 0
+    oversize_count: int = 0
+    """Rows that were dropped, or of which only the beginning was written elsewhere."""
     staged: tuple[StagedAt, ...] = ()
     """exactly_once: waiting to be published."""
     ranges: Ranges = {}  # noqa: RUF012  # read only
     """at_least_once: where the messages are."""
+    retry_count: int = 0
+    """Requests that had to be sent again."""
 
 
 def joined_ranges(results: Iterable[Ranges]) -> Ranges:

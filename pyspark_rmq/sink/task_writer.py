@@ -60,14 +60,18 @@ def write_task(
         with contextlib.suppress(errors.RmqError):
             connected.call(target.abort(), _ABORT_TIMEOUT_S)
         raise
-    if reader.skipped_count:
+    if reader.oversize_count:
         _log.warning(
-            "%d rows of partition %d, batch %d are larger than maxMessageSize and were skipped",
-            reader.skipped_count,
+            "%d rows of partition %d, batch %d are larger than maxMessageSize and were %s",
+            reader.oversize_count,
             identity.partition,
             identity.batch,
+            f"cut for {options.oversize_topic}" if options.oversize_topic else "dropped",
         )
-    return TaskResult(identity, guarantee, row_count, size, reader.skipped_count, staged, ranges)
+    return TaskResult(
+        identity, guarantee, row_count, size, reader.oversize_count, staged, ranges,
+        target.retry_count,
+    )  # fmt: skip
 
 
 def _target(
@@ -78,5 +82,7 @@ def _target(
     selection = QueueSelection(random.randrange(1 << 16))
     if guarantee == EXACTLY_ONCE:
         sink = SinkClient(connected.client, retry_for_ms=options.retry_for_ms)
-        return StagingTarget(sink, queues, selection, identity.of_batch)
+        return StagingTarget(
+            sink, queues, selection, identity.of_batch, compresses=options.compresses
+        )
     return QueueTarget(connected.client, queues, selection, options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import random
+import zlib
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from broker_core import MessageQueue, errors, java_hash
 from pyspark_rmq.sink.outgoing_columns import (
+    OVERSIZE_PROPERTY,
     ROW_PROPERTY,
     ColumnReader,
     OutgoingColumns,
@@ -28,9 +31,12 @@ MAP = pa.map_(pa.string(), pa.string())
 KINDS = {
     "value": pa.binary(), "key": pa.string(), "topic": pa.string(), "tags": pa.string(),
     "properties": MAP, "partition": pa.int32(), "broker": pa.string(), "shardingKey": pa.string(),
-    "delayLevel": pa.int32(), "flag": pa.int32(),
+    "delayLevel": pa.int32(), "flag": pa.int32(), "deliverAt": pa.timestamp("us", "UTC"),
 }  # fmt: skip
-SPARK = {pa.binary(): "binary", pa.string(): "string", MAP: "map<string,string>"}
+SPARK = {
+    pa.binary(): "binary", pa.string(): "string", MAP: "map<string,string>",
+    KINDS["deliverAt"]: "timestamp",
+}  # fmt: skip
 QUEUES = tuple(MessageQueue("T", name, q) for name in ("a", "b") for q in range(3))
 
 
@@ -92,8 +98,45 @@ def test_names_of_rows_do_not_depend_on_what_is_skipped() -> None:
     own = reader(batch, "q", maxMessageSize="3", oversizePolicy="skip")
     [found] = own.messages(batch)
     assert texts(found) == [f"{ROW_PROPERTY}\x01q:1"]
-    assert own.skipped_count == 1
+    assert own.oversize_count == 1
     assert own.messages(rows(value=[b"54321"])) == []
+
+
+def test_what_is_too_large_is_cut_for_another_topic() -> None:
+    batch = rows(value=[b"12345", b"1", b"1234567"], key=["a", "b", "c"], tags=["x", "y", "z"])
+    own = reader(batch, "q", maxMessageSize="3", oversizePolicy="dlq", oversizeTopic="large")
+    fitting, cut = own.messages(batch)
+    assert (fitting.topic, fitting.body.to_pylist()) == ("T", [b"1"])
+    assert (cut.topic, cut.body.to_pylist()) == ("large", [b"123", b"123"])
+    assert cut.keys.to_pylist() == ["a", "c"]
+    assert texts(cut) == [
+        f"{OVERSIZE_PROPERTY}\x015\x02{ROW_PROPERTY}\x01q:0",
+        f"{OVERSIZE_PROPERTY}\x017\x02{ROW_PROPERTY}\x01q:2",
+    ]
+    assert own.oversize_count == 2
+
+
+def test_long_bodies_are_compressed_where_it_pays() -> None:
+    noise = random.Random(5).randbytes(5_000)
+    long = b"x" * 5_000
+    found = only(rows(value=[long, b"short", noise, long], flag=[0, 0, 0, 3]), compression="zlib")
+    packed = found.compressed()
+    assert packed.packed.tolist() == [True, False, False, True]
+    assert packed.body[1].as_py() == b"short"
+    assert packed.body[2].as_py() == noise
+    assert zlib.decompress(packed.body[0].as_py()) == long
+    runs = [(flag, sys_flag, run.row_count) for flag, sys_flag, run in packed.runs_of_one_flag()]
+    assert runs == [(0, 1, 1), (0, 0, 2), (3, 1, 1)]
+    short = only(rows(value=[b"short"]))
+    assert short.compressed() is short
+
+
+def test_times_in_milliseconds() -> None:
+    moment = datetime.datetime(2031, 5, 1, 12, 0, 0, 5_999, datetime.timezone.utc)
+    found = only(rows(value=[b"1", b"2"], deliverAt=[moment, None]))
+    assert found.deliver_at.tolist() == [int(moment.timestamp() * 1000), 0]
+    assert found.is_delayed.tolist() == [True, False]
+    assert only(rows(value=[b"1"])).is_delayed is None
 
 
 @pytest.mark.parametrize(
@@ -127,10 +170,10 @@ def test_topics_are_told_apart() -> None:
 
 def test_runs_of_one_flag_keep_the_order() -> None:
     found = only(rows(value=[b"1", b"2", b"3", b"4"], flag=[0, 0, 5, None]))
-    runs = [(flag, part.body.to_pylist()) for flag, part in found.runs_of_one_flag()]
+    runs = [(flag, part.body.to_pylist()) for flag, _, part in found.runs_of_one_flag()]
     assert runs == [(0, [b"1", b"2"]), (5, [b"3"]), (0, [b"4"])]
     same = only(rows(value=[b"1"] * 3, flag=[4] * 3))
-    assert next(same.runs_of_one_flag())[1] is same
+    assert next(same.runs_of_one_flag())[2] is same
 
 
 def test_whole_rows_as_json() -> None:

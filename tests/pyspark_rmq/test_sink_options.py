@@ -27,7 +27,7 @@ def test_defaults() -> None:
     options = parse()
     assert options.guarantee == "auto"
     assert (options.topic, options.queue_selector, options.creates_topics) == ("", "", False)
-    assert (options.body_size_max, options.skips_oversize) == (4 << 20, False)
+    assert (options.body_size_max, options.drops_oversize) == (4 << 20, False)
     assert options.attempts == 11
 
 
@@ -56,12 +56,14 @@ def test_a_checkpoint_has_one_name() -> None:
     [
         ({"deliveryGuarantee": "twice"}, "auto or exactly_once or at_least_once"),
         ({"delivery": "auto"}, "did you mean deliveryGuarantee"),
-        ({"oversizePolicy": "cut"}, "fail or skip"),
-        ({"compression": "zlib"}, "none"),
-        ({"waitStoreOk": "false"}, "true"),
+        ({"oversizePolicy": "cut"}, "fail or drop or skip or dlq"),
+        ({"compression": "best"}, "none or zlib"),
+        ({"waitStoreOk": "false", "deliveryGuarantee": "exactly_once"}, "waitStoreOk=false is for"),
+        ({"oversizePolicy": "dlq"}, "oversizeTopic go together"),
+        ({"oversizeTopic": "large"}, "oversizeTopic go together"),
         ({"queueSelector": "random"}, "roundrobin or hash or column"),
-        ({"rmq__secret__key": "abc"}, "not signed yet"),
-        ({"rmq__tls__enable": "true"}, "not encrypted yet"),
+        ({"rmq__secret__key": "abc"}, "go together"),
+        ({"rmq__tls__ca": "ca.pem"}, "needs tls_enable=true"),
         ({"startingOffsets": "earliest"}, "docs/sink.md"),
         ({"batchId": "1", "deliveryGuarantee": "at_least_once"}, "batchId needs"),
     ],
@@ -144,6 +146,6 @@ def test_delayed_rows_are_never_promised_exactly_once() -> None:
     columns = found("value", "delayLevel int")
     assert allowed_guarantee(columns, "auto") == "at_least_once"
     assert allowed_guarantee(columns, "at_least_once") == "at_least_once"
-    with pytest.raises(errors.InvalidArgument, match="delayLevel cannot be written"):
+    with pytest.raises(errors.InvalidArgument, match="delayLevel and deliverAt cannot be written"):
         allowed_guarantee(columns, "exactly_once")
     assert allowed_guarantee(found("value"), "auto") == "auto"

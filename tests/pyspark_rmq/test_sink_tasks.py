@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from broker_core import SyncPullConsumer, errors
-from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq import EmbeddedBroker, progress
 from pyspark_rmq.sink.guarantee import decide_guarantee
-from pyspark_rmq.sink.outgoing_columns import ROW_PROPERTY
+from pyspark_rmq.sink.outgoing_columns import OVERSIZE_PROPERTY, ROW_PROPERTY
 from pyspark_rmq.sink.publication import batch_content, drop_batch, publish_batch
 from pyspark_rmq.sink.sink_columns import find_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task_result import TaskIdentity, TaskResult
 from pyspark_rmq.sink.task_writer import write_task
 
-SPARK = {pa.binary(): "binary", pa.string(): "string", pa.int32(): "int"}
+SPARK = {pa.binary(): "binary", pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
 
 
 class Sink:
@@ -328,7 +329,6 @@ def test_at_least_once_names_its_rows(sink: Callable[..., Sink]) -> None:
 def test_at_least_once_by_key_and_by_queue(sink: Callable[..., Sink]) -> None:
     own = sink(deliveryGuarantee="at_least_once")
     own.write(0, numbered(0, 500), partition=0, shardingKey=pa.array(["x", "y"] * 250))
-    own.write(1, ["q3", "q0"], partition=0) if False else None
     places: dict[str, list[int]] = {}
     for message in own.broker.consume(own.topic):
         key = message.properties["__SHARDINGKEY"]
@@ -346,6 +346,66 @@ def test_delayed_rows_go_one_by_one(sink: Callable[..., Sink]) -> None:
     assert own.values() == Counter(["now", "too"])
     parked = own.broker.consume("SCHEDULE_TOPIC_XXXX")
     assert [(m.body, m.properties["DELAY"]) for m in parked] == [(b"later", "1")]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_long_rows_travel_compressed(sink: Callable[..., Sink], guarantee: str) -> None:
+    own = sink(deliveryGuarantee=guarantee, compression="zlib")
+    values = ["short", "x" * 50_000, "y" * 20_000]
+    own.commit(own.write(0, values))
+    found = own.broker.consume(own.topic)
+    assert Counter(message.body.decode() for message in found) == Counter(values)
+    assert all(message.size < 2_000 for message in found)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_rows_that_are_too_large_leave_a_trace(
+    sink: Callable[..., Sink], new_topic: Callable[..., str], guarantee: str
+) -> None:
+    large = new_topic(1)
+    own = sink(
+        deliveryGuarantee=guarantee, maxMessageSize="10", oversizePolicy="dlq", oversizeTopic=large
+    )
+    result = own.write(0, ["fits", "0123456789abc"])
+    own.commit(result)
+    assert (result.row_count, result.oversize_count) == (2, 1)
+    assert own.values() == Counter(["fits"])
+    [cut] = own.broker.consume(large)
+    assert (cut.body, cut.properties[OVERSIZE_PROPERTY]) == (b"0123456789", "13")
+
+
+def test_rows_that_come_later_by_the_clock(sink: Callable[..., Sink]) -> None:
+    own = sink(deliveryGuarantee="auto")
+    due = int(time.time() * 1000) + 600_000
+    result = own.write(0, ["now", "later"], deliverAt=pa.array([None, due], pa.int64()))
+    assert result.guarantee == "at_least_once"
+    assert own.values() == Counter(["now"])
+
+
+def test_without_waiting_for_disks(sink: Callable[..., Sink]) -> None:
+    own = sink(deliveryGuarantee="at_least_once", waitStoreOk="false")
+    own.write(0, ["a"])
+    assert own.values() == Counter("a")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_what_became_of_each_batch(sink: Callable[..., Sink], guarantee: str) -> None:
+    own = sink(deliveryGuarantee=guarantee, maxMessageSize="3", oversizePolicy="drop")
+    first = own.write(0, ["a", "bc", "too long"])
+    own.commit(first)
+    own.commit(own.write(1, ["d"]))
+    if guarantee == "exactly_once":
+        own.commit(own.write(1, ["d"], run="run-2"))
+    found = progress.sink_batches(own.query)
+    assert [batch[:8] for batch in found[:2]] == [
+        (own.query, 0, guarantee, 2, 3, 1, 0, False),
+        (own.query, 1, guarantee, 1, 1, 0, 0, False),
+    ]
+    assert [batch.is_repeat for batch in found[2:]] == [True] * (guarantee == "exactly_once")
+    queues = found[0].offsets[own.topic]["broker-a"]
+    assert sum(after - low for low, after in queues.values()) == 2
+    assert f"batch 0 of sink {own.query}: 2 rows, 3 bytes, 1 too large" in found[0].line()
+    assert progress.sink_batches("nobody") == []
 
 
 def test_the_broker_is_killed_between_write_and_commit(tmp_path: Path) -> None:
