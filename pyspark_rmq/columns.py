@@ -103,6 +103,17 @@ def choose_columns(
     return tuple(chosen)
 
 
+def plain_name(output_name: str, naming: str = PLAIN) -> str | None:
+    """The name that this project gives a column which a reader calls `output_name`."""
+    by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
+    return by_output.get(output_name.lower())
+
+
+def column_of(name: str, naming: str = PLAIN) -> ChosenColumn:
+    """A column by its plain name, to be read beside those that were chosen."""
+    return ChosenColumn(_output_name(name, naming), name, True)
+
+
 def _output_name(name: str, naming: str) -> str:
     return _OLD_NAMES.get(name, name) if naming == ROCKETMQ_SPARK else name
 

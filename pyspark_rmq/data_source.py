@@ -14,7 +14,12 @@ from pyspark_rmq.sink.guarantee import decide_guarantee
 from pyspark_rmq.sink.sink_columns import SinkColumns, find_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.stream_writer import RmqStreamWriter
-from pyspark_rmq.source.batch_reader import RmqBatchReader
+from pyspark_rmq.source.batch_reader import (
+    RmqBatchReader,
+    RmqDescribeReader,
+    RmqPushdownReader,
+)
+from pyspark_rmq.source.description import described_columns, description_schema
 from pyspark_rmq.source.stream_reader import RmqStreamReader
 
 
@@ -31,12 +36,19 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """The columns of a reader without `.schema(…)`."""
         options = SourceOptions.parse(self.options)
+        if options.describe:
+            return description_schema(options.describe)
         return default_schema(options.column_names, options.include_properties)
 
-    def reader(self, schema: Any) -> RmqBatchReader:
+    def reader(self, schema: Any) -> RmqBatchReader | RmqDescribeReader:
         """For `spark.read`."""
         options = SourceOptions.parse(self.options).for_batch()
-        return RmqBatchReader(options, _chosen(schema, options))
+        if options.describe:
+            names = [field.name for field in schema.fields]
+            described_columns(options.describe, names)
+            return RmqDescribeReader(options, names)
+        kind = RmqPushdownReader if options.pushes_filters else RmqBatchReader
+        return kind(options, _chosen(schema, options))
 
     def streamReader(self, schema: Any) -> RmqStreamReader:
         """For `spark.readStream`."""

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from broker_core import ClientConfig, errors, parse_tag_expression
 from pyspark_rmq import columns, option_values
 from pyspark_rmq.source import start_position
+from pyspark_rmq.source.predicates import Predicate, parse_where
 from pyspark_rmq.source.start_position import EARLIEST, LATEST, Positions
 
 _I32_MAX: Final = (1 << 31) - 1
@@ -80,6 +81,8 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "subExpression": Known(_text, "*", ("tags",)),
         "filterSql": Known(_text, ""),
         "describe": Known(_one_of(*DESCRIBED), ""),
+        "where": Known(_text, ""),
+        "filterPushdown": Known(_flag, False),
         # From where to where
         "startingOffsets": Known(_text),
         "startingTimestamp": Known(_text),
@@ -190,6 +193,9 @@ class SourceOptions:
     lookup_retry_interval_ms: int
     route_ttl_ms: int
     short_circuit: str
+    where: tuple[Predicate, ...]
+    """Conditions that every row meets."""
+    pushes_filters: bool
     describe: str
     """A table about the cluster instead of its messages; empty for messages."""
     given: frozenset[str]
@@ -212,6 +218,11 @@ class SourceOptions:
             if name in self.given:
                 raise errors.InvalidArgument(
                     f"option {name} is for spark.read: a stream has no end"
+                )
+        for name in ("where", "filterPushdown"):
+            if name in self.given:
+                raise errors.InvalidArgument(
+                    f"option {name} is for spark.read: filter a stream with .where(…)"
                 )
         return self._starting_at(LATEST)
 
@@ -322,6 +333,8 @@ def _built(values: OptionTexts) -> SourceOptions:
         lookup_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
         route_ttl_ms=max(0, values["partition.metadata.cache.ttl.ms"]),
         short_circuit=values["shortCircuit"],
+        where=_where(values),
+        pushes_filters=values["filterPushdown"],
         describe=values["describe"],
         given=values.given,
     )
@@ -406,6 +419,11 @@ def _queue_ids(text: str, found: object) -> tuple[int, ...]:
     if not is_list or not all(type(q) is int and 0 <= q <= _I32_MAX for q in found):  # type: ignore[attr-defined]
         raise errors.InvalidConfig("assign", text, _ASSIGN)
     return tuple(sorted(set(found)))  # type: ignore[call-overload]
+
+
+def _where(values: OptionTexts) -> tuple[Predicate, ...]:
+    given = values.text("where")
+    return parse_where(*given, values["columnNames"]) if given is not None else ()
 
 
 def _is_by_group(positions: Positions) -> bool:

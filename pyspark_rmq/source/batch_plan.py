@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker_core import ClientInstance
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.key_index import by_index
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange, plan_tasks
+from pyspark_rmq.source.predicates import NO_LIMIT, Predicate, allows_queue, reach_of
 from pyspark_rmq.source.range_reader import Task
+from pyspark_rmq.source.start_position import Anchor, Position, Positions
 from pyspark_rmq.source.topic_discovery import TopicDiscovery
 
 
-async def plan_batch(client: ClientInstance, options: SourceOptions) -> list[Task]:
-    """What to read, as of now."""
+async def plan_batch(
+    client: ClientInstance, options: SourceOptions, pushed: Sequence[Predicate] = ()
+) -> list[Task]:
+    """What to read, as of now; `pushed` are conditions that Spark looks at again."""
     queues = await TopicDiscovery(client, options).first_queues()
     lookup = OffsetLookup(client, options)
     assert options.starting is not None
+    predicates = (*options.where, *pushed)
     starts = await lookup.resolve(options.starting, queues)
     ends = await lookup.resolve(options.ending, queues)
-    ranges = [QueueRange(*queue, starts[queue], ends[queue]) for queue in queues]
+    ranges = [
+        QueueRange(*queue, starts[queue], ends[queue])
+        for queue in queues
+        if allows_queue(predicates, queue)
+    ]
     ranges = [part for part in ranges if part.rows > 0]
+    if predicates:
+        ranges = await _reached(ranges, predicates, lookup)
+        ranges = await by_index(client, options, ranges, predicates)
     row_sizes: dict[str, int] = {}
     for part in sorted(ranges, key=lambda part: -part.rows):
         if part.topic not in row_sizes:
@@ -33,3 +48,30 @@ async def plan_batch(client: ClientInstance, options: SourceOptions) -> list[Tas
         rows_max=options.rows_per_partition_max,
     )
     return [Task(tuple(task), stores) for task in tasks]
+
+
+async def _reached(
+    ranges: list[QueueRange], predicates: Sequence[Predicate], lookup: OffsetLookup
+) -> list[QueueRange]:
+    """The parts of the ranges whose offsets and store times the conditions allow."""
+    reach = reach_of(predicates)
+    queues = [part.queue for part in ranges]
+    starts = dict.fromkeys(queues, reach.offset_from)
+    ends = dict.fromkeys(queues, reach.offset_until)
+    if reach.time_from_ms > 0:
+        found = await lookup.resolve(_at(reach.time_from_ms), queues)
+        starts = {queue: max(starts[queue], found[queue]) for queue in queues}
+    if reach.time_until_ms < NO_LIMIT:
+        found = await lookup.resolve(_at(max(0, reach.time_until_ms)), queues)
+        ends = {queue: min(ends[queue], found[queue]) for queue in queues}
+    cut = (
+        part._replace(
+            start=max(part.start, starts[part.queue]), until=min(part.until, ends[part.queue])
+        )
+        for part in ranges
+    )
+    return [part for part in cut if part.rows > 0]
+
+
+def _at(time_ms: int) -> Positions:
+    return Positions(Position(Anchor.TIME, time_ms), option="where", strict_times=False)

@@ -11,6 +11,8 @@ from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.batch_plan import plan_batch
+from pyspark_rmq.source.description import describe, described_columns
+from pyspark_rmq.source.predicates import Predicate, from_filters
 from pyspark_rmq.source.range_reader import read_task
 
 
@@ -20,11 +22,12 @@ class RmqBatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._pushed: tuple[Predicate, ...] = ()
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read."""
         connected = connections.connect(self._options.connection)
-        tasks = connected.call(plan_batch(connected.client, self._options))
+        tasks = connected.call(plan_batch(connected.client, self._options, self._pushed))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -33,3 +36,30 @@ class RmqBatchReader(DataSourceReader):  # type: ignore[misc]
             # Spark makes one task of no tasks.
             return iter(())
         return read_task(partition.value, self._options, self._columns)
+
+
+class RmqPushdownReader(RmqBatchReader):
+    """Reads less where Spark's filters allow it.
+
+    A class of its own: Spark refuses every reader that has this method while its setting is off.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """Note what helps; Spark looks at all of them again, so nothing depends on it."""
+        self._pushed = from_filters(filters, self._options.column_names)
+        return iter(filters)
+
+
+class RmqDescribeReader(DataSourceReader):  # type: ignore[misc]
+    """`describe`: one task that asks, and few rows."""
+
+    def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = tuple(names)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows, with the columns that were asked for."""
+        connected = connections.connect(self._options.connection)
+        rows = connected.call(describe(connected.client, self._options))
+        places = described_columns(self._options.describe, self._names)
+        return iter([tuple(row[place] for place in places) for row in rows])

@@ -22,7 +22,7 @@ from typing import Any, Final
 from broker_core import LocalRange, MessageQueue, ReadOnlyStore, ask_local_range, errors
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.message_batches import BatchMaker
+from pyspark_rmq.source.conditional_rows import RowMaker
 from pyspark_rmq.source.offset_planning import QueueRange
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class LocalReadImpossible(errors.RmqError):
 
 
 def local_batches(
-    places: Sequence[Place], maker: BatchMaker, size_max: int, rows_max: int
+    places: Sequence[Place], maker: RowMaker, size_max: int, rows_max: int
 ) -> Generator[Any, None, list[QueueRange]]:
     """Batches of the ranges in order; returns what is left to read in another way."""
     reading = _LocalReading(places, maker, size_max, rows_max)
@@ -98,7 +98,7 @@ class _LocalReading:
     """Runs on the reader's thread; the next batch whenever it is asked."""
 
     def __init__(
-        self, places: Sequence[Place], maker: BatchMaker, size_max: int, rows_max: int
+        self, places: Sequence[Place], maker: RowMaker, size_max: int, rows_max: int
     ) -> None:
         self._places = places
         self._maker = maker
@@ -148,7 +148,7 @@ class _LocalReading:
 
 
 class _LocalRun:
-    """What `BatchMaker` needs of a run."""
+    """What a `RowMaker` needs of a run."""
 
     def __init__(self, store: ReadOnlyStore, run: Any) -> None:
         self._store = store

@@ -23,9 +23,9 @@ from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.local_reader import local_batches, local_places
-from pyspark_rmq.source.message_batches import BatchMaker
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
 from pyspark_rmq.source.queue_offsets import StoreIdentity
@@ -53,14 +53,14 @@ def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn
     connected = connections.connect(options.connection)
     _check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
-    maker = BatchMaker(
-        columns, tags=tags, include_system_properties=options.include_system_properties
+    maker: RowMaker = ConditionalRows(
+        columns, options.where, options.column_names, tags, options.include_system_properties
     )
     yield from joined(_batches(task, options, connected, maker))
 
 
 def _batches(
-    task: Task, options: SourceOptions, connected: Connected, maker: BatchMaker
+    task: Task, options: SourceOptions, connected: Connected, maker: RowMaker
 ) -> Iterator[Any]:
     """Each range from files, if it can be read so, and whatever is left over the network."""
     waiting = iter(task.ranges)

@@ -105,7 +105,7 @@ class TopicDiscovery:
 
     async def _found(self, known: Mapping[str, Queues]) -> dict[str, Queues]:
         found: dict[str, Queues] = {}
-        for topic in await self._topics():
+        for topic in await self.topics():
             try:
                 found[topic] = await self._queues_of(topic)
             except errors.TopicNotExist as error:
@@ -121,14 +121,18 @@ class TopicDiscovery:
                 self.missing_since.pop(topic, None)
         return found
 
-    async def _topics(self) -> list[str]:
+    async def topics(self, default_pattern: str = "") -> list[str]:
+        """The topics that are asked for, there or not; those of the pattern when none are."""
         options = self._options
-        if not options.topic_pattern:
-            return list(options.topics or options.assigned)
+        pattern = options.topic_pattern
+        if not pattern:
+            if options.topics or options.assigned or not default_pattern:
+                return list(options.topics or options.assigned)
+            pattern = default_pattern
         info = await self._client.name_servers.cluster_info()
         own = {*info.clusters, *info.brokers, *(f"{name}_REPLY_TOPIC" for name in info.clusters)}
         listed = (await self._client.name_servers.topic_list()).topics
-        return [topic for topic in sorted(listed) if _is_wanted(topic, options.topic_pattern, own)]
+        return [topic for topic in sorted(listed) if _is_wanted(topic, pattern, own)]
 
     async def _queues_of(self, topic: str) -> Queues:
         queues = await self._client.routes.subscribe_queues(topic, refresh=True)

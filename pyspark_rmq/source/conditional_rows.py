@@ -1,0 +1,70 @@
+"""Batches of the rows that meet conditions; a condition's column need not be one that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core import MessageQueue
+from pyspark_rmq.columns import ChosenColumn, column_of
+from pyspark_rmq.source.message_batches import BatchMaker, Records, arrow_schema
+from pyspark_rmq.source.predicates import Predicate
+
+_COMPARE: Final = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class RowMaker(Protocol):
+    """Makes batches of runs."""
+
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
+        """The rows of a run that are wanted."""
+
+
+class ConditionalRows:
+    """A `BatchMaker` whose rows are looked at before they are handed on."""
+
+    def __init__(
+        self,
+        columns: Sequence[ChosenColumn],
+        predicates: Sequence[Predicate],
+        naming: str,
+        tags: Sequence[str] = (),
+        include_system_properties: bool = False,
+    ) -> None:
+        names = [column.name for column in columns]
+        more = sorted({p.column for p in predicates} - set(names))
+        self._predicates = predicates
+        self._places = {name: place for place, name in enumerate((*names, *more))}
+        self._schema = arrow_schema(columns)
+        self._maker = BatchMaker(
+            (*columns, *(column_of(name, naming) for name in more)),
+            tags=tags,
+            include_system_properties=include_system_properties,
+        )
+
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
+        """The rows that meet all conditions, with the columns that were asked for."""
+        made = self._maker.batch(run, queue)
+        if not self._predicates:
+            return made
+        mask = None
+        for column, op, value in self._predicates:
+            array = made.column(self._places[column])
+            if op == "in":
+                met = pc.is_in(array, value_set=pa.array(list(value), array.type))
+            else:
+                met = _COMPARE[op](array, pa.scalar(value, array.type))
+            mask = met if mask is None else pc.and_(mask, met)
+        # A comparison with null is null, which `filter` drops.
+        kept = made.filter(mask)
+        arrays = [kept.column(place) for place in range(len(self._schema))]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,0 +1,85 @@
+"""`key = …`: the few messages that a broker's index names, instead of everything.
+
+An index may be switched off, or hold more than a broker tells in one answer, and an empty answer
+looks like no match. So it is used only for a topic on one broker, when the answer is not full, and
+when it finds a message of which we know that it is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from broker_core import Admin, ClientInstance, PullConsumer, errors
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.offset_planning import QueueRange
+from pyspark_rmq.source.predicates import Predicate, only_texts
+
+_log = logging.getLogger(__name__)
+
+_ASKED_MAX: Final = 32
+_KEYS_MAX: Final = 16
+
+
+async def by_index(
+    client: ClientInstance,
+    options: SourceOptions,
+    ranges: Sequence[QueueRange],
+    predicates: Sequence[Predicate],
+) -> list[QueueRange]:
+    """The offsets of the messages with the keys that conditions list, or the ranges as they are."""
+    keys = only_texts(predicates, "key")
+    if keys is None or len(keys) > _KEYS_MAX:
+        return list(ranges)
+    left: list[QueueRange] = []
+    for topic in sorted({part.topic for part in ranges}):
+        mine = [part for part in ranges if part.topic == topic]
+        try:
+            found = await _places(Admin(client), options, mine, keys)
+        except errors.RmqError as error:
+            _log.info("the index of %s is not used: %s", topic, error)
+            found = None
+        left += mine if found is None else found
+    return left
+
+
+async def _places(
+    admin: Admin, options: SourceOptions, ranges: Sequence[QueueRange], keys: Sequence[str]
+) -> list[QueueRange] | None:
+    """None when the index cannot be relied on."""
+    topic = ranges[0].topic
+    brokers = {queue.broker_name for queue in await admin.queues(topic)}
+    if len(brokers) != 1 or not await _is_reliable(admin, options, ranges):
+        return None
+    offsets: dict[int, set[int]] = {}
+    for key in keys:
+        # A message is in the index under each of its keys; the column has all of them.
+        word = key.split(" ")[0]
+        if not word:
+            return None
+        found = await admin.query_messages(topic, word, max_count=_ASKED_MAX)
+        if len(found) >= _ASKED_MAX:
+            return None
+        for record in found:
+            offsets.setdefault(record.queue_id, set()).add(record.queue_offset)
+    return [
+        part._replace(start=offset, until=offset + 1)
+        for part in ranges
+        for offset in sorted(offsets.get(part.queue_id, ()))
+        if part.start <= offset < part.until
+    ]
+
+
+async def _is_reliable(admin: Admin, options: SourceOptions, ranges: Sequence[QueueRange]) -> bool:
+    """Whether the index has the newest message of the longest range."""
+    longest = max(ranges, key=lambda part: part.rows)
+    consumer = PullConsumer(admin.client, options.reader_group)
+    result = await consumer.pull(longest.queue, longest.until - 1, max_count=1)
+    for message in result.messages:
+        known: Any = (message.keys or "").split(" ")[0]
+        if known:
+            found = await admin.query_messages(longest.topic, known, max_count=_ASKED_MAX)
+            place = (longest.queue_id, longest.until - 1)
+            return any((record.queue_id, record.queue_offset) == place for record in found)
+    return False
