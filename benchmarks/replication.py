@@ -1,0 +1,57 @@
+"""How fast messages get to a slave, and what it costs to wait for that.
+
+    python benchmarks/replication.py [--quick] [--only NAME ...] [--directory DIR]
+
+    async   throughput of asynchronous replication against the master's own append rate
+    sync    latency that waiting for a synced copy adds, against a round trip and a sync
+    apache  synchronous double write of ours beside that of Apache 5.5.0, loaded by Java producers
+
+One line per goal: `ratio NAME VALUE goal >=X`. Master, slave and load share the machine. Nothing
+here passes or fails: machines differ, and so do their neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import broker_servers, replication_apache, replication_copy
+from broker_core import codec_backend
+
+PARTS: dict[str, Callable[[Path, bool], None]] = {
+    "async": replication_copy.run_async,
+    "sync": replication_copy.run_sync,
+    "apache": replication_apache.run,
+}
+
+
+def main() -> int:
+    """Run the chosen parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, ends within 5 minutes")
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run these parts only")
+    parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
+    arguments = parser.parse_args()
+    print(f"info codec {codec_backend()}, python {sys.version.split()[0]}")
+    for name, part in PARTS.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        reason = broker_servers.unavailable() if name == "apache" else None
+        if reason is not None:
+            print(f"info nothing to compare with: {reason}")
+            continue
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory) as root:
+            part(Path(root), arguments.quick)
+        print(f"info {name} took {time.perf_counter() - started:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Synchronous double write, ours beside Apache's: Java producers, master and slave of each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.broker_produce import Load, load_once
+from benchmarks.broker_servers import APACHE, LOAD_FLAGS, Side, kinds, medians
+from benchmarks.measure import info, ratio
+from broker_core.client.backoff import pause
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.producer import Producer
+from broker_core.errors import RmqError
+from tests.interop.java_client import JavaClient
+from tests.interop.server_processes import MEASURING_FLAGS, OURS, BrokerCluster
+
+LOADS = (Load(64, 1024), Load(16, 100))
+READY_S = 60.0
+
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def _pair(root: Path, kind: str, role: str) -> Iterator[BrokerCluster]:
+    """A master with its slave; the master is what the load is sent to."""
+    home = root / f"{kind}-{role}-{next(_numbers)}"
+    common = {"brokerIP2": "127.0.0.1", "flushDiskType": "ASYNC_FLUSH"}
+    # Without this a master of 5.x waits for nobody.
+    waits = {"inSyncReplicas": "2"} if role == "SYNC_MASTER" else {}
+    if kind == OURS:
+        common = {"flushDiskType": "ASYNC_FLUSH"}
+    master = BrokerCluster(
+        kind, home / "master", {**common, **waits, "brokerRole": role}, java_flags=MEASURING_FLAGS
+    )
+    with master:
+        of_slave = {
+            **common,
+            "brokerRole": "SLAVE",
+            "brokerId": "1",
+            "namesrvAddr": master.name_server_address,
+        }
+        slave = BrokerCluster(kind, home / "slave", of_slave, java_flags=MEASURING_FLAGS)
+        try:
+            slave.broker.start()
+            asyncio.run(_until_copied(master.name_server_address))
+            yield master
+        finally:
+            slave.stop()
+
+
+async def _until_copied(name_server: str) -> None:
+    """Until a send is answered as safe; with an asynchronous master that is at once."""
+    deadline = asyncio.get_running_loop().time() + READY_S
+    async with Producer(ClientConfig((name_server,)), retries=0) as producer:
+        while True:
+            try:
+                await producer.send("Ready", b"is the slave there?")
+            except RmqError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise AssertionError(f"no slave within {READY_S} s: {error}") from error
+                await pause(0.2)
+            else:
+                return
+
+
+def _rates(root: Path, role: str, seconds: float, rounds: int) -> dict[str, dict[str, float]]:
+    """Messages per second by load and kind, in turns."""
+    found: dict[str, dict[str, float]] = {}
+    with contextlib.ExitStack() as stack:
+        java = stack.enter_context(JavaClient(APACHE, LOAD_FLAGS, quick_start=False))
+        sides = []
+        for kind in kinds():
+            cluster = stack.enter_context(_pair(root, kind, role))
+            name = f"load-{next(_numbers)}"
+            java.call(
+                "producer.start", producer=name, group="benchmark_producer",
+                ns=cluster.name_server_address, instance=name,
+            )  # fmt: skip
+            sides.append(Side(cluster, java, name))
+        for load in LOADS:
+            topics = {side.kind: side.new_topic() for side in sides}
+            taken: dict[str, list[dict[str, float]]] = {side.kind: [] for side in sides}
+            for number in range(rounds + 1):
+                for side in sides:
+                    figures = load_once(side, topics[side.kind], load, seconds)
+                    if number:
+                        taken[side.kind].append(figures)
+            for kind, figures_of in taken.items():
+                middle = medians(figures_of)
+                info(
+                    f"{kind} {role} {load.name}: {middle['rate'] / 1e3:.1f} k/s, "
+                    f"p50 {middle['p50_us']:.0f} us, p99 {middle['p99_us']:.0f} us"
+                )
+                found.setdefault(load.name, {})[kind] = middle["rate"]
+    return found
+
+
+def run(root: Path, quick: bool) -> None:
+    """Both roles; what waiting for the slave costs each of the two."""
+    seconds, rounds = (4.0, 2) if quick else (10.0, 3)
+    rates = {role: _rates(root, role, seconds, rounds) for role in ("ASYNC_MASTER", "SYNC_MASTER")}
+    for load in (load.name for load in LOADS):
+        sync, lazy = rates["SYNC_MASTER"][load], rates["ASYNC_MASTER"][load]
+        if OURS not in sync:
+            continue
+        info(
+            f"Apache keeps {sync[APACHE] / lazy[APACHE]:.2f} of its rate with double write, {load}"
+        )
+        ratio(f"replication_sync_vs_async_{load}", sync[OURS] / lazy[OURS], ">=0.9")
+        ratio(f"replication_sync_vs_apache_{load}", sync[OURS] / sync[APACHE], ">=1")
