@@ -95,6 +95,10 @@ class Mqadmin:
         printed = self._call(["+consumer", self.name_server, group, topic])
         assert not printed.text, printed.text
 
+    def consumed(self, group: str) -> int:
+        """How many messages that consumer has been given."""
+        return int(self._call(["?consumer", group]).text)
+
     def stop_consumer(self, group: str) -> None:
         """Shut it down."""
         printed = self._call(["-consumer", group])

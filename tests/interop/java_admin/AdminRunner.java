@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ConcurrentSkipListSet;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -29,6 +30,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class AdminRunner {
     private static final ConcurrentMap<String, DefaultMQPushConsumer> CONSUMERS =
+        new ConcurrentHashMap<>();
+    private static final ConcurrentMap<String, AtomicInteger> CONSUMED =
         new ConcurrentHashMap<>();
     private static final ConcurrentMap<String, DefaultMQProducer> PRODUCERS =
         new ConcurrentHashMap<>();
@@ -73,6 +76,9 @@ public final class AdminRunner {
             case "-consumer":
                 CONSUMERS.remove(words[1]).shutdown();
                 break;
+            case "?consumer":
+                System.out.print(CONSUMED.get(words[1]).get());
+                break;
             case "+producer":
                 DefaultMQProducer producer = new DefaultMQProducer(words[2]);
                 producer.setNamesrvAddr(words[1]);
@@ -106,10 +112,15 @@ public final class AdminRunner {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(servers);
         consumer.setInstanceName("consumer-" + group);
+        consumer.setPersistConsumerOffsetInterval(200);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-            ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        AtomicInteger consumed = new AtomicInteger();
+        CONSUMED.put(group, consumed);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            consumed.addAndGet(messages.size());
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
         consumer.start();
         CONSUMERS.put(group, consumer);
     }

@@ -1,0 +1,130 @@
+"""The published `mqadmin` administers our broker as it does Apache's: every command that counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from tests.interop.certificate_marks import certifies
+from tests.interop.conftest import COMPLETE
+from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.mqadmin import MQADMIN_VERSIONS, Mqadmin
+from tests.interop.mqadmin_scenarios import SCENARIOS, AdminScenario, Desk
+from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster
+
+pytestmark = pytest.mark.interop
+
+# A command waits for its own threads much longer than for the broker.
+SIDE_BY_SIDE = 4
+
+# What this version of the tool cannot do with this broker, whoever wrote the broker.
+KNOWN_GAPS = {
+    ("4.9.7", "5.5.0"): {
+        "clusters_and_brokers": "the tool of 4.9 wants a key that brokers of 5.x do not send",
+    },
+}
+
+
+class AdminRuns:
+    """One cluster and several tools; scenarios run side by side."""
+
+    def __init__(self, version: str, kind: str, home: Path, wanted: list[AdminScenario]) -> None:
+        self._version = version
+        self._stack = ExitStack()
+        self._cluster = self._stack.enter_context(BrokerCluster(kind, home))
+        self._tools: SimpleQueue[Mqadmin] = SimpleQueue()
+        self._made = 0
+        self._making = threading.Lock()
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="mqadmin")
+        self._runs: dict[str, Future[None]] = {
+            case.title: self._pool.submit(self._run, case) for case in wanted if not case.alone
+        }
+
+    def check(self, case: AdminScenario) -> None:
+        if case.alone:
+            wait(self._runs.values())
+            self._pool.submit(self._run, case).result()
+            return
+        self._runs[case.title].result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._stack.close()
+
+    def _run(self, case: AdminScenario) -> None:
+        tool = self._tool()
+        try:
+            case.run(Desk(tool, self._cluster, case.name))
+        finally:
+            self._tools.put(tool)
+
+    def _tool(self) -> Mqadmin:
+        with self._making:
+            if self._made < SIDE_BY_SIDE and self._tools.empty():
+                self._made += 1
+                return self._stack.enter_context(
+                    Mqadmin(self._version, self._cluster.name_server_address)
+                )
+        return self._tools.get()
+
+
+Runs = Callable[[str, str], AdminRuns]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runs]:
+    current: dict[tuple[str, str], AdminRuns] = {}
+
+    def find(version: str, kind: str) -> AdminRuns:
+        if (version, kind) not in current:
+            for found in current.values():
+                found.close()
+            current.clear()
+            asked = {
+                item.callspec.params["case"].title
+                for item in request.session.items
+                if getattr(item, "originalname", "") == "test_mqadmin"
+                and (item.callspec.params["version"], item.callspec.params["kind"])
+                == (version, kind)
+            }
+            wanted = [case for case in SCENARIOS if case.title in asked]
+            home = tmp_path_factory.mktemp(f"mqadmin-{version}-{kind}")
+            try:
+                current[version, kind] = AdminRuns(version, kind, home, wanted)
+            except PeerUnavailable as missing:
+                pytest.skip(f"mqadmin {version} cannot be had: {missing}")
+        return current[version, kind]
+
+    yield find
+    for found in current.values():
+        found.close()
+
+
+def _cases() -> Iterator[object]:
+    versions = MQADMIN_VERSIONS if COMPLETE else MQADMIN_VERSIONS[:1]
+    for kind in BROKER_KINDS if COMPLETE else (OURS,):
+        for version in versions:
+            for case in SCENARIOS:
+                if case.only_new and version.startswith("4"):
+                    continue
+                gaps = KNOWN_GAPS.get((version, kind), {})
+                marks = []
+                if case.run.__name__ in gaps:
+                    reason = gaps[case.run.__name__]
+                    marks.append(pytest.mark.xfail(reason=reason, strict=True))
+                name = f"{version}-{kind}-{case.run.__name__}"
+                yield pytest.param(version, kind, case, id=name, marks=marks)
+
+
+@certifies("{case.title}", client="mqadmin {version}", broker="{kind}")
+@pytest.mark.parametrize(("version", "kind", "case"), list(_cases()))
+def test_mqadmin(version: str, kind: str, case: AdminScenario, runs: Runs) -> None:
+    runs(version, kind).check(case)
