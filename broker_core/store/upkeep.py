@@ -86,9 +86,11 @@ class Upkeep:
         """Make everything visible that may be."""
         try:
             limit = self.visible_limit()
-            durable = self._flush.flushed.position
-            if not self._config.group_waits_for_disk:
-                durable = max(limit, durable)
+            # A group is shown when all of it may be: the limit can be inside of one, for the
+            # slaves of a sync master may have its beginning.
+            durable = limit
+            if self._config.group_waits_for_disk:
+                durable = min(limit, self._flush.flushed.position)
             taken = self._dispatcher.dispatch(limit, durable)
         except OSError as error:
             # Only the index touches files here. It can be built again from the log, so remember
