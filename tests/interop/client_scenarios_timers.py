@@ -101,3 +101,27 @@ def recall(ground: Ground) -> None:
     assert marker["status"] == "SEND_OK"
     consumer.wait(lambda got: "last" in texts(got))
     assert sorted(texts(consumer.received())) == ["last", "one", "three"]
+
+
+@scenario(
+    "timer messages through a kill of the broker",
+    strict=True,
+    alone=True,
+    slow_with=("Java 4.9.8", "Go 2.1.2", "Node 3.12.0", "ours"),
+)
+def timers_through_a_kill(ground: Ground) -> None:
+    soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
+    topic, producer = ground.topic(2), ground.producer(timeout_ms=3_000, **soon)
+    consumer = ground.push(topic, **soon)
+    begin_ms = _now_ms() + 2_000
+    bodies = [f"m{number}" for number in range(60)]
+    for number, body in enumerate(bodies):
+        _send(ground, producer, topic, body, TIMER_DELIVER_MS=begin_ms + number * 100)
+    consumer.wait(10)
+    ground.cluster.broker.kill()
+    ground.cluster.start_broker()
+    received = consumer.wait(lambda got: set(bodies) <= set(texts(got)), 90)
+    stored = {(message["queue"], message["offset"]): message["text"] for message in received}
+    if ground.cluster.kind == OUR_BROKER:
+        # RocketMQ delivers again what it had not noted yet.
+        assert sorted(stored.values()) == sorted(bodies)
