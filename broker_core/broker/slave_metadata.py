@@ -31,6 +31,7 @@ from broker_core.broker.slave_metadata_format import (
 )
 from broker_core.broker.slave_reads import topic_of_log
 from broker_core.broker.topic_table import TopicTable
+from broker_core.broker.transaction_progress import TRANSACTION_GROUP
 from broker_core.codec.group_config import parse_group_table
 from broker_core.codec.json_dialect import emit_json
 from broker_core.codec.json_fields import object_field, whole_field
@@ -48,6 +49,7 @@ _log = logging.getLogger(__name__)
 CHANGES_INTERVAL_MS: Final = 1_000
 WHOLE_TABLES_INTERVAL_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
+_ENDED_KEPT: Final = 16
 
 
 class CopiedTables(NamedTuple):
@@ -66,6 +68,14 @@ class _HeldFile(NamedTuple):
 
     position: int
     content: dict[str, Any]
+
+
+class _Ended(NamedTuple):
+    """Offsets below which transactions have ended, once the log here has all of their records."""
+
+    position: int
+    rounds: int
+    offsets: dict[OffsetKey, int]
 
 
 class SlaveMetadata:
@@ -106,6 +116,7 @@ class SlaveMetadata:
         # Offsets behind the end of their queue here.
         self._ahead: dict[OffsetKey, int] = {}
         self._held: dict[str, _HeldFile] = {}
+        self._ended: list[_Ended] = []
         self._last_delays: dict[str, Any] | None = None
         self._is_failing = False
         self._has_warned = False
@@ -227,7 +238,8 @@ class SlaveMetadata:
         elif table == "groups":
             self._take_groups(found)
         elif table == "offsets":
-            self._take_offsets(parse_changes(found))
+            position = whole_field(found, "logPosition", 0, least=0)
+            self._take_offsets(parse_changes(found), position)
         elif table == "sinks":
             self._tables.sinks.copy(found)
         elif found:
@@ -242,7 +254,8 @@ class SlaveMetadata:
         found = await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
         changes = parse_changes({"offsetTable": object_field(found, "offsetTable")})
         await self._hand_over(address, changes.offsets)
-        self._take_offsets(changes)
+        # Apache does not say how much of its log it speaks of: a round later that much is here.
+        self._take_offsets(changes, self._store.log_range[1], rounds=1)
         found = await self._table(address, RequestCode.GET_ALL_DELAY_OFFSET)
         self._take_delays(found)
         found = await self._table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -316,9 +329,15 @@ class SlaveMetadata:
                 version,
             )
 
-    def _take_offsets(self, changes: OffsetChanges) -> None:
+    def _take_offsets(self, changes: OffsetChanges, position: int, rounds: int = 0) -> None:
+        of_transactions = {}
         for key, offset in changes.offsets.items():
-            self._copy_offset(key, offset, key in changes.went_back)
+            if key[0] == TRANSACTION_GROUP:
+                of_transactions[key] = offset
+            else:
+                self._copy_offset(key, offset, key in changes.went_back)
+        if of_transactions:
+            self._ended.append(_Ended(position, rounds, of_transactions))
         for group, topic, queue_id in changes.removed:
             self._ahead.pop((group, topic, queue_id), None)
             self._tables.offsets.remove_queue(group, topic, queue_id)
@@ -334,6 +353,15 @@ class SlaveMetadata:
     def _try_ahead(self) -> None:
         for key, offset in list(self._ahead.items()):
             self._copy_offset(key, offset)
+        waiting: list[_Ended] = []
+        for ended in self._ended:
+            if ended.rounds or ended.position > self._store.flushed_position:
+                waiting.append(ended._replace(rounds=max(ended.rounds - 1, 0)))
+                continue
+            for key, offset in ended.offsets.items():
+                self._copy_offset(key, offset)
+        # Progress that was not taken is read from the log: only the latest is worth the wait.
+        self._ended = waiting[-_ENDED_KEPT:]
 
     async def _write_held(self) -> None:
         files = {"delays": self._tables.delays, "transactions": self._tables.transactions}

@@ -12,7 +12,8 @@ import pytest
 from broker_core.broker.broker import Broker
 from broker_core.broker.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.slave_metadata import CopiedTables, SlaveMetadata
-from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
+from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
+from broker_core.broker.transaction_progress import TRANSACTION_GROUP, TRANSACTION_PROGRESS_FILE
 from broker_core.codec.json_dialect import parse_json
 from broker_core.codec.sink_messages import BATCH_NOTE, BatchIdentity, SinkNote
 from broker_core.errors import InvalidArgument, RemoteError
@@ -21,7 +22,9 @@ from broker_core.remoting.client import RemotingClient
 from broker_core.runtime.clock import SystemClock
 from broker_core.storage.json_table import JsonTable
 from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.store.message import Message
 from tests.broker.running_broker import Asker, broker_config
+from tests.remoting.peers import until
 
 
 class Copied:
@@ -220,6 +223,30 @@ def test_delay_progress_waits_for_the_log(scenario: Callable[..., None]) -> None
         found = pair.table(DELAY_OFFSETS_FILE)
         assert found["offsetTable"] == {"1": 3}
         assert found["storeId"] == store.store_id
+
+    scenario(test)
+
+
+def test_ended_transactions_wait_for_the_log(scenario: Callable[..., None]) -> None:
+    async def test(pair: Copied) -> None:
+        half, group = TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP
+        ours, theirs = pair.slave.broker.parts, pair.master.broker.parts
+        for parts in (ours, theirs):
+            for number in range(3):
+                parts.store.append(Message(half, b"half %d" % number, queue_id=0))
+        await until(lambda: theirs.store.offsets(half, 0)[1] == ours.store.offsets(half, 0)[1] == 3)
+        # Their ends are behind them in the master's log, and not here yet.
+        await pair.fill(pair.master)
+        theirs.offsets.reset(group, half, 0, 3)
+        await pair.metadata.copy_once()
+        await pair.metadata.copy_once()
+        assert ours.offsets.query(group, half, 0) is None
+        await pair.fill(pair.slave)
+        while ours.store.log_range[1] < theirs.store.log_range[1]:
+            await pair.fill(pair.slave, count=1)
+        ours.store.flush()
+        await pair.metadata.copy_once()
+        assert ours.offsets.query(group, half, 0) == 3
 
     scenario(test)
 

@@ -147,6 +147,18 @@ class ReplicatedRun:
         table = parse_json(bytes(answer.body))["table"]
         return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
 
+    async def roles(self) -> dict[str, str]:
+        """What the members say they are; those that do not answer are left out."""
+        found = {}
+        for node in self.cluster.nodes:
+            try:
+                command = RemotingCommand(RequestCode.REPLICATION_STATUS)
+                answer = await self._client.request(node.address, command, 1_000)
+                found[node.name] = parse_json(bytes(answer.body))["role"]
+            except RmqError:
+                continue
+        return found
+
     async def check_same_bytes(self) -> int:
         """Compare the common range of both logs; its size. Both must be running and idle."""
         ranges = [await self.log_range(node) for node in (self.master, self.slave)]

@@ -126,3 +126,34 @@ def test_the_link_is_broken_in_every_way(
 
     found = run_async(scenario(), limit_s=60 + 60 * rounds)
     summary_lines.append(f"F15 broken links     {rounds} rounds: {found}")
+
+
+def test_a_master_that_was_away_does_not_undo_a_promotion(
+    run_async: RunAsync, tmp_path: Path, long_run: bool, summary_lines: list[str]
+) -> None:
+    """R07: the master stops answering, its slave is promoted, and the master wakes up again."""
+    rounds = 20 if long_run else 1
+
+    async def until_followed(run: ReplicatedRun) -> None:
+        async def is_followed() -> bool:
+            found = await run.roles()
+            return found == {run.master.name: "SLAVE", run.slave.name: "SYNC_MASTER"}
+
+        await run.until(is_followed, "the old master follows the new one")
+
+    async def scenario() -> str:
+        async with replicated_run(tmp_path) as run:
+            for _ in range(rounds):
+                run.master.pause()
+                # Nobody can reach it, and nobody knows that it is gone for good.
+                await asyncio.to_thread(run.cluster.promote, run.slave, force=True)
+                run.master.resume()
+                await until_followed(run)
+                await run.until_acked(20)
+                # The members have changed places; the next round sends the new master to sleep.
+                run.master, run.slave = run.slave, run.master
+                run.slave.set_properties(brokerRole="SLAVE", brokerId="1")
+            return await _healed(run)
+
+    found = run_async(scenario(), limit_s=120 + 120 * rounds)
+    summary_lines.append(f"R07 promotions       {rounds} rounds: {found}")

@@ -168,7 +168,8 @@ class SlaveMetadataProcessor:
 
     def _offset_object(self, known_count: int) -> Mapping[str, Any]:
         changes = self._offsets.changes_since(known_count)
-        return self._offsets.as_object() if changes is None else changes_object(changes)
+        found = self._offsets.as_object() if changes is None else changes_object(changes)
+        return {**found, "logPosition": self._store.log_range[1]}
 
     def _delay_object(self) -> dict[str, Any]:
         version, by_level = self._delays()
