@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 
 CHANGES_INTERVAL_MS: Final = 1_000
 WHOLE_TABLES_INTERVAL_MS: Final = 5_000
+LINK_INTERVAL_MS: Final = 100
 REQUEST_TIMEOUT_MS: Final = 10_000
 _ENDED_KEPT: Final = 16
 
@@ -129,6 +130,7 @@ class SlaveMetadata:
         self._committed_here = offsets.change_count
         offsets.changes_since(self._committed_here)
         self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(_report)
 
     async def stop(self) -> None:
         """End; a copy under way is given up, what was copied stays."""
@@ -154,8 +156,10 @@ class SlaveMetadata:
         """
         address = self._master_address()
         if not address or not self._may_copy():
+            self._asked = ""
             return False
         if address != self._asked:
+            # It may have come back as another process, with other tables.
             self._asked, self._is_apache = address, False
             self._tokens.clear()
         if not self._is_apache:
@@ -185,10 +189,12 @@ class SlaveMetadata:
                 if not self._has_warned:
                     self._has_warned = True
                     _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
-                # It may come back as another process, with other tables.
                 self._asked = ""
             self._note(is_copied)
             interval_ms = WHOLE_TABLES_INTERVAL_MS if self._is_apache else CHANGES_INTERVAL_MS
+            if not self._may_copy():
+                # No link yet, or it was lost: the tables are wanted as soon as there is one.
+                interval_ms = LINK_INTERVAL_MS
             try:
                 await asyncio.wait_for(self._wake.wait(), interval_ms / 1000)
             except asyncio.TimeoutError:
@@ -390,6 +396,11 @@ def adopt_topics(topics: TopicTable, store: MessageStore) -> None:
             topics.put(found)
         except (InvalidArgument, LimitReached) as error:
             _log.warning("topic %s was not made: %s", name, error)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("the tables of the master are no longer copied", exc_info=task.exception())
 
 
 def _check(answer: RemotingCommand) -> None:
