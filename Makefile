@@ -34,6 +34,7 @@ demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on th
 
 test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
+	@bash tools/ensure_go_node.sh go node || true
 	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
@@ -62,6 +63,7 @@ test-crash: $(INSTALLED) ## Crash, error and damage tests with their table; LONG
 test-interop: export RMQ_INTEROP_ALL := 1
 test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix
 	@bash tools/ensure_java.sh jdk maven || true
+	@bash tools/ensure_go_node.sh go node || true
 	$(PYTEST) -m interop
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run

@@ -1,12 +1,13 @@
-"""Real Java push consumers: delivery, order, filters, retries, members that come and go."""
+"""Real push consumers: delivery, order, filters, retries, members that come and go."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.interop.client_ground import Ground, PushConsumer, scenario, texts
+from tests.interop.client_ground import GO, JAVA, NODE, OURS, Ground, PushConsumer, scenario, texts
 from tests.interop.client_scenarios_send import pulled
-from tests.interop.java_client import CLIENT_VERSIONS, Row
+from tests.interop.driven_client import Row
+from tests.interop.java_client import CLIENT_VERSIONS
 from tests.interop.server_processes import wait_until
 
 STREAM_COUNT = 20_000
@@ -16,6 +17,9 @@ REBALANCE_TIMEOUT_S = 60.0
 # 10 ms between two sends give a warm consumer time to be waiting again.
 LATENCY_ROUNDS = 60
 LATENCY_MEDIAN_MAX_MS = 150
+NO_ORDER = {NODE: "this library has no orderly consumer"}
+GO_CLIENT, NODE_CLIENT = "Go 2.1.2", "Node 3.12.0"
+EVERY_CLIENT = (*(f"Java {version}" for version in CLIENT_VERSIONS), GO_CLIENT, "ours")
 COLLIDING_TAGS = ("AaAa", "BBBB")
 
 
@@ -31,7 +35,8 @@ def push_concurrent(ground: Ground) -> None:
         producer.send(topic, text.encode())
     received = consumer.wait(60)
     assert sorted(texts(received)) == sorted(expected)
-    assert all(message["properties"]["MAX_OFFSET"] for message in received)
+    if ground.language == JAVA:
+        assert all(message["properties"]["MAX_OFFSET"] for message in received)
     consumer.close()
     # The goodbye saved its progress: the next member begins where it ended.
     follower = ground.push(topic, "-next")
@@ -55,7 +60,7 @@ def start_positions(ground: Ground) -> None:
     assert set(texts(last.wait(lambda got: "new" in texts(got)))) <= {"old", "new"}
 
 
-@scenario("orderly push consumption: each queue in order", also_binary=True)
+@scenario("orderly push consumption: each queue in order", also_binary=True, lacking=NO_ORDER)
 def push_orderly(ground: Ground) -> None:
     topic, producer = ground.topic(3), ground.producer()
     consumer = ground.push(topic, orderly=True)
@@ -69,7 +74,9 @@ def push_orderly(ground: Ground) -> None:
         assert texts([m for m in received if m["queue"] == queue]) == expected
 
 
-@scenario("orderly consumption: a failed message blocks its queue until it succeeds")
+@scenario(
+    "orderly consumption: a failed message blocks its queue until it succeeds", lacking=NO_ORDER
+)
 def orderly_retry(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     for text in ("a", "fail", "b"):
@@ -80,7 +87,9 @@ def orderly_retry(ground: Ground) -> None:
     assert [message["offset"] for message in received] == [0, 1, 1, 1, 2]
 
 
-@scenario("orderly consumption: a message past its retries goes to the dead letters")
+@scenario(
+    "orderly consumption: a message past its retries goes to the dead letters", lacking=NO_ORDER
+)
 def orderly_dead_letters(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     for text in ("fail", "next"):
@@ -90,7 +99,12 @@ def orderly_dead_letters(ground: Ground) -> None:
     assert texts(dead_letters(ground)) == ["fail"]
 
 
-@scenario("an ordered stream of 20,000 messages", also_binary=True)
+@scenario(
+    "an ordered stream of 20,000 messages",
+    also_binary=True,
+    slow_with=(GO_CLIENT, "ours"),
+    lacking=NO_ORDER,
+)
 def ordered_stream(ground: Ground) -> None:
     topic, producer = ground.topic(STREAM_QUEUES), ground.producer()
     consumer = ground.push(topic, orderly=True, batch=32, brief=True)
@@ -121,14 +135,16 @@ def broadcasting(ground: Ground) -> None:
 @scenario("tags: only what was asked for, also when hashes collide")
 def tags(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
-    some = ground.push(topic, "-some", group=ground.group("-some"), expression="A || C||größe")
+    # Go hashes the bytes of a tag and not its characters, so that others look past such tags.
+    word = "size" if ground.language == GO else "größe"
+    some = ground.push(topic, "-some", group=ground.group("-some"), expression=f"A || C||{word}")
     one, other = COLLIDING_TAGS
     collided = ground.push(topic, "-hash", group=ground.group("-hash"), expression=one)
     every = ground.push(topic, "-all", group=ground.group("-all"))
-    for number, tag in enumerate(["A", "B", "C", None, "größe", other, one, "A"]):
+    for number, tag in enumerate(["A", "B", "C", None, word, other, one, "A"]):
         producer.send(topic, f"{number}-{tag}".encode(), queue=0, tags=tag)
     assert len(every.wait(8)) == 8
-    assert sorted(texts(some.wait(4))) == ["0-A", "2-C", "4-größe", "7-A"]
+    assert sorted(texts(some.wait(4))) == ["0-A", "2-C", f"4-{word}", "7-A"]
     assert texts(collided.wait(1)) == [f"6-{one}"]
     producer.send(topic, b"end", queue=0, tags="C")
     assert texts(some.wait(5))[-1] == "end"
@@ -138,18 +154,20 @@ def tags(ground: Ground) -> None:
 @scenario("retries and dead letters", also_binary=True)
 def retries(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
+    ground.retry_topic()
+    # Node leaves the pauses to the broker: 10 s before the first retry, 30 s before the second.
+    most = 1 if ground.language == NODE else 2
     # A retry topic is routed with the first heartbeat; where it is not, the client must ask again.
     consumer = ground.push(
-        topic, failures=100, retries_max=2, delay_level=1, route_ms=1_000, heartbeat_ms=1_000
+        topic, failures=100, retries_max=most, delay_level=1, route_ms=1_000, heartbeat_ms=1_000
     )
     sent = producer.send(topic, b"fail", queue=0, tags="T", keys="K", property=["p=1"])
     producer.send(topic, b"good", queue=0)
-    received = consumer.wait(4, 120)
+    received = consumer.wait(most + 2, 120)
     failed = [message for message in received if message["text"] == "fail"]
-    assert [message["reconsume_times"] for message in failed] == [0, 1, 2]
+    assert [message["reconsume_times"] for message in failed] == list(range(most + 1))
     for message in failed:
         assert (message["topic"], message["tags"], message["keys"]) == (topic, "T", "K")
-        assert message["msg_id"] == sent["msg_id"]
         assert message["properties"]["p"] == "1"
     for message in failed[1:]:
         assert message["properties"]["RETRY_TOPIC"] == topic
@@ -157,8 +175,9 @@ def retries(ground: Ground) -> None:
     [dead] = dead_letters(ground)
     assert (dead["text"], dead["tags"], dead["keys"]) == ("fail", "T", "K")
     assert dead["properties"]["RETRY_TOPIC"] == topic
-    assert dead["msg_id"] == sent["msg_id"]
-    assert len(consumer.received()) == 4
+    if "msg_id" in sent:
+        assert {message["msg_id"] for message in [*failed, dead]} == {sent["msg_id"]}
+    assert len(consumer.received()) == most + 2
 
 
 def dead_letters(ground: Ground) -> list[Row]:
@@ -168,7 +187,7 @@ def dead_letters(ground: Ground) -> list[Row]:
     producer = ground.producer()
     # 4.9.7 delays a letter of an orderly consumer by the level that its client asked for.
     wait_until(lambda: producer.offsets(topic)["max"] > 0, 90, "a dead letter")
-    return pulled(ground.pull(topic), producer.offsets(topic)["max"])
+    return pulled(ground.stored(topic), producer.offsets(topic)["max"])
 
 
 @scenario("delayed messages come when they are due")
@@ -197,12 +216,14 @@ def shares(topic: str, members: list[PushConsumer], expected: list[list[int]]) -
 @scenario("members that join, leave and die share the queues anew")
 def rebalance(ground: Ground) -> None:
     topic, producer = ground.topic(6), ground.producer()
-    first = ground.push(topic, "-a")
+    # Node does not listen to the broker's notice and looks for members only now and then.
+    soon = {"rebalance_ms": 1_000}
+    first = ground.push(topic, "-a", **soon)
     shares(topic, [first], [[0, 1, 2, 3, 4, 5]])
-    second = ground.push(topic, "-b")
+    second = ground.push(topic, "-b", **soon)
     shares(topic, [first, second], [[0, 1, 2], [3, 4, 5]])
     with ground.second_process() as other:
-        third = ground.push(topic, "-c", java=other)
+        third = ground.push(topic, "-c", client=other, **soon)
         shares(topic, [first, second, third], [[0, 1], [2, 3], [4, 5]])
         for number in range(30):
             producer.send(topic, f"three-{number}".encode(), queue=number % 6)
@@ -219,11 +240,15 @@ def rebalance(ground: Ground) -> None:
     first.wait(lambda got: expected <= set(texts(got)))
 
 
-@scenario("an orderly member that dies hands its locked queues over", slow_with=CLIENT_VERSIONS)
+@scenario(
+    "an orderly member that dies hands its locked queues over",
+    slow_with=EVERY_CLIENT,
+    lacking=NO_ORDER,
+)
 def orderly_rebalance(ground: Ground) -> None:
     topic, producer = ground.topic(2), ground.producer()
     with ground.second_process() as other:
-        dying = ground.push(topic, "-a", java=other, orderly=True)
+        dying = ground.push(topic, "-a", client=other, orderly=True)
         shares(topic, [dying], [[0, 1]])
         producer.send(topic, b"before", queue=0)
         dying.wait(1)
@@ -237,7 +262,14 @@ def orderly_rebalance(ground: Ground) -> None:
     assert set(texts(received)) <= {"before", "after-0", "after-1"}
 
 
-@scenario("the VIP channel: clients use the port two below")
+@scenario(
+    "the VIP channel: clients use the port two below",
+    lacking={
+        GO: "this library has a setting for it that nothing reads",
+        NODE: "this library has no VIP channel",
+        OURS: "this library does not use the VIP port",
+    },
+)
 def vip_channel(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer("vip", vip=True)
     sent = [producer.send(topic, b"vip %d" % n, queue=0) for n in range(5)]

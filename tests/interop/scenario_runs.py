@@ -1,6 +1,6 @@
 """Runs scenarios of real clients against one kind of broker, many at a time.
 
-`ScenarioRuns` owns the clusters and the Java processes of one kind. Scenarios mostly wait for
+`ScenarioRuns` owns the clusters and the client processes of one kind. Scenarios mostly wait for
 their clients' timers, so several run side by side; those that need the machine or the broker for
 themselves run after all others.
 """
@@ -13,11 +13,21 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.interop.client_ground import Ground, Scenario
-from tests.interop.java_client import BINARY_HEADERS, JavaClient
-from tests.interop.server_processes import BrokerCluster
+from tests.interop.client_ground import NODE, Ground, Scenario
+from tests.interop.client_kinds import language_of, start_client
+from tests.interop.driven_client import DrivenClient
+from tests.interop.server_processes import OURS, BrokerCluster
 
 SIDE_BY_SIDE = 6
+# The times of real brokers, shortened.
+_USUAL = {"enablePropertyFilter": "true", "transactionCheckInterval": "1000"}
+_OURS = {"transactionTimeOut": "1000"}
+# Apache notes an end some time after it: a half that is checked before that ends twice.
+_APACHE = {
+    "transactionTimeOut": "5000",
+    "transactionOpBatchInterval": "300",
+    "recallMessageEnable": "true",
+}
 _STRICT = {"autoCreateTopicEnable": "false"}
 
 Wanted = tuple[str, Scenario]
@@ -32,20 +42,20 @@ class ScenarioRuns:
         self._opening = threading.Lock()
         self._stack = ExitStack()
         self._clusters: dict[bool, BrokerCluster] = {}
-        self._processes: dict[tuple[str, str], JavaClient] = {}
+        self._processes: dict[tuple[str, str, bool], DrivenClient] = {}
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="scenario")
         self._runs: dict[tuple[str, str], Future[None]] = {
-            (version, scenario.name): self._pool.submit(self._run, version, scenario)
-            for version, scenario in wanted
+            (client, scenario.name): self._pool.submit(self._run, client, scenario)
+            for client, scenario in wanted
             if not scenario.alone
         }
 
-    def failure(self, version: str, scenario: Scenario) -> BaseException | None:
+    def failure(self, client: str, scenario: Scenario) -> BaseException | None:
         """What the scenario raised, or None if its checks held."""
         if scenario.alone:
             wait(self._runs.values())
-            return self._pool.submit(self._run, version, scenario).exception()
-        return self._runs[version, scenario.name].exception()
+            return self._pool.submit(self._run, client, scenario).exception()
+        return self._runs[client, scenario.name].exception()
 
     def close(self) -> None:
         """End what runs; scenarios that nobody asked for any more fail quietly."""
@@ -54,13 +64,12 @@ class ScenarioRuns:
             self._stack.close()
         self._pool.shutdown()
 
-    def _run(self, version: str, scenario: Scenario) -> None:
+    def _run(self, client: str, scenario: Scenario) -> None:
         with self._opening:
             cluster = self._cluster(scenario.strict)
-            java = self._process(version, scenario.headers)
-        flags = BINARY_HEADERS if scenario.headers == "ROCKETMQ" else ()
-        name = f"{scenario.name}-{version}".replace(".", "_")
-        ground = Ground(java, cluster, name, flags)
+            process = self._process(client, scenario)
+        name = f"{scenario.name}-{client}".replace(".", "_").replace(" ", "_")
+        ground = Ground(process, cluster, name)
         try:
             scenario.run(ground)
         finally:
@@ -69,13 +78,16 @@ class ScenarioRuns:
     def _cluster(self, strict: bool) -> BrokerCluster:
         if strict not in self._clusters:
             home = self._home / ("strict" if strict else "open")
-            cluster = BrokerCluster(self.kind, home, _STRICT if strict else None)
+            settings = _USUAL | (_OURS if self.kind == OURS else _APACHE)
+            cluster = BrokerCluster(self.kind, home, settings | (_STRICT if strict else {}))
             self._clusters[strict] = self._stack.enter_context(cluster)
         return self._clusters[strict]
 
-    def _process(self, version: str, headers: str) -> JavaClient:
-        key = (version, headers)
+    def _process(self, client: str, scenario: Scenario) -> DrivenClient:
+        # Node's library keeps one producer of its own for all clusters of a process.
+        apart = language_of(client) == NODE and scenario.strict
+        key = (client, scenario.headers, apart)
         if key not in self._processes:
-            flags = BINARY_HEADERS if headers == "ROCKETMQ" else ()
-            self._processes[key] = self._stack.enter_context(JavaClient(version, flags))
+            process = start_client(client, scenario.headers)
+            self._processes[key] = self._stack.enter_context(process)
         return self._processes[key]

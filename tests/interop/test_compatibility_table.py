@@ -1,52 +1,111 @@
-"""The compatibility page: deterministic, and a run changes only what it measured."""
+"""The compatibility page: deterministic, complete, and a run changes only what it measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.interop.compatibility_table import FAILED, PASSED, Cell, page_text, update_page
+import pytest
 
-TITLES = ["sends", "pulls"]
-COLUMNS = [("5.5.0", "ours"), ("4.9.8", "4.9.7")]
-OURS = Cell("sends", "5.5.0", "ours")
-THEIRS = Cell("sends", "4.9.8", "4.9.7")
+from tests.interop.certificate import Certificate
+from tests.interop.certificate_marks import cells_of, certifies
+from tests.interop.compatibility_table import (
+    FAILED,
+    PAGE,
+    PASSED,
+    Area,
+    Cell,
+    page_text,
+    read_results,
+    update_page,
+)
+
+BROKERS = ("ours", "4.9.7")
+TABLES = (Area("Sending", ("sends", "batches"), ("Java 5.5.0", "ours")),)
+OURS = Cell("sends", "Java 5.5.0", "ours")
+THEIRS = Cell("sends", "ours", "4.9.7")
+LACKING = Cell("batches", "ours", "ours")
 
 
-def rows(page: Path) -> list[str]:
-    return [line for line in page.read_text(encoding="utf-8").splitlines() if "|" in line]
+def rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
 
 
 def test_a_new_page_has_every_row_and_column(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    update_page(TITLES, COLUMNS, {OURS: PASSED}, page)
-    assert rows(page) == [
-        "| Scenario | client 5.5.0, our broker | client 4.9.8, Apache 4.9.7 |",
-        "| --- | --- | --- |",
-        "| sends | yes | – |",
-        "| pulls | – | – |",
+    text = update_page(TABLES, BROKERS, {OURS: PASSED, LACKING: "no such thing"}, tmp_path / "p.md")
+    assert text == (tmp_path / "p.md").read_text(encoding="utf-8")
+    assert rows(text) == [
+        "| Client | Our broker | Apache 4.9.7 |",
+        "| Java 5.5.0 | 1 of 2 | 0 of 2 |",
+        "| our client | 0 of 1 | 0 of 2 |",
+        "| Scenario | Java 5.5.0 | our client |",
+        "| sends | yes | ? |",
+        "| batches | ? | – (1) |",
+        "| Scenario | Java 5.5.0 | our client |",
+        "| sends | ? | ? |",
+        "| batches | ? | ? |",
     ]
+    assert text.endswith("## Notes\n\n1. no such thing\n")
+
+
+def test_a_page_is_read_as_it_was_written() -> None:
+    results = {OURS: PASSED, THEIRS: FAILED, LACKING: "no such thing"}
+    text = page_text(TABLES, BROKERS, results)
+    assert read_results(text) == results
+    assert page_text(TABLES, BROKERS, read_results(text)) == text
 
 
 def test_a_later_run_keeps_what_it_did_not_measure(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    update_page(TITLES, COLUMNS, {OURS: PASSED, THEIRS: FAILED}, page)
-    update_page(TITLES, COLUMNS, {OURS: FAILED}, page)
-    assert rows(page)[2:] == ["| sends | no | no |", "| pulls | – | – |"]
-    update_page(["pulls", "sends"], COLUMNS, {THEIRS: PASSED}, page)
-    assert rows(page)[2:] == ["| pulls | – | – |", "| sends | no | yes |"]
+    update_page(TABLES, BROKERS, {OURS: PASSED, THEIRS: FAILED}, page)
+    text = update_page(TABLES, BROKERS, {OURS: FAILED}, page)
+    assert read_results(text) == {OURS: FAILED, THEIRS: FAILED}
 
 
 def test_the_same_results_leave_the_page_untouched(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    update_page(TITLES, COLUMNS, {OURS: PASSED}, page)
+    update_page(TABLES, BROKERS, {OURS: PASSED}, page)
     before = page.stat().st_mtime_ns
-    update_page(TITLES, COLUMNS, {OURS: PASSED}, page)
+    update_page(TABLES, BROKERS, {OURS: PASSED}, page)
     assert page.stat().st_mtime_ns == before
-    assert page.read_text(encoding="utf-8") == page_text(TITLES, COLUMNS, {OURS: PASSED})
 
 
 def test_rows_that_are_gone_leave_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    update_page(TITLES, COLUMNS, {OURS: PASSED}, page)
-    update_page(["pulls"], COLUMNS, {}, page)
-    assert rows(page)[2:] == ["| pulls | – | – |"]
+    update_page(TABLES, BROKERS, {OURS: PASSED}, page)
+    fewer = (Area("Sending", ("batches",), ("Java 5.5.0", "ours")),)
+    assert "sends" not in update_page(fewer, BROKERS, {}, page)
+
+
+def test_a_cell_that_got_worse_is_told() -> None:
+    certificate = Certificate()
+    good = next(cell for cell, shown in read_results(shown_page()).items() if shown == PASSED)
+    assert certificate.add(good, PASSED) is None
+    assert "but now: no" in (certificate.add(good, FAILED) or "")
+    # Several tests may decide one cell: one failure is enough.
+    assert certificate.add(good, PASSED) is None
+    assert certificate.measured[good] == FAILED
+    assert "a reason" in (certificate.add(good, "a reason") or "")
+
+
+def shown_page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_nothing_that_can_work_fails_on_our_broker() -> None:
+    failed = [
+        cell
+        for cell, result in read_results(shown_page()).items()
+        if cell.broker == "ours" and result == FAILED
+    ]
+    assert failed == []
+
+
+@certifies("{what} sends", "batches", client="{client}", broker="{kind}")
+@pytest.mark.parametrize(("what", "client", "kind"), [("all", "Go 2.1.2", "apache-5.5.0")])
+def test_marks_name_the_parameters_of_their_test(
+    what: str, client: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    assert cells_of(request.node) == [
+        Cell("all sends", client, "5.5.0"),
+        Cell("batches", client, "5.5.0"),
+    ]

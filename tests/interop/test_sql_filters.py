@@ -36,7 +36,8 @@ from tests.codec.sql_cases import (
 from tests.interop.client_ground import Ground, texts
 from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
 from tests.interop.consumer_ground import Collected, ground
-from tests.interop.java_client import CLIENT_VERSIONS, JavaClient, JavaClientError
+from tests.interop.driven_client import ClientError
+from tests.interop.java_client import CLIENT_VERSIONS, JavaClient
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.server_processes import BrokerCluster
 
@@ -230,7 +231,7 @@ def test_java_push_consumers_by_sql(tmp_path: Path, version: str) -> None:
         send("new2", "price=13", "color=red")
         received = consumer.wait(lambda got: {"new1", "new2"} <= set(texts(got)))
         assert sorted(texts(received)) == sorted({*expected, "new1", "new2"})
-        with pytest.raises(JavaClientError) as refused:
+        with pytest.raises(ClientError) as refused:
             ground.push(topic, "-bad", group=ground.group("-bad"), sql="price >")
         assert refused.value.code == REFUSES or "23" in str(refused.value)
         ground.close()
@@ -243,6 +244,6 @@ def test_java_push_consumers_without_the_setting(tmp_path: Path) -> None:
         pytest.skip(str(missing))
     with java, BrokerCluster(OURS, tmp_path) as found:
         ground = Ground(java, found, "nosql")
-        with pytest.raises(JavaClientError, match="does not filter by SQL92"):
+        with pytest.raises(ClientError, match="does not filter by SQL92"):
             ground.push(ground.topic(), sql="a = 1")
         ground.close()

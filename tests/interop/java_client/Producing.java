@@ -26,9 +26,13 @@ final class Producing {
     }
 
     DefaultMQProducer producer(Command command) {
-        DefaultMQProducer producer = producers.get(command.text("producer"));
+        return named(command.text("producer"));
+    }
+
+    DefaultMQProducer named(String name) {
+        DefaultMQProducer producer = producers.get(name);
         if (producer == null) {
-            throw new IllegalArgumentException("no producer " + command.text("producer"));
+            throw new IllegalArgumentException("no producer " + name);
         }
         return producer;
     }
@@ -36,11 +40,13 @@ final class Producing {
     Object perform(String op, Command command) throws Exception {
         switch (op) {
             case "producer.start": return start(command);
-            case "producer.send": return Described.sent(send(command));
+            case "producer.send": return sent(command);
+            case "producer.recall": return Timing.recall(producer(command), command);
             case "producer.async": return Described.sent(sendAsync(command));
             case "producer.oneway": return sendOneway(command);
             case "producer.batch": return Described.sent(sendBatch(command));
             case "producer.ordered": return Described.sent(sendOrdered(command));
+            case "producer.request": return request(command);
             case "producer.stream": return stream(command);
             case "producer.latency": return latency(command);
             case "producer.flood": return flood(command);
@@ -71,7 +77,7 @@ final class Producing {
         return producer.buildMQClientId();
     }
 
-    private static Message message(Command command, byte[] body) {
+    static Message message(Command command, byte[] body) {
         Message message = new Message(command.text("topic"), body);
         if (command.has("tags")) {
             message.setTags(command.text("tags"));
@@ -87,12 +93,18 @@ final class Producing {
             int split = property.indexOf('=');
             message.putUserProperty(property.substring(0, split), property.substring(split + 1));
         }
+        Timing.apply(message, command);
         return message;
     }
 
     private static MessageQueue queue(Command command) {
         return new MessageQueue(
             command.text("topic"), command.text("broker"), command.number("queue", 0));
+    }
+
+    private Object sent(Command command) throws Exception {
+        SendResult result = send(command);
+        return Timing.describe(result, Described.sent(result));
     }
 
     private SendResult send(Command command) throws Exception {
@@ -146,6 +158,15 @@ final class Producing {
     private SendResult sendOrdered(Command command) throws Exception {
         return producer(command).send(
             message(command, command.body()), new SelectMessageQueueByHash(), command.text("shard"));
+    }
+
+    private Object request(Command command) throws Exception {
+        Message reply = producer(command).request(
+            message(command, command.body()), command.number("limit_ms"));
+        Map<String, Object> described = new LinkedHashMap<>();
+        described.put("text", new String(reply.getBody(), StandardCharsets.UTF_8));
+        described.put("properties", reply.getProperties());
+        return described;
     }
 
     /** One thread per queue, each sends its part in order; the offsets of each queue in order. */

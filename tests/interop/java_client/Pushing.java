@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -22,9 +23,15 @@ final class Pushing {
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
     private final Map<String, CompletableFuture<Long>> watched = new ConcurrentHashMap<>();
     private final Consumer<Map<String, Object>> emit;
+    private Producing producing;
 
     Pushing(Consumer<Map<String, Object>> emit) {
         this.emit = emit;
+    }
+
+    /** Who sends the replies of listeners that were told to reply. */
+    void replyThrough(Producing chosen) {
+        producing = chosen;
     }
 
     /** When a listener is given a message with this text, in nanoseconds of this process. */
@@ -90,6 +97,7 @@ final class Pushing {
         private final int failures;
         private final int delayLevel;
         private final int workMs;
+        private final String replyBy;
         private final Map<String, Integer> attempts = new ConcurrentHashMap<>();
 
         Listener(Command command) {
@@ -98,13 +106,27 @@ final class Pushing {
             failures = command.number("failures", 0);
             delayLevel = command.number("delay_level", 0);
             workMs = command.number("work_ms", 0);
+            replyBy = command.text("reply_by", "");
         }
 
         ConsumeConcurrentlyStatus atOnce(
             List<MessageExt> messages, ConsumeConcurrentlyContext context) {
             context.setDelayLevelWhenNextConsume(delayLevel);
+            if (!replyBy.isEmpty()) {
+                messages.forEach(this::reply);
+            }
             return accepts(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                 : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        }
+
+        private void reply(MessageExt message) {
+            try {
+                byte[] body = ("re: " + new String(message.getBody(), StandardCharsets.UTF_8))
+                    .getBytes(StandardCharsets.UTF_8);
+                producing.named(replyBy).send(MessageUtil.createReplyMessage(message, body));
+            } catch (Exception failure) {
+                throw new IllegalStateException(failure);
+            }
         }
 
         ConsumeOrderlyStatus inOrder(List<MessageExt> messages, ConsumeOrderlyContext context) {

@@ -27,11 +27,14 @@ public final class Scenarios {
     private final LitePulling litePulling;
     private final Administering administering;
     private final Loading loading;
+    private final Transacting transacting;
 
     private Scenarios(PrintStream out) {
         this.out = out;
         pushing = new Pushing(this::emit);
         producing = new Producing(pushing);
+        pushing.replyThrough(producing);
+        transacting = new Transacting(this::emit);
         pulling = new Pulling();
         litePulling = new LitePulling();
         administering = new Administering(producing);
@@ -76,6 +79,7 @@ public final class Scenarios {
         String room = op.substring(0, op.indexOf('.'));
         switch (room) {
             case "producer": return producing.perform(op, command);
+            case "transaction": return transacting.perform(op, command);
             case "push": return pushing.perform(op, command);
             case "pull": return pulling.perform(op, command);
             case "lite": return litePulling.perform(op, command);

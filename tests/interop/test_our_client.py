@@ -1,0 +1,30 @@
+"""Our client does on every broker what the clients of other languages do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.certificate_marks import certifies
+from tests.interop.client_ground import Scenario
+from tests.interop.client_matrix import KINDS, RunsOfKinds, matrix
+from tests.interop.our_client import OUR_CLIENT
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunsOfKinds]:
+    found = RunsOfKinds(request.session, "test_our_client", tmp_path_factory.mktemp)
+    yield found
+    found.close()
+
+
+@certifies("{case.title}", client="{client}", broker="{kind}")
+@pytest.mark.parametrize(("client", "case"), matrix([OUR_CLIENT]))
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_client(client: str, case: Scenario, kind: str, runs: RunsOfKinds) -> None:
+    runs.check(client, case, kind)
