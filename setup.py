@@ -84,12 +84,15 @@ setup(
     install_requires=["numpy", "msgpack", "orjson"],
     extras_require={
         "compression": ["lz4", "zstandard"],
+        "metrics": ["prometheus_client"],
         "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
         "dev": [
             "chispa",
+            "cryptography",
             "hypothesis",
             "lz4",
             "mypy",
+            "prometheus_client",
             "pyarrow>=15",
             "pytest",
             "pytest-xdist",

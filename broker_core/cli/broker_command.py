@@ -26,7 +26,7 @@ from broker_core.cli.command_parser import (
 )
 from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.exposure import exposed, is_loopback
-from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.cli.process_life import life_options, run_service
 from broker_core.config import PROPERTY_NAMES
 from broker_core.embedded.directory_removal import remove_node
 from broker_core.errors import (
@@ -85,7 +85,7 @@ def add_properties_option(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until the end is asked for."""
     config, unknown = _configured(options)
-    life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
+    life = life_options(options)
     warnings = [*unknown_warnings(unknown), *_exposure_warnings(config)]
     if not config.name_servers:
         warnings.append(

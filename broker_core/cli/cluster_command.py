@@ -10,7 +10,7 @@ from typing import Final
 from broker_core.cli.broker_command import add_properties_option
 from broker_core.cli.command_parser import add_process_options, count
 from broker_core.cli.command_parser import port as port_number
-from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.cli.process_life import life_options, run_service
 from broker_core.embedded.embedded_cluster import EmbeddedCluster
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         properties=dict(options.properties),
         name_server_port=options.port,
     )
-    life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
+    life = life_options(options)
     return run_service(_ClusterService(cluster, is_kept=options.dir is not None), life)
 
 

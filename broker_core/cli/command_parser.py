@@ -15,6 +15,7 @@ NAME_SERVER_DEFAULT: Final = "127.0.0.1:9876"
 # RocketMQ's own tools read it, too.
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("text", "json")
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%a-z]+\]|[^:\s\[\]]+):([0-9]{1,5})")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
@@ -123,6 +124,13 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
         default="info",
         metavar="LEVEL",
         help=f"{', '.join(LOG_LEVELS)}; logs go to stderr (default: info)",
+    )
+    group.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        metavar="FORMAT",
+        help="text, or json: one object per line (default: text)",
     )
 
 

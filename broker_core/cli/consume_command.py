@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Final
 
-from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.client_security import add_security_options, security_of
+from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.command_parser import add_client_options, count, name_servers
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.cli.group_reader import GroupReader

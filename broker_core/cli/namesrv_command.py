@@ -16,10 +16,11 @@ from broker_core.cli.command_parser import (
 )
 from broker_core.cli.exit_codes import MISUSED, CommandFailed
 from broker_core.cli.exposure import exposed, is_loopback
-from broker_core.cli.process_life import LifeOptions, run_service
-from broker_core.cli.server_security import add_server_security_options, server_tls_of
+from broker_core.cli.process_life import life_options, run_service
+from broker_core.cli.server_security import add_server_security_options
 from broker_core.embedded.directory_removal import remove_node
 from broker_core.nameserver.name_server import NameServer
+from broker_core.nameserver.port_encryption import port_encryption
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until the end is asked for."""
     host, port = host_and_port(options.listen)
-    life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
+    life = life_options(options)
     warning = None
     if not is_loopback(host) and not options.access_file:
         warning = exposed(
@@ -62,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
         if not options.allow_remote:
             raise CommandFailed(f"{warning}; add --allow-remote to accept that", MISUSED)
     server = NameServer(
-        tls=server_tls_of(options),
+        tls=port_encryption(
+            options.tls_mode, options.tls_cert, options.tls_key, options.tls_client_ca
+        ),
         access_file=options.access_file,
         strict_signatures=options.strict_signatures,
     )

@@ -6,6 +6,7 @@ for a clean stop; a second one has its usual effect, for whoever cannot wait.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import os
@@ -41,6 +42,14 @@ class LifeOptions(NamedTuple):
     pid_file: Path | None = None
     exit_with_parent: bool = False
     log_level: str = "info"
+    log_format: str = "text"
+
+
+def life_options(options: argparse.Namespace) -> LifeOptions:
+    """From the options that `add_process_options` added."""
+    return LifeOptions(
+        options.pid_file, options.exit_with_parent, options.log_level, options.log_format
+    )
 
 
 def run_service(
@@ -50,7 +59,7 @@ def run_service(
 
     `when_orphaned` is called last, when the end was that of the parent.
     """
-    _log_to_stderr(options.log_level)
+    _log_to_stderr(options.log_level, options.log_format)
     is_orphan = run_on_loop(_serve(service, options))
     if is_orphan and when_orphaned is not None:
         when_orphaned()
@@ -183,10 +192,14 @@ def _remove_pid(path: Path | None) -> None:
         _log.warning("%s is gone or not ours any more", path)
 
 
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+def _log_to_stderr(level: str, log_format: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        # Not worth the time of every start.
+        from broker_core.cli.json_log import JsonLines
+
+        handler.setFormatter(JsonLines())
+    else:
+        text = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(text, "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Final
 
-from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.client_security import add_security_options, security_of
+from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.command_parser import add_client_options, count, key_and_value, name_servers
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.cli.input_lines import line_groups

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
 
-from broker_core.cli.exit_codes import MISUSED, CommandFailed
-from broker_core.remoting.tls_context import (
-    ClientAuth,
-    OptionNames,
-    ServerTls,
-    TlsMode,
-    server_context,
-)
-
-_NAMES: Final = OptionNames("--tls-cert", "--tls-key", "--tls-client-ca")
+from broker_core.nameserver.port_encryption import TLS_MODES
 
 
 def add_server_security_options(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +23,8 @@ def add_server_security_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--tls-mode",
-        choices=[mode.value for mode in TlsMode],
-        default=TlsMode.DISABLED.value,
+        choices=TLS_MODES,
+        default=TLS_MODES[0],
         metavar="MODE",
         help="disabled, permissive (TLS and plain text on one port) or enforcing "
         "(default: disabled)",
@@ -47,22 +37,3 @@ def add_server_security_options(parser: argparse.ArgumentParser) -> None:
         default="",
         help="demand certificates of these authorities from clients, PEM",
     )
-
-
-def server_tls_of(options: argparse.Namespace) -> ServerTls | None:
-    """What the port speaks. Raises `InvalidConfig` for files that cannot be used."""
-    mode = TlsMode(options.tls_mode)
-    if mode is TlsMode.DISABLED:
-        for name in ("tls_cert", "tls_key", "tls_client_ca"):
-            if getattr(options, name):
-                option = f"--{name.replace('_', '-')}"
-                raise CommandFailed(f"{option} needs --tls-mode permissive or enforcing", MISUSED)
-        return None
-    context = server_context(
-        options.tls_cert,
-        options.tls_key,
-        _NAMES,
-        authority=options.tls_client_ca,
-        client_auth=ClientAuth.REQUIRE if options.tls_client_ca else ClientAuth.NONE,
-    )
-    return ServerTls(context, allows_plain=mode is TlsMode.PERMISSIVE)

@@ -16,7 +16,7 @@ from broker_core.cli.broker_command import (
 )
 from broker_core.cli.command_parser import add_process_options, count
 from broker_core.cli.command_parser import port as port_number
-from broker_core.cli.process_life import LifeOptions, run_service
+from broker_core.cli.process_life import LifeOptions, life_options, run_service
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.standalone_server import (
     STANDALONE_PROPERTIES,
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the end is asked for."""
-    life = LifeOptions(options.pid_file, options.exit_with_parent, options.log_level)
+    life = life_options(options)
     if options.store is not None:
         return _run_on(options.store, options, life)
     import tempfile

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 
 from broker_core.codec.frame_parser import HeaderDecoder
 from broker_core.codec.remoting_command import RemotingCommand, decode_header
@@ -22,7 +23,8 @@ from broker_core.errors import (
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.closing import close_connections
 from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
-from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.connection_load import ConnectionLoad
+from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
 from broker_core.runtime.clock import Clock, SystemClock
 
@@ -92,6 +94,7 @@ class RemotingClient:
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decode_header
         self.sign_request = sign_request
+        self.new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad
         self._ssl_context = ssl_context
         self._links: dict[str, _Link] = {}
         self._connections: set[Connection] = set()

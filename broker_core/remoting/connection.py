@@ -31,7 +31,7 @@ from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.liveness import Liveness
-from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class ConnectionOwner(Protocol):
     decode_header: HeaderDecoder
     # None: requests go out as they are.
     sign_request: SignRequest | None
+    new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
 
     def connection_opened(self, connection: Connection) -> bool:
         """False refuses the connection."""
@@ -297,7 +298,7 @@ class Connection(asyncio.Protocol):
         if host_load is None:
             self.abort("too many connections")
             return
-        self._load = ConnectionLoad(self._owner.budget, host_load)
+        self._load = self._owner.new_load(self._owner.budget, host_load)
         if not self._owner.connection_opened(self):
             self.abort("closing")
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 
 from broker_core.codec.frame_parser import HeaderDecoder
 from broker_core.codec.remoting_command import decode_header
 from broker_core.config import RemotingLimits
 from broker_core.remoting.closing import close_connections
 from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
-from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.connection_load import ConnectionLoad
+from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
 from broker_core.remoting.tls_context import ServerTls
 from broker_core.remoting.tls_listener import TlsListener
@@ -60,6 +62,7 @@ class RemotingServer:
         tls: ServerTls | None = None,
         clock: Clock | None = None,
         decoder: HeaderDecoder = decode_header,
+        new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
@@ -68,6 +71,7 @@ class RemotingServer:
         self._dispatcher = RequestDispatcher(handler, self.limits, self.budget)
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
+        self.new_load = new_load
         self._tls = tls
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import os
-import pickle
 from pathlib import Path
 
 import pytest
@@ -104,7 +104,7 @@ def test_credentials_show_nothing() -> None:
     found = Credentials("key", "canary-secret", "canary-token")
     assert "canary" not in repr(found) + str(found)
     with pytest.raises(TypeError, match="not pickled"):
-        pickle.dumps(found)
+        copy.deepcopy(found)
     with pytest.raises(InvalidConfig) as raised:
         Credentials("key", "canar")
     assert "canar" not in str(raised.value)

@@ -95,6 +95,7 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
     identity = BatchIdentity("S", 1, "run")
     sink = {"sinkId": "S", "batchId": "1", "runId": "run"}
     return {
+        **_about_clients(),
         10: (_SEND_LONG, b"body"),
         310: (_SEND_SHORT, b"body"),
         320: ({**_SEND_SHORT, "m": "true"}, b""),
@@ -116,6 +117,24 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
             },
             b"",
         ),
+        29901: ({**_QUEUE, "consumerGroup": "G", "offset": "0"}, b""),
+        29903: ({**_QUEUE, "consumerGroup": "G", "offset": "0"}, b""),
+        370: ({"topic": "T", "producerGroup": "PG", "recallHandle": "h"}, b""),
+        29902: ({**_QUEUE, "producerGroup": "PG"}, b""),
+        29910: (sink, b""),
+        29911: (
+            {"stagingId": staging_id, "index": "0"}, block_head(((b"T", 0),)) + record
+        ),
+        29912: ({"stagingId": staging_id}, b""),
+        29913: ({}, encode_ids([staged_id])),
+        29914: ({}, encode_publication(Publication(identity))),
+        29915: (sink, b""),
+    }  # fmt: skip
+
+
+def _about_clients() -> dict[int, Asked]:
+    both = {"topic": "T", "consumerGroup": "G", "group": "G", "queueId": "0"}
+    return {
         34: ({}, encode_heartbeat(HeartbeatData("id", ("PG",)))),
         35: ({"clientID": "id", "producerGroup": "PG"}, b""),
         38: (both, b""),
@@ -136,19 +155,7 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
         351: (both, b""),
         352: (both, b""),
         400: ({}, json.dumps({"topic": "T", "consumerGroup": "G"}).encode()),
-        29901: ({**_QUEUE, "consumerGroup": "G", "offset": "0"}, b""),
-        29903: ({**_QUEUE, "consumerGroup": "G", "offset": "0"}, b""),
-        370: ({"topic": "T", "producerGroup": "PG", "recallHandle": "h"}, b""),
-        29902: ({**_QUEUE, "producerGroup": "PG"}, b""),
-        29910: (sink, b""),
-        29911: (
-            {"stagingId": staging_id, "index": "0"}, block_head(((b"T", 0),)) + record
-        ),
-        29912: ({"stagingId": staging_id}, b""),
-        29913: ({}, encode_ids([staged_id])),
-        29914: ({}, encode_publication(Publication(identity))),
-        29915: (sink, b""),
-    }  # fmt: skip
+    }
 
 
 def is_refused(answer: RemotingCommand) -> bool:

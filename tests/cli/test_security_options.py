@@ -67,3 +67,32 @@ def test_halves_are_refused(options: tuple[str, ...], reason: str) -> None:
     ended = run_rmq("produce", "-t", "T", *options)
     assert ended.code == 2
     assert reason in ended.errors
+
+
+def test_by_default_only_this_machine_can_connect(tmp_path: Path) -> None:
+    """Every socket on which the servers listen, metrics included, has a loopback address."""
+    options = ("-p", "metricsExporterType=PROM", "-p", "metricsPromExporterPort=0")
+    ports = ("--port", "0", "--broker-port", "0", "-p", "vipPortEnable=true")
+    with running(tmp_path, "standalone", *ports, *options) as server:
+        found = listening(server.process.pid)
+        server.end()
+    # Name server, broker, VIP port, slaves, metrics
+    assert len(found) >= 4
+    assert {host for host, _ in found} <= {"0100007F", "00000000000000000000000001000000"}
+
+
+def listening(pid: int) -> list[tuple[str, str]]:
+    """Addresses and ports, in hexadecimal, on which a process listens."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(entry.readlink())
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                host, _, port = fields[1].rpartition(":")
+                found.append((host, port))
+    return found

@@ -1,0 +1,317 @@
+"""What a broker counts, as samples under the metric names of Apache's broker.
+
+Pure reading: everything is taken from the tables at the moment of a scrape, on the event loop, with
+a limit on how much is looked at. No message, key or secret is ever part of a sample. How samples
+become text is `metrics_text`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker_core.broker.broker_parts import BrokerParts
+from broker_core.broker.system_topics import is_system_topic
+from broker_core.errors import RmqError
+from broker_core.protocol_codes import LanguageCode
+from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.request_timing import BUCKETS_MS, RequestTiming
+
+# Samples of one metric, and queues whose lag is computed, in one scrape.
+SERIES_MAX: Final = 10_000
+QUEUES_MAX: Final = 20_000
+# Looks into the log, for the age of the oldest message that a group has not consumed.
+AGES_MAX: Final = 1_000
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+
+
+class Sample(NamedTuple):
+    """One value; for a histogram the counts of its buckets and its sum."""
+
+    labels: tuple[str, ...]
+    value: float
+    buckets: tuple[int, ...] = ()
+
+
+class Metric(NamedTuple):
+    """One name with all its samples. A counter's name ends with `_total`."""
+
+    name: str
+    kind: str
+    text: str
+    label_names: tuple[str, ...]
+    samples: list[Sample]
+
+
+class BrokerMetrics:
+    """Reads one running broker."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        budget: RequestBudget,
+        timing: RequestTiming | None = None,
+        refused: Any = None,
+    ) -> None:
+        self._parts = parts
+        self._budget = budget
+        self._timing = timing
+        self._refused = refused
+        self._left_out = 0
+
+    def collect(self) -> list[Metric]:
+        """Everything, with the labels of the node first."""
+        self._left_out = 0
+        config = self._parts.config
+        node = (config.cluster_name, "broker", config.broker_name)
+        found = [*self._traffic(), *self._lags(), *self._store(), *self._clients()]
+        found += [*self._waiting(), *self._replication(), *self._requests()]
+        found.append(
+            _gauge("rmq_metrics_left_out_series", "samples over the limit", [((), self._left_out)])
+        )
+        return [
+            metric._replace(
+                label_names=("cluster", "node_type", "node_id", *metric.label_names),
+                samples=[
+                    sample._replace(labels=(*node, *sample.labels)) for sample in metric.samples
+                ],
+            )
+            for metric in found
+        ]
+
+    # What goes in and out
+
+    def _traffic(self) -> Iterator[Metric]:
+        stats = self._parts.stats.stats()
+        puts: Mapping[str, Mapping[str, int]] = stats["topic_put"]
+        gets = {_split(key): entry for key, entry in stats["group_get"].items()}
+        by_topic = ("topic", "is_system")
+        by_group = ("topic", "consumer_group", "is_system")
+        for name, column, text in (
+            ("messages", "messages", "messages"),
+            ("throughput", "bytes", "bytes of messages"),
+        ):
+            yield self._counter(
+                f"rocketmq_{name}_in_total",
+                f"{text} that were stored",
+                by_topic,
+                (((topic, _system(topic)), entry[column]) for topic, entry in puts.items()),
+            )
+            yield self._counter(
+                f"rocketmq_{name}_out_total",
+                f"{text} that were given to consumers",
+                by_group,
+                (((*key, _system(key[0])), entry[column]) for key, entry in gets.items()),
+            )
+        yield self._counter(
+            "rocketmq_send_to_dlq_messages_total",
+            "messages that became dead letters",
+            ("topic", "consumer_group"),
+            ((_split(key), count) for key, count in stats["dlq"].items()),
+        )
+        yield self._counter(
+            "rmq_messages_sent_back_total",
+            "messages that consumers gave back",
+            ("topic", "consumer_group"),
+            ((_split(key), count) for key, count in stats["send_back"].items()),
+        )
+
+    # How far consumers are behind
+
+    def _lags(self) -> Iterator[Metric]:
+        lags: list[tuple[tuple[str, str], int]] = []
+        ages: list[tuple[tuple[str, str], int]] = []
+        queues = 0
+        for group in self._parts.groups.all():
+            for topic in sorted(self._parts.offsets.topics_of(group.name)):
+                progress = self._parts.offsets.queues_of(group.name, topic)
+                queues += len(progress)
+                if queues > QUEUES_MAX or len(lags) >= SERIES_MAX:
+                    self._left_out += 1
+                    continue
+                lag, queue_id, offset = self._lag(topic, progress)
+                lags.append(((topic, group.name), lag))
+                if len(ages) < AGES_MAX:
+                    ages.append(((topic, group.name), self._age_ms(lag, topic, queue_id, offset)))
+        names = ("topic", "consumer_group")
+        behind = "messages that a group has not acknowledged"
+        yield self._gauge("rocketmq_consumer_lag_messages", behind, names, lags)
+        yield self._gauge("rocketmq_consumer_ready_messages", behind, names, lags)
+        age = "ms since the oldest of them was stored, in the queue with the most of them"
+        yield self._gauge("rocketmq_consumer_lag_latency", age, names, ages)
+
+    def _lag(self, topic: str, progress: Mapping[int, int]) -> tuple[int, int, int]:
+        """How far behind in all queues; then the queue that is furthest, and its offset."""
+        total, worst, place = 0, -1, (0, 0)
+        for queue_id, offset in progress.items():
+            low, high = self._parts.store.offsets(topic, queue_id)
+            behind = max(high - max(offset, low), 0)
+            total += behind
+            if behind > worst:
+                worst, place = behind, (queue_id, max(offset, low))
+        return total, *place
+
+    def _age_ms(self, lag: int, topic: str, queue_id: int, offset: int) -> int:
+        if lag <= 0:
+            return 0
+        try:
+            stored_ms = self._parts.store.store_time(topic, queue_id, offset)
+        except RmqError:
+            # A damaged record is reported when it is read, not by a scrape.
+            stored_ms = None
+        return 0 if stored_ms is None else max(self._parts.clock.wall_ms() - stored_ms, 0)
+
+    # The store
+
+    def _store(self) -> Iterator[Metric]:
+        store, config = self._parts.store, self._parts.config
+        start, end = store.log_range
+        usage = store.disk_usage()
+        for name, text, value in (
+            ("rocketmq_broker_permission", "2 write, 4 read", config.broker_permission),
+            ("rocketmq_storage_size", "bytes of the commit log", end - start),
+            (
+                "rocketmq_storage_flush_behind_bytes",
+                "bytes that are not synced yet",
+                max(end - store.flushed_position, 0),
+            ),
+            (
+                "rocketmq_storage_dispatch_behind_bytes",
+                "bytes that no queue knows yet",
+                max(end - store.dispatched_position, 0),
+            ),
+            ("rmq_storage_disk_used_bytes", "of the partition", usage.used),
+            ("rmq_storage_disk_usable_bytes", "of the partition", usage.usable),
+            ("rmq_storage_fenced", "1 after a failed sync", int(store.fenced)),
+            ("rmq_topics", "topics", len(self._parts.topics)),
+            ("rmq_consumer_groups", "consumer groups", len(self._parts.groups)),
+            ("rmq_consumer_offsets", "stored offsets", len(self._parts.offsets)),
+        ):
+            yield _gauge(name, text, [((), value)])
+
+    # Who is connected
+
+    def _clients(self) -> Iterator[Metric]:
+        clients = self._parts.clients
+        consumers: dict[tuple[str, ...], int] = {}
+        producers: dict[tuple[str, ...], int] = {}
+        for name in clients.consumer_groups():
+            group = clients.consumers(name)
+            for member in () if group is None else group.members.values():
+                key = (name, LanguageCode(member.language).name.lower(), str(member.version))
+                consumers[key] = consumers.get(key, 0) + 1
+        for name in clients.producer_groups():
+            for member in clients.producers(name):
+                kind = (LanguageCode(member.language).name.lower(), str(member.version))
+                producers[kind] = producers.get(kind, 0) + 1
+        yield self._gauge(
+            "rocketmq_consumer_connections",
+            "members of consumer groups",
+            ("consumer_group", "language", "version"),
+            consumers.items(),
+        )
+        yield self._gauge(
+            "rocketmq_producer_connections",
+            "members of producer groups",
+            ("language", "version"),
+            producers.items(),
+        )
+        for name, text, value in (
+            ("rmq_connections", "open connections", self._budget.connections),
+            ("rmq_requests_in_flight", "requests without an answer", self._budget.requests),
+            ("rmq_requests_in_flight_bytes", "their bytes", self._budget.size),
+        ):
+            yield _gauge(name, text, [((), value)])
+
+    # What waits inside
+
+    def _waiting(self) -> Iterator[Metric]:
+        parts = self._parts
+        is_running = parts.transactions.is_running
+        halves = parts.transactions.window.open_count if is_running else 0
+        yield _gauge("rocketmq_half_messages", "transactions without an end", [((), halves)])
+        yield self._gauge(
+            "rocketmq_timing_messages",
+            "timer messages that wait",
+            ("topic",),
+            (((topic,), count) for topic, count in parts.timers.pending_by_topic.items()),
+        )
+        for name, text, value in (
+            (
+                "rocketmq_timer_enqueue_lag",
+                "timer messages that are not sorted in yet",
+                parts.timers.queue_behind,
+            ),
+            ("rmq_delayed_messages", "messages of delay levels", parts.delayed.pending_count),
+            ("rmq_sinks", "sinks whose batches are remembered", len(parts.sinks)),
+        ):
+            yield _gauge(name, text, [((), value)])
+
+    def _replication(self) -> Iterator[Metric]:
+        status = self._parts.replication.status()
+        yield _gauge("rmq_replication_epoch", "of the master", [((), status["epoch"])])
+        slaves: Iterable[Mapping[str, Any]] = status.get("slaves", ())
+        yield self._gauge(
+            "rmq_replication_lag_bytes",
+            "bytes that a slave has not confirmed",
+            ("slave",),
+            (((str(slave["address"]),), slave["lag_bytes"]) for slave in slaves),
+        )
+        in_sync = sum(1 for slave in slaves if slave["in_sync"])
+        yield _gauge("rmq_replication_in_sync_slaves", "slaves that keep up", [((), in_sync)])
+
+    # How requests fare
+
+    def _requests(self) -> Iterator[Metric]:
+        if self._timing is not None:
+            samples = [
+                Sample((str(int(code)),), found.sum_ms, tuple(found.buckets))
+                for code, found in sorted(self._timing.latencies.items())
+            ]
+            text = f"ms until the answer; buckets up to {BUCKETS_MS[-1]} ms"
+            yield Metric("rocketmq_rpc_latency", HISTOGRAM, text, ("request_code",), samples)
+            slow = [Sample((), self._timing.slow_count)]
+            yield Metric(
+                "rmq_slow_requests_total", COUNTER, "over slowRequestThresholdMs", (), slow
+            )
+        if self._refused is not None:
+            refused = [Sample((), self._refused())]
+            yield Metric("rmq_access_denied_total", COUNTER, "refused requests", (), refused)
+
+    # Inside
+
+    def _counter(
+        self, name: str, text: str, names: tuple[str, ...], values: Iterable[tuple[Any, float]]
+    ) -> Metric:
+        return Metric(name, COUNTER, text, names, self._bounded(values))
+
+    def _gauge(
+        self, name: str, text: str, names: tuple[str, ...], values: Iterable[tuple[Any, float]]
+    ) -> Metric:
+        return Metric(name, GAUGE, text, names, self._bounded(values))
+
+    def _bounded(self, values: Iterable[tuple[Any, float]]) -> list[Sample]:
+        samples: list[Sample] = []
+        for labels, value in values:
+            if len(samples) >= SERIES_MAX:
+                self._left_out += 1
+            else:
+                samples.append(Sample(tuple(labels), value))
+        return samples
+
+
+def _gauge(name: str, text: str, values: list[tuple[tuple[str, ...], float]]) -> Metric:
+    return Metric(name, GAUGE, text, (), [Sample(*value) for value in values])
+
+
+def _split(key: str) -> tuple[str, str]:
+    """`topic@group`; neither has an @ in its name."""
+    topic, at, group = key.partition("@")
+    return (topic, group) if at else ("", topic)
+
+
+def _system(topic: str) -> str:
+    return "true" if is_system_topic(topic) or topic.startswith("%") else "false"

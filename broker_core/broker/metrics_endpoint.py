@@ -1,0 +1,112 @@
+"""A small HTTP server for one page: GET /metrics.
+
+On the event loop, because the tables that it reads belong to it. Whatever is not a short GET of the
+page is answered with an error and closed; connections and time are limited, and scrapes that come
+faster than once a second share one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.remoting.server import bind_address
+from broker_core.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+PATH: Final = b"/metrics"
+CONNECTIONS_MAX: Final = 16
+REQUEST_SIZE_MAX: Final = 8 << 10
+TIMEOUT_S: Final = 10.0
+SCRAPE_INTERVAL_S: Final = 1.0
+
+
+class MetricsEndpoint:
+    """`start` and `stop` it on the event loop; `scrape` gives the page."""
+
+    def __init__(self, scrape: Callable[[], bytes], content_type: str, clock: Clock) -> None:
+        self._scrape = scrape
+        self._content_type = content_type.encode()
+        self._clock = clock
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._page = b""
+        self._scraped_at: float | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port. Raises `OSError` with the address in its text."""
+        bound: socket.socket = bind_address(host, port)
+        self._server = await asyncio.start_server(
+            self._connected, sock=bound, limit=REQUEST_SIZE_MAX
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close everything. Safe to call twice."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await server.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(await asyncio.wait_for(self._answer(reader), TIMEOUT_S))
+            await asyncio.wait_for(writer.drain(), TIMEOUT_S)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            # Whoever it was is gone, or too slow.
+            writer.transport.abort()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _response(b"431 Request Header Fields Too Large")
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response(b"400 Bad Request")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _response(b"405 Method Not Allowed")
+        if words[1].partition(b"?")[0] != PATH:
+            return _response(b"404 Not Found")
+        page = self._current_page()
+        return _response(b"200 OK", page, self._content_type, is_head=words[0] == b"HEAD")
+
+    def _current_page(self) -> bytes:
+        now = self._clock.monotonic()
+        if self._scraped_at is None or now - self._scraped_at >= SCRAPE_INTERVAL_S:
+            self._page = self._scrape()
+            self._scraped_at = now
+        return self._page
+
+
+def _response(
+    status: bytes, body: bytes = b"", content_type: bytes = b"text/plain", *, is_head: bool = False
+) -> bytes:
+    head = (
+        b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n"
+        b"X-Content-Type-Options: nosniff\r\n\r\n"
+    ) % (status, content_type, len(body))
+    return head if is_head else head + body

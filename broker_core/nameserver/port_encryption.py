@@ -1,0 +1,38 @@
+"""What the port of a name server speaks, from texts as options give them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import InvalidConfig
+from broker_core.remoting.tls_context import (
+    ClientAuth,
+    OptionNames,
+    ServerTls,
+    TlsMode,
+    server_context,
+)
+
+TLS_MODES: Final = tuple(mode.value for mode in TlsMode)
+
+_NAMES: Final = OptionNames("--tls-cert", "--tls-key", "--tls-client-ca")
+
+
+def port_encryption(
+    mode: str, certificate: str = "", key: str = "", client_authority: str = ""
+) -> ServerTls | None:
+    """None for plain text only. Raises `InvalidConfig` with the options of `rmq namesrv`."""
+    chosen = TlsMode(mode)
+    if chosen is TlsMode.DISABLED:
+        for option, path in zip(_NAMES, (certificate, key, client_authority), strict=True):
+            if path:
+                raise InvalidConfig(option, path, "it needs --tls-mode permissive or enforcing")
+        return None
+    context = server_context(
+        certificate,
+        key,
+        _NAMES,
+        authority=client_authority,
+        client_auth=ClientAuth.REQUIRE if client_authority else ClientAuth.NONE,
+    )
+    return ServerTls(context, allows_plain=chosen is TlsMode.PERMISSIVE)
