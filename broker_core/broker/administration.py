@@ -17,9 +17,11 @@ from broker_core.broker.processors.consume_stats import ConsumeStatsProcessor
 from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.offset_reset import OffsetResetProcessor
 from broker_core.broker.processors.queue_inspection import QueueInspectionProcessor
+from broker_core.broker.processors.request_mode import RequestModeProcessor
 from broker_core.broker.processors.stats_view import StatsViewProcessor
 from broker_core.broker.processors.subscription_queries import SubscriptionQueriesProcessor
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
+from broker_core.broker.processors.transaction_resume import TransactionResumeProcessor
 from broker_core.broker.request_router import Processor
 from broker_core.broker.topic_table import TopicTable
 from broker_core.runtime.clock import Clock
@@ -60,4 +62,6 @@ def administration(
         CleanupProcessor(store=store, topics=topics, offsets=offsets),
         StatsViewProcessor(stats=stats),
         BrokerSettingsProcessor(settings=settings),
+        TransactionResumeProcessor(store=store),
+        RequestModeProcessor(topics=topics),
     )

@@ -62,16 +62,21 @@ class AdminRuns:
         try:
             case.run(Desk(tool, self._cluster, case.name))
         finally:
-            self._tools.put(tool)
+            if tool.is_alive:
+                self._tools.put(tool)
+            else:
+                self._tools.put(self._new_tool())
 
     def _tool(self) -> Mqadmin:
         with self._making:
             if self._made < SIDE_BY_SIDE and self._tools.empty():
                 self._made += 1
-                return self._stack.enter_context(
-                    Mqadmin(self._version, self._cluster.name_server_address)
-                )
+                return self._new_tool()
         return self._tools.get()
+
+    def _new_tool(self) -> Mqadmin:
+        tool = Mqadmin(self._version, self._cluster.name_server_address)
+        return self._stack.enter_context(tool)
 
 
 Runs = Callable[[str, str], AdminRuns]
