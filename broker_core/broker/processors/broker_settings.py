@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker_core.broker.broker_properties import FIXED_PROPERTIES
 from broker_core.broker.live_settings import LiveSettings
 from broker_core.broker.property_file import parse_properties, property_lines
 from broker_core.codec.remoting_command import RemotingCommand
@@ -32,10 +33,10 @@ class BrokerSettingsProcessor:
         }
 
     def _get(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        return command.reply(
-            ext=self._version(),
-            body=property_lines(self._settings.config.as_properties()).encode(),
-        )
+        # What can have one value only is shown, too: tools of 4.9 fail when a key is missing.
+        fixed = {key: value for key, (value, _) in FIXED_PROPERTIES.items()}
+        shown = {**fixed, **self._settings.config.as_properties()}
+        return command.reply(ext=self._version(), body=property_lines(shown).encode())
 
     def _update(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         if len(command.body) > BODY_SIZE_MAX:
