@@ -23,7 +23,7 @@ ifdef LONG
 export RMQ_CRASH_LONG := $(LONG)
 endif
 
-.PHONY: help demo test check lint types format bench bench-broker test-crash test-interop examples clean
+.PHONY: help demo test check lint types format bench bench-broker bench-spark-source test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,15 @@ test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketM
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
 	$(PYTEST) -m interop
+
+test-spark-versions: export RMQ_INTEROP_ALL := 1
+test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 and 4.2, each fetched once
+	@bash tools/ensure_java.sh jre
+	$(PYTEST) tests/spark/test_versions.py
+
+bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARGS=--quick takes at most 5 minutes
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/spark_source.py $(ARGS)
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done

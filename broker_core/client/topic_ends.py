@@ -7,7 +7,13 @@ from typing import Final, NamedTuple
 from broker_core.client.client_instance import ClientInstance
 from broker_core.codec.json_fields import I64_MAX, whole_number
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument, RemoteError, UnexpectedAnswer
+from broker_core.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    RemoteError,
+    RequestTimeout,
+    UnexpectedAnswer,
+)
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
 _MASTER_ID: Final = 0
@@ -20,6 +26,8 @@ class TopicEnds(NamedTuple):
     ends: tuple[int, ...]
     store_id: str
     epoch: str
+    from_slave: bool = False
+    """Whether the master was not there: it may have more."""
 
 
 async def ask_topic_ends(
@@ -27,11 +35,16 @@ async def ask_topic_ends(
 ) -> TopicEnds | None:
     """None for a broker that does not know the question; raises when none answers."""
     await client.routes.route(topic)
-    address = client.routes.broker_address(broker_name, _MASTER_ID)
-    if not (await client.capabilities.of(address)).topic_ends:
-        return None
+    address = client.routes.broker_address(broker_name, _MASTER_ID, or_any=True)
+    try:
+        if not (await client.capabilities.of(address)).topic_ends:
+            return None
+    except (ConnectionLost, RequestTimeout):
+        # A slave may have taken its place in the route.
+        client.routes.refresh_broker_soon(broker_name)
+        raise
     command = RemotingCommand(RequestCode.TOPIC_ENDS, {"topic": topic, "consumerGroup": group})
-    answer = await client.request_broker(broker_name, command)
+    answer = await client.request_broker(broker_name, command, or_any=True)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         # Another broker took its place.
         client.capabilities.forget(address)
@@ -47,4 +60,5 @@ def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
         ends = tuple(whole_number(text, "ends", 0, I64_MAX) for text in texts)
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"{broker_name}: {error}") from None
-    return TopicEnds(ends, answer.ext.get("storeId", ""), answer.ext.get("epoch", ""))
+    ext = answer.ext
+    return TopicEnds(ends, ext.get("storeId", ""), ext.get("epoch", ""), ext.get("slave") == "1")

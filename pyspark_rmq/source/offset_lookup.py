@@ -39,9 +39,14 @@ class Look(NamedTuple):
     stores: dict[str, StoreIdentity]
     silent: dict[str, errors.RmqError]
     """Brokers that may answer later, with the reason."""
+    at_slaves: set[str]
+    """Brokers whose slave has answered: their queues may end later than it knows."""
 
     def note_silence(self, broker: str, error: errors.RmqError) -> None:
         """Remember why; raise what will not pass."""
+        # A topic that is gone says nothing of its broker.
+        if isinstance(error, errors.TopicNotExist):
+            return
         if not is_passing(error):
             raise error
         self.silent.setdefault(broker, error)
@@ -67,7 +72,7 @@ class OffsetLookup:
         at_once, failed = await _each(
             wanted, lambda key: self._tried(lambda: self._topic_ends(*key))
         )
-        found = Look({}, {}, {})
+        found = Look({}, {}, {}, set())
         for (_, broker), error in failed.items():
             found.note_silence(broker, error)
         single: list[MessageQueue] = []
@@ -76,6 +81,8 @@ class OffsetLookup:
                 single += wanted[topic, broker]
                 continue
             found.stores[broker] = StoreIdentity(answer.store_id, answer.epoch)
+            if answer.from_slave:
+                found.at_slaves.add(broker)
             for queue in wanted[topic, broker]:
                 # A queue that is not read any more, as after the topic was made smaller.
                 if queue.queue_id < len(answer.ends):

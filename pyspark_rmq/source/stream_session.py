@@ -7,7 +7,7 @@ and quieter; every decision about a batch is in the two positions that Spark kee
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core import ClientInstance, MessageQueue, errors
@@ -39,6 +39,16 @@ class Seen(NamedTuple):
 
     ends: Mapping[MessageQueue, int]
     stores: Mapping[str, StoreIdentity]
+    at_slaves: Collection[str] = ()
+    """Brokers whose slave has answered, because the master is away."""
+
+    def since(self, start: Mapping[MessageQueue, int]) -> Seen:
+        """The same, but that a slave which is behind does not take back what was read."""
+        ends = {
+            queue: max(end, start.get(queue, 0)) if queue.broker_name in self.at_slaves else end
+            for queue, end in self.ends.items()
+        }
+        return self._replace(ends=ends)
 
 
 class StreamSession:
@@ -115,10 +125,10 @@ class StreamSession:
 
     async def _look(self) -> Seen:
         queues = await self._discovery.queues()
-        ends, stores, silent = await self._lookup.look(queues)
-        self._check_silence(silent, bool(ends) or not queues)
+        ends, stores, silent, at_slaves = await self._lookup.look(queues)
+        self._check_silence(silent, bool(ends) or not silent)
         self._check_topics()
-        return Seen(ends, stores)
+        return Seen(ends, stores, at_slaves)
 
     def _check_silence(self, silent: Mapping[str, errors.RmqError], has_answers: bool) -> None:
         """Queues of a broker that is away wait; a cluster that is away for long is an error."""
@@ -158,6 +168,7 @@ class StreamSession:
         self._seen = seen = self._target or await self._look()
         if self._has_target:
             self._target = seen
+        seen = seen.since(start.queues)
         begins = await self._begins(start, seen)
         backlog = [
             QueueRange(*queue, begins.get(queue, start.queues.get(queue, 0)), end)
