@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.group_table import GroupTable
+from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetChanges, OffsetKey, OffsetTable
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.slave_metadata_format import (
@@ -60,6 +61,7 @@ class CopiedTables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     sinks: SinkBatches
+    identity: LogIdentity
     delays: JsonTable
     transactions: JsonTable
 
@@ -229,6 +231,10 @@ class SlaveMetadata:
             self._is_apache = True
             return
         _check(answer)
+        ext = answer.ext
+        self._tables.identity.adopt(
+            ext.get("storeId", ""), ext.get("epoch", ""), ext.get("confirmed") == "1"
+        )
         self._committed_here = count
         content = parse_body(answer.body)
         log_id = self._log_id()

@@ -61,7 +61,7 @@ async def copied(tmp_path: Path) -> AsyncIterator[Copied]:
     parts.delayed.stop()
     parts.transactions.stop()
     tables = CopiedTables(
-        parts.topics, parts.groups, parts.offsets, parts.sinks,
+        parts.topics, parts.groups, parts.offsets, parts.sinks, parts.identity,
         JsonTable(disk, DELAY_OFFSETS_FILE), JsonTable(disk, TRANSACTION_PROGRESS_FILE),
     )  # fmt: skip
     metadata = SlaveMetadata(

@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.processors.local_range import is_loopback
 from broker_core.broker.processors.pull_message import Pull, PullMessageProcessor
 from broker_core.broker.processors.send_message import born_host
@@ -47,9 +48,11 @@ class BulkTransferProcessor:
         stats: BrokerStats,
         clock: Clock,
         frame_size_max: int,
+        identity: LogIdentity,
         of_replication: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._of_replication = of_replication
+        self._identity = identity
         self._store = store
         self._pulls = pulls
         self._planner = planner
@@ -72,8 +75,8 @@ class BulkTransferProcessor:
             "bulkSend": "1",
             "sink": "1",
             "topicEnds": "1",
-            "storeId": self._store.store_id,
-            "epoch": str(self._store.epoch),
+            "storeId": self._identity.store_id,
+            "epoch": self._identity.epoch,
             "frameSizeMax": str(self._frame_size_max),
             **self._of_replication(),
         }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.broker.group_table import GroupTable
+from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import required_text
 from broker_core.broker.sink_batches import SinkBatches
@@ -49,6 +50,8 @@ class SlaveMetadataProcessor:
         broker_name: str,
         is_master: bool,
         log_id: Callable[[], str],
+        identity: LogIdentity,
+        shows_confirmed: bool,
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
@@ -60,6 +63,8 @@ class SlaveMetadataProcessor:
         self._broker_name = broker_name
         self._is_master = is_master
         self._log_id = log_id
+        self._identity = identity
+        self._shows_confirmed = shows_confirmed
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -116,7 +121,13 @@ class SlaveMetadataProcessor:
             tokens[table] = token
             if ext.get(table, "") != token:
                 content[table] = describe()
-        return command.reply(ext={"logId": self._log_id(), **tokens}, body=emit_json(content))
+        fields = {
+            "logId": self._log_id(),
+            "storeId": self._identity.store_id,
+            "epoch": self._identity.epoch,
+            "confirmed": "1" if self._shows_confirmed else "0",
+        }
+        return command.reply(ext={**fields, **tokens}, body=emit_json(content))
 
     def _tables(
         self, ext: Mapping[str, str]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.processors.pull_message import PullMessageProcessor
 from broker_core.broker.request_fields import required_text
 from broker_core.codec.remoting_command import RemotingCommand
@@ -23,8 +24,17 @@ from broker_core.store.message_store import MessageStore
 class TopicEndsProcessor:
     """Owner of nothing."""
 
-    def __init__(self, *, store: MessageStore, pulls: PullMessageProcessor) -> None:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        pulls: PullMessageProcessor,
+        identity: LogIdentity,
+        is_slave: bool = False,
+    ) -> None:
         self._store = store
+        self._identity = identity
+        self._is_slave = is_slave
         self._pulls = pulls
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -58,7 +68,10 @@ class TopicEndsProcessor:
             ]
         fields = {
             "ends": ",".join(map(str, visible)),
-            "storeId": self._store.store_id,
-            "epoch": str(self._store.epoch),
+            "storeId": self._identity.store_id,
+            "epoch": self._identity.epoch,
         }
+        if self._is_slave:
+            # The master may have more.
+            fields["slave"] = "1"
         connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
