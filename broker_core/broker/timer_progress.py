@@ -164,6 +164,8 @@ class TimerProgress:
         offset = whole_field(content, "queueOffset", least=0)
         is_ours = (
             text_field(content, "storeId", "") == self._store.store_id
+            # A log that was cut may have other records where the runs point to.
+            and whole_field(content, "epoch", least=0) == self._store.epoch
             and whole_field(content, "rollAfterMs", least=1) == self._roll_after_ms
             and position <= self._store.dispatched_position
             and offset <= self._store.offsets(TIMER_TOPIC, TIMER_QUEUE)[1]
@@ -297,6 +299,7 @@ class TimerProgress:
         states = [run.state for run in self.pending.runs]
         content = {
             "storeId": self._store.store_id,
+            "epoch": self._store.epoch,
             "rollAfterMs": self._roll_after_ms,
             "logPosition": end,
             "queueOffset": self.intake.offset,
