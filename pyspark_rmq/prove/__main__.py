@@ -28,6 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
         help="kill there instead, in this order; may be given several times",
     )  # fmt: skip
     parser.add_argument("--plant", choices=PLANTS, default="", help="a bug that must be found")
+    parser.add_argument(
+        "--without-spark", action="store_true",
+        help="the same kills around the steps of Spark's micro-batches, without a JVM: fast",
+    )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="directory for logs and stores; must be empty")
     given = parser.parse_args(arguments)
     seed = given.seed if given.seed is not None else random.randrange(1 << 31)
@@ -36,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="rmq-prove-", ignore_cleanup_errors=True) as temporary:
         folder = given.keep.absolute() if given.keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with Harness(folder, _say, plant=given.plant) as harness:
+        spark = not given.without_spark
+        with Harness(folder, _say, plant=given.plant, spark=spark) as harness:
             proof = harness.run(traps)
     _say(_report(proof))
     return 0 if proof.comparison.is_exact else 1

@@ -52,12 +52,14 @@ class Harness:
         say: Callable[[str], object],
         *,
         plant: str = "",
+        spark: bool = True,
         rows_per_kill: int = 300,
         patience_s: float = 180.0,
     ) -> None:
         self._folder = folder
         self._say = say
         self._plant = plant
+        self._module = f"pyspark_rmq.prove.{'driver' if spark else 'rehearsal'}"
         self._rows_per_kill = rows_per_kill
         self._polls_max = int(patience_s / _POLL_S)
         self._pause = threading.Event()
@@ -145,7 +147,7 @@ class Harness:
         arguments = [json.dumps(self._broker.options), SOURCE, TARGET]
         with (self._folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "pyspark_rmq.prove.driver", *arguments],
+                [sys.executable, "-m", self._module, *arguments],
                 env=environment,
                 cwd=self._folder,
                 stdout=log,

@@ -13,7 +13,7 @@ from pyspark_rmq.prove.traps import FOLDER_VARIABLE, pass_point
 from pyspark_rmq.sink.commit_message import RmqCommitMessage
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE
 from pyspark_rmq.sink.stream_writer import RmqStreamWriter
-from pyspark_rmq.sink.task_context import stream_identity
+from pyspark_rmq.sink.task_result import TaskIdentity
 
 PLANT_VARIABLE: Final = "RMQ_PROVE_PLANT"
 # Rows are visible as soon as a task has them.
@@ -28,6 +28,8 @@ PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST)
 class KillingWriter(RmqStreamWriter):
     """Passes points in tasks and on the driver."""
 
+    _planted: TaskIdentity | None = None
+
     def write(self, iterator: Iterator[Any]) -> RmqCommitMessage:
         """In a task."""
         pass_point("write_before")
@@ -35,11 +37,16 @@ class KillingWriter(RmqStreamWriter):
         if plant == PUBLISH_IN_WRITE:
             self._guarantee = AT_LEAST_ONCE
         elif plant == KNOW_BY_RUN:
-            run = stream_identity(self._options).run
-            self._options = dataclasses.replace(self._options, sink_id=run)
+            who = self.identity()
+            self._options = dataclasses.replace(self._options, sink_id=who.run)
+            self._planted = who._replace(sink=who.run)
         message = super().write(_watched(iterator))
         pass_point("write_after")
         return message
+
+    def identity(self) -> TaskIdentity:
+        """Who this task is, or claims to be."""
+        return self._planted or super().identity()
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """On the driver."""

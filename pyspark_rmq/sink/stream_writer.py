@@ -19,6 +19,7 @@ from pyspark_rmq.sink.outgoing_columns import batches_of_rows
 from pyspark_rmq.sink.sink_columns import SinkColumns
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task_context import stream_identity
+from pyspark_rmq.sink.task_result import TaskIdentity
 from pyspark_rmq.sink.task_writer import write_task
 
 # Spark 4.0 gives rows, later ones record batches.
@@ -39,12 +40,16 @@ class RmqStreamWriter(_Base):  # type: ignore[misc,valid-type]
 
     def write(self, iterator: Iterator[Any]) -> RmqCommitMessage:
         """In a task."""
-        identity = stream_identity(self._options)
-        if TAKES_ROWS:
+        identity = self.identity()
+        if TAKES_ROWS and self._schema is not None:
             iterator = batches_of_rows(iterator, to_arrow_schema(self._schema))
         return RmqCommitMessage(
             write_task(iterator, self._options, self._columns, self._guarantee, identity)
         )
+
+    def identity(self) -> TaskIdentity:
+        """Who this task is."""
+        return stream_identity(self._options)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """On the driver, once every task is done; again after a crash."""

@@ -34,26 +34,47 @@ def prove(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_every_row_exactly_once() -> None:
-    kills = ["broker@commit_before", "driver@commit_after"]
-    if IS_LONG:
-        kills = [f"{victim}@{point}" for victim in VICTIMS for point in POINTS]
-    code, output = prove(*(word for kill in kills for word in ("--at", kill)))
+EVERYTHING = [f"{victim}@{point}" for victim in VICTIMS for point in POINTS]
+
+
+def at(kills: list[str]) -> list[str]:
+    return [word for kill in kills for word in ("--at", kill)]
+
+
+def assert_exact(kills: list[str], code: int, output: str) -> None:
     assert code == 0, output
     assert f"kills {len(kills)}," in output
     assert "lost 0, duplicated 0, strange 0" in output
 
 
-@pytest.mark.skipif(not IS_LONG, reason="a minute each; RMQ_CRASH_LONG=1 runs them")
-@pytest.mark.parametrize(
-    ("plant", "trap", "found"),
-    [
-        ("publish-in-write", "query@write_after", "duplicated"),
-        ("know-by-run", "worker@commit_after", "duplicated"),
-        ("acknowledge-first", "worker@commit_before", "lost"),
-    ],
+def test_every_row_exactly_once() -> None:
+    """With Spark itself: one kill of each kind that only Spark recovers from."""
+    kills = EVERYTHING if IS_LONG else ["driver@commit_after"]
+    assert_exact(kills, *prove(*at(kills)))
+
+
+def test_every_kill_at_every_point() -> None:
+    """Around the steps of Spark's micro-batches, without its JVM."""
+    assert_exact(EVERYTHING, *prove("--without-spark", *at(EVERYTHING)))
+
+
+PLANTED = (
+    ("publish-in-write", "worker@write_after", "duplicated"),
+    ("know-by-run", "worker@commit_after", "duplicated"),
+    ("acknowledge-first", "worker@commit_before", "lost"),
 )
+
+
+@pytest.mark.parametrize(("plant", "trap", "found"), PLANTED)
 def test_a_planted_bug_is_found(plant: str, trap: str, found: str) -> None:
+    code, output = prove("--without-spark", "--plant", plant, "--at", trap)
+    assert code == 1, output
+    assert f"{found} 0" not in output, output
+
+
+@pytest.mark.skipif(not IS_LONG, reason="a minute each; RMQ_CRASH_LONG=1 runs them")
+@pytest.mark.parametrize(("plant", "trap", "found"), PLANTED)
+def test_a_planted_bug_is_found_with_spark(plant: str, trap: str, found: str) -> None:
     code, output = prove("--plant", plant, "--at", trap)
     assert code == 1, output
     assert f"{found} 0" not in output, output
