@@ -88,8 +88,9 @@ class RoleChanges:
             _log.error("the broker is down: %s", error)
         else:
             return
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.wait((never,), timeout=_RETRY_S)
             try:
                 await self._start()
             except (RmqError, OSError) as error:

@@ -75,6 +75,7 @@ class HaClient:
         self._task: asyncio.Task[None] | None = None
         self._link: _MasterConnection | None = None
         self._resting = False
+        self._ended: asyncio.Future[None]
         self.master: MasterAddress | None = None
         """The master that was connected to last."""
         self.problem: RmqError | None = None
@@ -87,6 +88,7 @@ class HaClient:
 
     def start(self) -> None:
         """Begin to look for the master."""
+        self._ended = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
@@ -123,7 +125,8 @@ class HaClient:
                 problem = error if isinstance(error, RmqError) else _unreachable(error)
                 self._note(problem)
             delay_s = _DELAY_MIN_S if self._log.end > copied_from else delay_s
-            await asyncio.sleep(delay_s)
+            # Never set: the task is cancelled instead. Something to wait for between two tries.
+            await asyncio.wait((self._ended,), timeout=delay_s)
             delay_s = min(delay_s * 2, _DELAY_MAX_S)
 
     async def _follow(self) -> None:

@@ -38,6 +38,8 @@ _logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 600_000
 
+Acks = DurableAcks | ReplicatedAcks
+
 
 class StoreParts:
     """The open parts of one store."""
@@ -86,26 +88,13 @@ class StoreParts:
             start_writeback=self.flush.start_writeback,
             fence=self.flush.fence,
         )
-        self.acks: DurableAcks | ReplicatedAcks = DurableAcks(
-            self.flush.flushed, clock, config.sync_flush_timeout_ms
-        )
+        flushed = self.flush.flushed
+        self.acks: Acks = DurableAcks(flushed, clock, config.sync_flush_timeout_ms)
         self.answers_at_once = self.is_async
         self.groups_at_once = self.is_async and not config.group_waits_for_disk
-        self.replica_log = ReplicaLog(
-            self.flush.state.store_id,
-            self.log,
-            self.flush,
-            is_async=self.is_async,
-            appended=self._appended,
-            begun=self._begin_at,
-        )
-        if config.broker_role is BrokerRole.SLAVE:
-            self.dispatcher.limit_cuts = self.dispatcher.check_crc = True
-            self.flush.note_limit = lambda: self.dispatcher.position
+        self.replica_log = self._make_replica_log()
         # Hundreds of megabytes take their time; the answer to a group must still be sure.
-        self.group_acks: DurableAcks | ReplicatedAcks = DurableAcks(
-            self.flush.flushed, clock, GROUP_TIMEOUT_MS
-        )
+        self.group_acks: Acks = DurableAcks(flushed, clock, GROUP_TIMEOUT_MS)
         self.upkeep = self._make_upkeep(opened)
         self.reader = MessageReader(
             config,
@@ -114,6 +103,19 @@ class StoreParts:
             self.index,
             self.upkeep.heal_queue,
             self.upkeep.heal_index,
+        )
+
+    def _make_replica_log(self) -> ReplicaLog:
+        if self.config.broker_role is BrokerRole.SLAVE:
+            self.dispatcher.limit_cuts = self.dispatcher.check_crc = True
+            self.flush.note_limit = lambda: self.dispatcher.position
+        return ReplicaLog(
+            self.flush.state.store_id,
+            self.log,
+            self.flush,
+            is_async=self.is_async,
+            appended=self._appended,
+            begun=self._begin_at,
         )
 
     @classmethod
