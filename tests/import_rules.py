@@ -87,6 +87,7 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "subprocess": ("broker_core/", ("broker_core/embedded/",)),
     "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
     "pyarrow": ("broker_core/", ("broker_core/codec/arrow_columns.py",)),
+    "prometheus_client": ("broker_core/", ("broker_core/broker/metrics_text.py",)),
     "pyspark": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
     "py4j": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
 }

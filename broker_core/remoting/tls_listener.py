@@ -93,6 +93,8 @@ class TlsListener:
                     return
                 raise
             accepted.setblocking(False)
+            # Small answers leave at once.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             host = _host_of(address)
             load = self._budget.admit(host)
             if load is None:
