@@ -7,7 +7,6 @@ is where the expected results come from.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,10 @@ from tests.interop.client_ground import SCENARIOS, Scenario
 from tests.interop.client_kinds import GO_CLIENTS, JAVA_CLIENTS, NODE_CLIENTS, language_of
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.our_client import OUR_CLIENT
+from tests.interop.peer_releases import COMPLETE
 from tests.interop.scenario_runs import ScenarioRuns
 from tests.interop.server_processes import BROKER_KINDS, OURS
 
-COMPLETE = bool(os.environ.get("RMQ_INTEROP_ALL"))
 KINDS = BROKER_KINDS if COMPLETE else (OURS,)
 ROOMS = {
     "Sending": client_scenarios_send,

@@ -6,7 +6,6 @@ One `JavaStore` per version, or a visible skip. Tests marked with `certifies` de
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from functools import cache
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from tests.interop.certificate_marks import cells_of
 from tests.interop.compatibility_table import FAILED, PAGE, PASSED
 from tests.interop.java_store import VERSIONS, JavaStore
+from tests.interop.peer_releases import COMPLETE, releases
 
 # Asserts inside of scenarios say as much as those in tests.
 pytest.register_assert_rewrite(
@@ -24,8 +24,6 @@ pytest.register_assert_rewrite(
         for room in ("faults", "kinds", "pull", "push", "send")
     )
 )
-
-COMPLETE = bool(os.environ.get("RMQ_INTEROP_ALL"))
 
 
 @cache
@@ -43,7 +41,11 @@ def pytest_runtest_makereport(
     report = yield
     result = _result(report)
     if result is not None:
-        complaints = [_certificate().add(cell, result) for cell in cells_of(item)]
+        cells = cells_of(item)
+        complaints = [_certificate().add(cell, result) for cell in cells]
+        if COMPLETE and cells:
+            # At once: a run of many minutes that is cut off has not run in vain.
+            _certificate().write()
         if not report.failed and any(complaints):
             report.outcome = "failed"
             report.longrepr = "\n".join(filter(None, complaints))
@@ -60,11 +62,6 @@ def _result(report: pytest.TestReport) -> str | None:
     return PASSED if report.when == "call" and report.passed else None
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if COMPLETE and _certificate().measured:
-        _certificate().write()
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if COMPLETE and PAGE.exists():
         terminalreporter.write_line(PAGE.read_text(encoding="utf-8"))
@@ -76,7 +73,7 @@ def peer_store(version: str) -> JavaStore:
     return JavaStore(version)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=releases(VERSIONS))
 def java_store(request: pytest.FixtureRequest) -> JavaStore:
     store = peer_store(request.param)
     reason = store.available()

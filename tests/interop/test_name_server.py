@@ -17,6 +17,7 @@ from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.interop.java_broker import SERVER_VERSIONS, JavaBroker
 from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
@@ -60,7 +61,7 @@ async def cluster(version: str, home: Path) -> AsyncIterator[Cluster]:
         await server.stop(100)
 
 
-@pytest.mark.parametrize("version", SERVER_VERSIONS)
+@pytest.mark.parametrize("version", releases(SERVER_VERSIONS))
 def test_a_java_broker_registers_and_goes(
     run_async: Callable[..., Any], tmp_path: Path, version: str
 ) -> None:

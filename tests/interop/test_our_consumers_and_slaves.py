@@ -27,6 +27,7 @@ from broker_core.nameserver.name_server import NameServer
 from tests.interop.clusters import run_or_skip
 from tests.interop.consumer_ground import until
 from tests.interop.java_broker import SERVER_VERSIONS, JavaBroker
+from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
@@ -117,7 +118,7 @@ async def filled(found: Pair) -> MessageQueue:
     raise AssertionError("the slave has not copied the messages")
 
 
-@pytest.mark.parametrize("version", SERVER_VERSIONS)
+@pytest.mark.parametrize("version", releases(SERVER_VERSIONS))
 def test_reads_go_on_without_the_master(
     run_async: Callable[..., Any], tmp_path: Path, version: str
 ) -> None:

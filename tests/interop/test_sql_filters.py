@@ -33,7 +33,7 @@ from tests.codec.sql_cases import (
     random_tree,
     rendered,
 )
-from tests.interop.client_ground import Ground, texts
+from tests.interop.client_ground import Ground
 from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
 from tests.interop.consumer_ground import Collected, ground
 from tests.interop.driven_client import ClientError
@@ -201,40 +201,6 @@ def test_our_consumers_by_sql(tmp_path: Path, run_async: Callable[..., Any], kin
             assert sorted(got.bodies()) == [b"10", b"11", b"12", b"14"]
 
     run_or_skip(run_async, scenario())
-
-
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_java_push_consumers_by_sql(tmp_path: Path, version: str) -> None:
-    """Backlog, long poll and refusals, through the client's own selector."""
-    try:
-        java = JavaClient(version)
-    except PeerUnavailable as missing:
-        pytest.skip(str(missing))
-    with java, BrokerCluster(OURS, tmp_path, FILTERING) as found:
-        ground = Ground(java, found, "sql")
-        topic, producer = ground.topic(2), ground.producer()
-
-        def send(text: str, *properties: str) -> None:
-            producer.send(topic, text.encode(), property=list(properties))
-
-        for number in range(40):
-            send(f"old{number}", f"price={number}", f"color={'red' if number % 2 else 'blue'}")
-        consumer = ground.push(topic, sql="price BETWEEN 10 AND 19 AND color = 'red'")
-        expected = {f"old{number}" for number in range(11, 20, 2)}
-        assert set(texts(consumer.wait(len(expected)))) == expected
-        # From now on its pulls are held; only what matches may end them.
-        for number in range(10):
-            send(f"other{number}", f"price={number}")
-        send("plain")
-        send("new1", "price=12", "color=red")
-        send("no number", "price=many", "color=red")
-        send("new2", "price=13", "color=red")
-        received = consumer.wait(lambda got: {"new1", "new2"} <= set(texts(got)))
-        assert sorted(texts(received)) == sorted({*expected, "new1", "new2"})
-        with pytest.raises(ClientError) as refused:
-            ground.push(topic, "-bad", group=ground.group("-bad"), sql="price >")
-        assert refused.value.code == REFUSES or "23" in str(refused.value)
-        ground.close()
 
 
 def test_java_push_consumers_without_the_setting(tmp_path: Path) -> None:

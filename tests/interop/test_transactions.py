@@ -36,6 +36,7 @@ from tests.interop.consumer_ground import until
 from tests.interop.java_broker import SERVER_VERSIONS
 from tests.interop.java_client import CLIENT_VERSIONS
 from tests.interop.java_transaction_producer import JavaTransactionProducer
+from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
@@ -91,7 +92,7 @@ async def until_bodies(consumer: PullConsumer, topic: str, wanted: list[str]) ->
     raise AssertionError(f"{found}, not {sorted(wanted)}")
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", releases(CLIENT_VERSIONS))
 def test_a_java_producer_on_our_broker(version: str, tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with cluster(OURS, tmp_path, properties=QUICK) as found:
@@ -220,7 +221,7 @@ async def _served(broker: Any, name_server: str) -> AsyncIterator[None]:
         await client.close()
 
 
-@pytest.mark.parametrize("version", SERVER_VERSIONS)
+@pytest.mark.parametrize("version", releases(SERVER_VERSIONS))
 def test_there_and_back(version: str, tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         server = NameServer()
