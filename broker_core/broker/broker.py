@@ -6,19 +6,28 @@ Composition root of the process. Runs on the event loop that `start` was called 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import socket
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
+from broker_core.broker.broker_security import BrokerSecurity
 from broker_core.broker.broker_upkeep import BrokerUpkeep
+from broker_core.broker.newer_master import NewerMaster, place_taken
+from broker_core.broker.observability import Observability
+from broker_core.broker.replication_role import ReplicationRole
+from broker_core.broker.role_changes import RoleChanges, cut_store
+from broker_core.broker.slave_metadata import adopt_topics
 from broker_core.codec.plain_send import request_decoder
 from broker_core.config import RemotingLimits
-from broker_core.errors import InvalidConfig, RmqError
+from broker_core.errors import InvalidArgument, LogsDiverged, RmqError
+from broker_core.protocol_codes import BrokerRole
 from broker_core.remoting.server import RemotingServer, bind_address
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
+from broker_core.store.running_flags import Running
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +55,13 @@ class Broker:
         self._server: RemotingServer | None = None
         self._upkeep: BrokerUpkeep | None = None
         self._parts: BrokerParts | None = None
+        self._security: BrokerSecurity | None = None
+        self._observability: Observability | None = None
+        self._role: ReplicationRole | None = None
+        self._ha_socket: socket.socket | None = None
+        self._changes = RoleChanges(self._start_as_configured)
+        # Epoch of the master that this one has made room for.
+        self._stepped_down = 0
 
     @property
     def parts(self) -> BrokerParts:
@@ -69,8 +85,17 @@ class Broker:
         Raises `OSError` when the port is taken and the store's errors when it cannot be opened;
         nothing is left open then.
         """
+        return await self._start_as_configured(choose_role=True)
+
+    async def _start_as_configured(self, *, choose_role: bool = False) -> int:
+        self._security = BrokerSecurity(self.config, self._clock)
+        self._observability = Observability(self.config, self._clock)
+        any_port = self.config.listen_port == 0
         sockets = self._bind()
         try:
+            if choose_role:
+                await self._choose_role()
+            self._bind_replication(any_port=any_port)
             await self._start(sockets)
         except BaseException:
             for bound in sockets:
@@ -81,6 +106,63 @@ class Broker:
 
     async def stop(self) -> None:
         """Unregister, answer what is in flight, save, close. Safe to call twice."""
+        await self._changes.stop()
+        await self._stop()
+
+    async def promote(self, role: BrokerRole = BrokerRole.ASYNC_MASTER) -> int:
+        """Turn this slave into the master of its name, at once; the number of its epoch.
+
+        Clients are cut off for the moment that this takes. The old master, if it comes back, finds
+        a newer one here and follows it.
+        """
+        if self.config.is_master:
+            raise InvalidArgument("the broker is a master already")
+        if role is BrokerRole.SLAVE:
+            raise InvalidArgument("a slave becomes ASYNC_MASTER or SYNC_MASTER")
+        await self._changes.now(self._become(self.config.with_role(role, 0)))
+        return self.parts.replication.epoch
+
+    # Changes of role
+
+    async def _choose_role(self) -> None:
+        """Before anything is opened: a master whose place is taken comes back as a slave."""
+        self._stepped_down = 0
+        if self.config.is_master:
+            newer = await place_taken(self.config)
+            if newer is not None:
+                self._stepped_down = newer.epoch
+                self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
+
+    async def _become(self, config: BrokerConfig) -> None:
+        await self._stop()
+        self.config = config
+        self._stepped_down = 0
+        await self._start_as_configured()
+
+    async def _step_down(self, newer: NewerMaster) -> None:
+        """A newer master is there: take no more puts, then follow it."""
+        _log.error("%s is the master now (epoch %d): stepping down", newer.address, newer.epoch)
+        self.parts.store.replication.set_running(Running.STEPPED_DOWN, True)
+        await self._stop()
+        self._stepped_down = newer.epoch
+        self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
+        await self._start_as_configured()
+
+    async def _cut(self, error: LogsDiverged) -> None:
+        """Save aside what the master does not have, then copy from where the logs agree."""
+        numbering = self.parts.store.replication.next_offsets_at(error.agreed)
+        await self._stop()
+        path = cut_store(self.config, error, numbering)
+        _log.error(
+            "the log ended differently from the master's: bytes %d to %d are in %s now, no reader "
+            "will see them",
+            error.agreed,
+            error.end,
+            path,
+        )
+        await self._start_as_configured()
+
+    async def _stop(self) -> None:
         parts = self._parts
         if parts is not None:
             await parts.registration.stop()
@@ -92,8 +174,6 @@ class Broker:
     def _bind(self) -> list[socket.socket]:
         """The port before the store: two brokers never work on one directory for a moment."""
         config = self.config
-        if not config.is_master:
-            raise InvalidConfig("brokerRole", "SLAVE", "ASYNC_MASTER or SYNC_MASTER")
         main = bind_address(config.listen_host, config.listen_port)
         port = main.getsockname()[1]
         self.config = config.with_listen_port(port)
@@ -105,37 +185,102 @@ class Broker:
                 _log.warning("clients that use the VIP channel cannot connect: %s", error)
         return sockets
 
+    def _bind_replication(self, *, any_port: bool) -> None:
+        """The port for slaves, who are told by name servers: another one if nobody chose it."""
+        config = self.config
+        if not config.is_master:
+            return
+        any_port = any_port or config.listen_port == 65_535
+        port = config.ha_listen_port or (0 if any_port else config.listen_port + 1)
+        try:
+            self._ha_socket = bind_address(config.listen_host, port)
+        except OSError as error:
+            if config.ha_listen_port:
+                raise
+            _log.warning("slaves connect to another port than %d: %s", port, error)
+            self._ha_socket = bind_address(config.listen_host, 0)
+        bound = self._ha_socket.getsockname()[1]
+        self.config = dataclasses.replace(config, ha_listen_port=bound)
+
     async def _start(self, sockets: list[socket.socket]) -> None:
         config = self.config
         self._file_system = PosixFileSystem(config.store_root)
         self._store = MessageStore.open(self._file_system, config.store, clock=self._clock)
+        self._role = ReplicationRole(
+            config,
+            self._clock,
+            self._file_system,
+            self._store,
+            stepped_down=self._stepped_down,
+            diverged=lambda error: self._changes.soon(self._cut(error)),
+            newer_seen=lambda epoch: self._changes.look(),
+        )
         await self._store.start()
-        parts = BrokerParts(config, self._clock, self._file_system, self._store, self._limits)
+        parts = BrokerParts(
+            config, self._clock, self._file_system, self._store, self._limits, self._role
+        )
         self._parts = parts
+        parts.promotion = lambda role: self._changes.soon(
+            self._become(self.config.with_role(role, 0))
+        )
         if config.is_master:
+            if self._role.was_promoted:
+                adopt_topics(parts.topics, self._store)
+                parts.identity.promoted(self._role.epoch)
             parts.delayed.start()
+            parts.timers.start()
             parts.transactions.start()
             parts.transaction_check.start(asyncio.get_running_loop())
         self._upkeep = BrokerUpkeep(parts)
         self._upkeep.start()
+        security, observability = self._security, self._observability
+        assert security is not None
+        assert observability is not None
         self._server = RemotingServer(
-            parts.router, self._limits, clock=self._clock, decoder=request_decoder(parts.suffix)
+            observability.timed(security.guarded(parts.router, parts.access_resources)),
+            self._limits,
+            security.tls,
+            self._clock,
+            request_decoder(parts.suffix),
+            observability.new_load,
         )
+        security.start()
+        await observability.start(parts, self._server.budget, lambda: security.refused_count)
         for bound in sockets:
             await self._server.serve(bound)
+        ha_socket, self._ha_socket = self._ha_socket, None
+        await self._role.start(ha_socket)
+        if parts.slave_metadata is not None:
+            parts.slave_metadata.start()
         await parts.registration.start()
+        if config.is_master:
+            self._changes.watch(config, lambda: self.parts.replication.history, self._step_down)
 
     async def _release(self) -> None:
         parts, self._parts = self._parts, None
         if self._server is not None:
             await self._server.stop(GRACE_MS)
             self._server = None
+        if self._ha_socket is not None:
+            self._ha_socket.close()
+            self._ha_socket = None
+        if self._role is not None:
+            # After the answers: those that are waiting for a slave may still get it.
+            await self._role.stop()
+            self._role = None
+        if self._observability is not None:
+            await self._observability.stop()
+        if self._security is not None:
+            await self._security.stop()
         if self._upkeep is not None:
             await self._upkeep.stop()
             self._upkeep = None
         if parts is not None:
+            if parts.slave_metadata is not None:
+                await parts.slave_metadata.stop()
             parts.transaction_check.stop()
             parts.transactions.stop()
+            parts.timers.stop()
             parts.delayed.stop()
             parts.offsets.save()
             try:

@@ -17,8 +17,10 @@ from broker_core.broker.broker_properties import (
     BROKER_PROPERTIES,
     FIXED_PROPERTIES,
     IGNORED_PROPERTIES,
+    OTHER_NAMES,
     STORE_PATHS,
 )
+from broker_core.broker.broker_security_settings import check_security_settings
 from broker_core.broker.property_file import expanded_path, read_properties
 from broker_core.codec.topic_name import topic_name_problem
 from broker_core.config import PROPERTY_NAMES, StoreConfig, parse_setting
@@ -40,7 +42,18 @@ _I32_MAX: Final = (1 << 31) - 1
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "broker_id": (0, _I32_MAX),
     "listen_port": (0, 65_535),
+    "metrics_port": (0, 65_535),
+    "slow_request_ms": (0, _DAY_MS),
     "ha_listen_port": (0, 65_535),
+    "ha_heartbeat_ms": (1, _MINUTE_MS),
+    "ha_housekeeping_ms": (1, _DAY_MS),
+    "ha_batch_size": (1, 64 << 20),
+    "ha_frame_size": (1, 64 << 20),
+    "ha_fall_behind_max": (1, 1 << 50),
+    "ha_slaves_max": (1, 1_000),
+    "in_sync_replicas": (1, 100),
+    "min_in_sync_replicas": (1, 100),
+    "slave_timeout_ms": (1, _DAY_MS),
     # Name servers forget a broker after two minutes.
     "register_period_ms": (1, _MINUTE_MS),
     "memory_read_ratio": (0, 100),
@@ -59,6 +72,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "queues_per_topic_max": (1, 65_536),
     "consumers_per_group_max": (1, 1_000_000),
     "offsets_max": (1, 100_000_000),
+    "timer_delay_max_s": (1, 10 * 365 * 86_400),
 }
 
 
@@ -92,6 +106,20 @@ class BrokerConfig:
     store: StoreConfig = dataclasses.field(default_factory=_broker_store)
     # Replication; 0 means listen_port + 1
     ha_listen_port: int = 0
+    ha_master_address: str = ""
+    ha_classic_master: bool = False
+    ha_auth_key: str = dataclasses.field(default="", repr=False)
+    ha_auth_key_file: str = ""
+    ha_heartbeat_ms: int = 5_000
+    ha_housekeeping_ms: int = 20_000
+    ha_batch_size: int = 32 << 10
+    ha_frame_size: int = 1 << 20
+    ha_fall_behind_max: int = 256 << 20
+    ha_slaves_max: int = 16
+    # Copies that a put of a SYNC_MASTER waits for, and that it cannot do without; with the master's
+    in_sync_replicas: int = 2
+    min_in_sync_replicas: int = 1
+    slave_timeout_ms: int = 3_000
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
     # Percent of the machine's memory that readers of the newest messages share
@@ -116,6 +144,11 @@ class BrokerConfig:
     transaction_check_interval_ms: int = 30_000
     transaction_check_max: int = 15
     reject_transactions: bool = False
+    # Timers and replies
+    timer_enable: bool = True
+    timer_delay_max_s: int = 259_200
+    recall_enable: bool = True
+    store_replies: bool = True
     # Trace
     trace_on: bool = True
     trace_topic_enable: bool = False
@@ -125,6 +158,29 @@ class BrokerConfig:
     queues_per_topic_max: int = 1024
     consumers_per_group_max: int = 10_000
     offsets_max: int = 2_000_000
+    # Who may do what
+    acl_enable: bool = False
+    access_file: str = ""
+    acl_strict_signature: bool = False
+    # How this broker introduces itself to name servers and to its master
+    inner_access_key: str = ""
+    inner_secret_key_file: str = ""
+    # Encryption: of the ports that clients use, then of this broker's own connections
+    tls_server_mode: str = "disabled"
+    tls_server_cert: str = ""
+    tls_server_key: str = ""
+    tls_server_key_password_file: str = ""
+    tls_server_client_auth: str = "none"
+    tls_server_trust: str = ""
+    tls_client_enable: bool = False
+    tls_client_trust: str = ""
+    tls_client_cert: str = ""
+    tls_client_key: str = ""
+    # What it tells about itself
+    metrics_exporter: str = "DISABLE"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 5557
+    slow_request_ms: int = 0
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -133,6 +189,7 @@ class BrokerConfig:
         self._check_numbers()
         self._check_identity()
         self._check_network()
+        check_security_settings(self)
         if not self.store_root:
             raise InvalidConfig("store_root", self.store_root, "a directory")
         object.__setattr__(self, "store_root", expanded_path(self.store_root))
@@ -161,6 +218,11 @@ class BrokerConfig:
         """The same with the port that the system chose."""
         return dataclasses.replace(self, listen_port=port)
 
+    def with_role(self, role: BrokerRole, broker_id: int) -> BrokerConfig:
+        """The same broker as a master or a slave."""
+        store = dataclasses.replace(self.store, broker_role=role)
+        return dataclasses.replace(self, store=store, broker_id=broker_id)
+
     # Properties
 
     @classmethod
@@ -180,6 +242,8 @@ class BrokerConfig:
     def as_properties(self) -> dict[str, str]:
         """Every setting that has a property, as `from_properties` reads it."""
         shown = {key: _text(getattr(self, name)) for key, name in BROKER_PROPERTIES.items()}
+        if self.ha_auth_key:
+            shown["haAuthKey"] = "***"
         for key, name in PROPERTY_NAMES.items():
             shown[key] = _text(getattr(self.store, name))
         return shown
@@ -241,10 +305,34 @@ class BrokerConfig:
         if len(self.name_servers) > NAME_SERVERS_MAX:
             count = len(self.name_servers)
             raise InvalidConfig("name_servers", count, f"at most {NAME_SERVERS_MAX} addresses")
+        self._check_replication()
         for address in self.name_servers:
             found = _HOST_PORT.fullmatch(str(address))
             if found is None or not 1 <= int(found[1]) <= 65_535:
                 raise InvalidConfig("name_servers", address, "host:port, separated by ;")
+
+
+    def _check_replication(self) -> None:
+        if self.ha_master_address:
+            found = _HOST_PORT.fullmatch(self.ha_master_address)
+            if found is None or not 1 <= int(found[1]) <= 65_535:
+                raise InvalidConfig("ha_master_address", self.ha_master_address, "host:port")
+        if self.min_in_sync_replicas > self.in_sync_replicas:
+            raise InvalidConfig(
+                "min_in_sync_replicas",
+                self.min_in_sync_replicas,
+                f"at most inSyncReplicas ({self.in_sync_replicas})",
+            )
+        if self.ha_auth_key and self.ha_auth_key_file:
+            raise InvalidConfig(
+                "ha_auth_key_file", self.ha_auth_key_file, "haAuthKey or haAuthKeyFile, not both"
+            )
+        if self.ha_heartbeat_ms >= self.ha_housekeeping_ms:
+            raise InvalidConfig(
+                "ha_heartbeat_ms",
+                self.ha_heartbeat_ms,
+                f"below haHousekeepingInterval ({self.ha_housekeeping_ms})",
+            )
 
 
 def _kind(field: dataclasses.Field[Any]) -> type:
@@ -266,7 +354,7 @@ def _from_properties(properties: Mapping[Any, Any]) -> tuple[BrokerConfig, tuple
     for key, text in properties.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise InvalidConfig(str(key), text, "names and values are texts")
-        name = BROKER_PROPERTIES.get(key)
+        name = BROKER_PROPERTIES.get(OTHER_NAMES.get(key, key))
         if name is not None:
             values[name] = _parse(key, text.strip(), _KINDS[name])
             given[name] = (key, text)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any
 
+from broker_core.broker.access_resources import BrokerResources
+from broker_core.broker.administration import administration
 from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.broker_security import inner_client
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_table import GROUPS_FILE, GroupTable
+from broker_core.broker.live_settings import LiveSettings
+from broker_core.broker.log_identity import IDENTITY_FILE, LogIdentity
 from broker_core.broker.member_notice import MemberNotice
 from broker_core.broker.name_server_registration import NameServerRegistration
+from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.broker.pending_pulls import PendingPulls
 from broker_core.broker.processors.broker_info import BrokerInfoProcessor
@@ -20,25 +27,33 @@ from broker_core.broker.processors.bulk_transfer import BulkTransferProcessor
 from broker_core.broker.processors.consumer_members import ConsumerMembersProcessor
 from broker_core.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from broker_core.broker.processors.end_transaction import EndTransactionProcessor
-from broker_core.broker.processors.group_admin import GroupAdminProcessor
 from broker_core.broker.processors.heartbeat import HeartbeatProcessor
+from broker_core.broker.processors.local_range import LocalRangeProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
 from broker_core.broker.processors.pull_message import PullMessageProcessor
 from broker_core.broker.processors.query_message import QueryMessageProcessor
 from broker_core.broker.processors.queue_lock import QueueLockProcessor
+from broker_core.broker.processors.recall_message import RecallMessageProcessor
+from broker_core.broker.processors.replication_admin import ReplicationAdminProcessor
+from broker_core.broker.processors.reply_message import ReplyMessageProcessor
 from broker_core.broker.processors.send_back import SendBackProcessor
 from broker_core.broker.processors.send_message import SendMessageProcessor
 from broker_core.broker.processors.sink_publish import SinkPublishProcessor
 from broker_core.broker.processors.slave_metadata import SlaveMetadataProcessor
-from broker_core.broker.processors.topic_admin import TopicAdminProcessor
+from broker_core.broker.processors.topic_ends import TopicEndsProcessor
 from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.replication_role import ReplicationRole
 from broker_core.broker.request_router import RequestRouter
 from broker_core.broker.send_hooks import SendHooks
 from broker_core.broker.send_plan import SendPlanner
 from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
+from broker_core.broker.slave_metadata import CopiedTables, SlaveMetadata
 from broker_core.broker.slave_reads import SlaveReads
+from broker_core.broker.slave_refusals import refused_on_a_slave
+from broker_core.broker.timer_delivery import TimerDelivery
+from broker_core.broker.timer_message import TimerRules
 from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
@@ -46,6 +61,7 @@ from broker_core.broker.transactions import Transactions
 from broker_core.codec.sql_filter import sql_problem
 from broker_core.codec.unique_key import UniqueKeys
 from broker_core.config import RemotingLimits, delay_levels_ms
+from broker_core.protocol_codes import BrokerRole
 from broker_core.runtime.clock import Clock
 from broker_core.storage.file_system import FileSystem
 from broker_core.storage.json_table import JsonTable
@@ -65,33 +81,25 @@ class BrokerParts:
         file_system: FileSystem,
         store: MessageStore,
         limits: RemotingLimits,
+        replication: ReplicationRole,
     ) -> None:
         self.config = config
         self.clock = clock
         self.store = store
+        self.replication = replication
+        self.promotion: Callable[[BrokerRole], object] = lambda role: None
+        """Begins the change of a slave into a master; the broker that has these parts sets it."""
         self._file_system = file_system
         self._limits = limits
         self.topics = self._topic_table()
-        self.groups = GroupTable(
-            self._table(GROUPS_FILE),
-            clock,
-            auto_create=config.auto_create_group,
-            groups_max=config.groups_max,
-        )
+        self.groups = self._group_table()
         self.offsets = OffsetTable(
             self._table(OFFSETS_FILE),
             clock,
             end_offset=lambda topic, queue_id: store.offsets(topic, queue_id)[1],
             offsets_max=config.offsets_max,
         )
-        self.clients = ClientTable(
-            clock,
-            config.client_expiry_ms,
-            MemberNotice(self.groups),
-            defer=asyncio.get_running_loop().call_soon,
-            consumers_per_group_max=config.consumers_per_group_max,
-            producer_groups_max=config.groups_max,
-        )
+        self.clients = self._client_table()
         self.locks = QueueLocks(clock, config.queue_lock_expiry_ms)
         self.stats = BrokerStats(clock, store.stats)
         self.pending = PendingPulls(clock)
@@ -104,17 +112,68 @@ class BrokerParts:
             levels=self.levels_ms,
             stats=self.stats,
         )
+        self.timers = self._timers()
         self.transactions = self._transactions()
         self.transaction_check = self._transaction_check()
-        self.sinks = SinkBatches(
-            store=store,
-            table=self._table(SINKS_FILE),
-            clock=clock,
-            once_keep_ms=2 * config.store.staging_expiry_ms,
-        )
+        self.sinks = self._sinks()
+        self.identity = LogIdentity(self._table(IDENTITY_FILE), store.store_id, lambda: store.epoch)
         self.registration = NameServerRegistration(config, self.topics)
+        self.registration.on_master(self._master_told)
+        self.slave_metadata = None if config.is_master else self._slave_metadata()
+        self.settings = LiveSettings(config, clock)
+        self.settings.on_change(self._settings_changed)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
+
+    def _group_table(self) -> GroupTable:
+        return GroupTable(
+            self._table(GROUPS_FILE),
+            self.clock,
+            auto_create=self.config.auto_create_group,
+            groups_max=self.config.groups_max,
+        )
+
+    def _client_table(self) -> ClientTable:
+        return ClientTable(
+            self.clock,
+            self.config.client_expiry_ms,
+            MemberNotice(self.groups),
+            defer=asyncio.get_running_loop().call_soon,
+            consumers_per_group_max=self.config.consumers_per_group_max,
+            producer_groups_max=self.config.groups_max,
+        )
+
+    def _settings_changed(self, config: BrokerConfig) -> None:
+        """What an administrator may change while the broker runs: `live_settings`."""
+        self.topics.set_auto_create(bool(config.auto_create_topic))
+        self.groups.set_auto_create(config.auto_create_group)
+        self.transaction_check.reconfigure(
+            config.transaction_timeout_ms,
+            config.transaction_check_interval_ms,
+            config.transaction_check_max,
+        )
+        self.registration.reconfigure(config)
+
+    def _master_told(self) -> None:
+        found = self.registration
+        self.replication.master_is(found.master_address, found.master_ha_address)
+
+    def _timers(self) -> TimerDelivery:
+        return TimerDelivery(
+            store=self.store,
+            file_system=self._file_system,
+            clock=self.clock,
+            reserved_hours=self.config.store.file_reserved_hours,
+            stats=self.stats,
+        )
+
+    def _sinks(self) -> SinkBatches:
+        return SinkBatches(
+            store=self.store,
+            table=self._table(SINKS_FILE),
+            clock=self.clock,
+            once_keep_ms=2 * self.config.store.staging_expiry_ms,
+        )
 
     def _transactions(self) -> Transactions:
         return Transactions(
@@ -171,17 +230,10 @@ class BrokerParts:
             slave_reads=self._slave_reads(),
             **tables,
         )
+        self.settings.on_change(pulls.reconfigure)
         return RequestRouter(
             (
-                SendMessageProcessor(
-                    config=config,
-                    store=store,
-                    topics=self.topics,
-                    planner=planner,
-                    stats=stats,
-                    hooks=self.hooks,
-                    routes_told=self.registration.announced,
-                ),
+                *self._sends(planner),
                 pulls,
                 BulkTransferProcessor(
                     store=store,
@@ -190,15 +242,18 @@ class BrokerParts:
                     stats=stats,
                     clock=self.clock,
                     frame_size_max=self._limits.frame_size_max,
+                    identity=self.identity,
+                    of_replication=self.replication.capabilities,
                 ),
-                SendBackProcessor(
+                TopicEndsProcessor(
                     store=store,
-                    level_count=len(self.levels_ms),
-                    stats=stats,
-                    broker_permission=config.broker_permission,
-                    **tables,
+                    pulls=pulls,
+                    identity=self.identity,
+                    is_slave=not config.is_master,
                 ),
+                LocalRangeProcessor(store=store, pulls=pulls, directory=config.store_root),
                 EndTransactionProcessor(store=store, transactions=self.transactions),
+                *self._timers_and_replies(planner),
                 HeartbeatProcessor(
                     clients=self.clients,
                     sql_problem=sql_problem if config.property_filter_enable else None,
@@ -214,7 +269,53 @@ class BrokerParts:
                 QueueLockProcessor(locks=self.locks, **tables),
                 self._sink_requests(planner),
                 *self._administration(),
-            )
+            ),
+            {} if config.is_master else refused_on_a_slave(),
+        )
+
+    def _sends(self, planner: SendPlanner) -> tuple[Any, ...]:
+        named: dict[str, Any] = {"store": self.store, "topics": self.topics, "stats": self.stats}
+        sends = SendMessageProcessor(
+            config=self.config,
+            planner=planner,
+            hooks=self.hooks,
+            routes_told=self.registration.announced,
+            new_topics=NewTopics(self.topics, self.clock),
+            **named,
+        )
+        send_back = SendBackProcessor(
+            groups=self.groups,
+            level_count=len(self.levels_ms),
+            broker_permission=self.config.broker_permission,
+            **named,
+        )
+        self.settings.on_change(sends.reconfigure)
+        self.settings.on_change(lambda new: send_back.reconfigure(new.broker_permission))
+        self.settings.on_change(
+            lambda new: planner.reconfigure(new.broker_permission, new.reject_transactions)
+        )
+        return sends, send_back
+
+    def _timers_and_replies(self, planner: SendPlanner) -> tuple[Any, ...]:
+        config = self.config
+        named: dict[str, Any] = {"store": self.store, "clock": self.clock}
+        trace = "true" if config.trace_on else "false"
+        return (
+            RecallMessageProcessor(
+                topics=self.topics,
+                timers=self.timers,
+                broker_name=config.broker_name,
+                delay_max_ms=config.timer_delay_max_s * 1000,
+                is_enabled=config.recall_enable and config.timer_enable,
+                **named,
+            ),
+            ReplyMessageProcessor(
+                clients=self.clients,
+                planner=planner,
+                answer_fields={"MSG_REGION": config.region_id, "TRACE_ON": trace},
+                stores_replies=config.store_replies,
+                **named,
+            ),
         )
 
     def _sink_requests(self, planner: SendPlanner) -> SinkPublishProcessor:
@@ -228,29 +329,41 @@ class BrokerParts:
             expiry_ms=settings.staging_expiry_ms,
             delay_level_max=len(self.levels_ms),
         )
+        self.access_resources = BrokerResources(store, staging)
         publisher = SinkPublisher(
             store=store, batches=self.sinks, staging=staging, stats=self.stats
         )
         return SinkPublishProcessor(
-            store=store, batches=self.sinks, staging=staging, publisher=publisher
+            store=store,
+            batches=self.sinks,
+            staging=staging,
+            publisher=publisher,
+            # Files that clients write cannot be checked against what each of them may do.
+            local_root="" if self.config.acl_enable else self.config.store_root,
+            own_host=settings.store_host,
         )
 
     def _administration(self) -> tuple[Any, ...]:
-        named: dict[str, Any] = {
-            "broker_name": self.config.broker_name,
-            "store": self.store,
-            "topics": self.topics,
-            "offsets": self.offsets,
-            "clients": self.clients,
-            "stats": self.stats,
-            "queues_per_topic_max": self.config.queues_per_topic_max,
-        }
         return (
-            TopicAdminProcessor(routes_told=self.registration.announced, **named),
-            GroupAdminProcessor(groups=self.groups, **named),
+            *administration(
+                settings=self.settings,
+                clock=self.clock,
+                store=self.store,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                clients=self.clients,
+                stats=self.stats,
+                routes_told=self.registration.announced,
+            ),
             OffsetLookupProcessor(store=self.store),
             QueryMessageProcessor(store=self.store),
             self._slave_requests(),
+            ReplicationAdminProcessor(
+                broker_name=self.config.broker_name,
+                status=self.replication.status,
+                promote=lambda role: self.promotion(role),
+            ),
             BrokerInfoProcessor(
                 config=self.config,
                 clock=self.clock,
@@ -261,19 +374,55 @@ class BrokerParts:
             ),
         )
 
+    def _slave_metadata(self) -> SlaveMetadata:
+        tables = CopiedTables(
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.sinks,
+            self.identity,
+            self._table(DELAY_OFFSETS_FILE),
+            self._table(TRANSACTION_PROGRESS_FILE),
+        )
+        return SlaveMetadata(
+            broker_name=self.config.broker_name,
+            store=self.store,
+            tables=tables,
+            master_address=self._master_address,
+            log_id=self._log_id,
+            clock=self.clock,
+            may_copy=lambda: bool(self.replication.status().get("is_copying")),
+            client=inner_client(self.config),
+        )
+
+    def _log_id(self) -> str:
+        """Two brokers with the same one have logs that agree: the last run of a master in them."""
+        current = self.replication.history.current
+        return "" if current is None else current.owner
+
+    def _master_address(self) -> str:
+        """Where the master serves clients: told, or the port before a replication port of ours."""
+        host, _, port = self.config.ha_master_address.rpartition(":")
+        return self.registration.master_address or (f"{host}:{int(port) - 1}" if port else "")
+
     def _slave_reads(self) -> SlaveReads:
         return SlaveReads(
             self.config,
             self.store,
             is_slave=lambda: not self.config.is_master,
-            master_is_there=lambda: False,
+            master_is_there=lambda: bool(
+                self.slave_metadata and self.slave_metadata.master_is_there
+            ),
             memory_size=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
     def _slave_requests(self) -> SlaveMetadataProcessor:
         return SlaveMetadataProcessor(
             broker_name=self.config.broker_name,
-            is_master=lambda: self.config.is_master,
+            is_master=self.config.is_master,
+            log_id=self._log_id,
+            identity=self.identity,
+            shows_confirmed=bool(self.replication.status().get("waits_for_slaves")),
             store=self.store,
             topics=self.topics,
             groups=self.groups,
@@ -302,4 +451,8 @@ class BrokerParts:
             message_size_max=config.store.message_size_max,
             new_unique_key=lambda: keys.next(self.clock.wall_ms() % (31 * 86_400_000)),
             reject_transactions=config.reject_transactions,
+            timer_rules=TimerRules(config.timer_enable, config.timer_delay_max_s * 1000),
+            now_ms=self.clock.wall_ms,
+            recall=self.timers.recall,
+            broker_name=config.broker_name,
         )

@@ -23,6 +23,19 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "registerNameServerPeriod": "register_period_ms",
     "storePathRootDir": "store_root",
     "haListenPort": "ha_listen_port",
+    "haMasterAddress": "ha_master_address",
+    "haClassicMaster": "ha_classic_master",
+    "haAuthKey": "ha_auth_key",
+    "haAuthKeyFile": "ha_auth_key_file",
+    "haSendHeartbeatInterval": "ha_heartbeat_ms",
+    "haHousekeepingInterval": "ha_housekeeping_ms",
+    "haTransferBatchSize": "ha_batch_size",
+    "haFrameSize": "ha_frame_size",
+    "haSlaveFallbehindMax": "ha_fall_behind_max",
+    "haSlavesMax": "ha_slaves_max",
+    "inSyncReplicas": "in_sync_replicas",
+    "minInSyncReplicas": "min_in_sync_replicas",
+    "slaveTimeout": "slave_timeout_ms",
     "slaveReadEnable": "slave_read_enable",
     "offsetCheckInSlave": "offset_check_in_slave",
     "accessMessageInMemoryMaxRatio": "memory_read_ratio",
@@ -41,6 +54,10 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "transactionCheckInterval": "transaction_check_interval_ms",
     "transactionCheckMax": "transaction_check_max",
     "rejectTransactionMessage": "reject_transactions",
+    "timerWheelEnable": "timer_enable",
+    "timerMaxDelaySec": "timer_delay_max_s",
+    "recallMessageEnable": "recall_enable",
+    "storeReplyMessageEnable": "store_replies",
     "regionId": "region_id",
     "traceOn": "trace_on",
     "traceTopicEnable": "trace_topic_enable",
@@ -49,6 +66,31 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "queuesPerTopicMax": "queues_per_topic_max",
     "consumersPerGroupMax": "consumers_per_group_max",
     "offsetsMax": "offsets_max",
+    "aclEnable": "acl_enable",
+    "accessFile": "access_file",
+    "aclStrictSignature": "acl_strict_signature",
+    "innerAccessKey": "inner_access_key",
+    "innerSecretKeyFile": "inner_secret_key_file",
+    "tlsServerMode": "tls_server_mode",
+    "tls.server.certPath": "tls_server_cert",
+    "tls.server.keyPath": "tls_server_key",
+    "tls.server.keyPasswordFile": "tls_server_key_password_file",
+    "tls.server.need.client.auth": "tls_server_client_auth",
+    "tls.server.trustCertPath": "tls_server_trust",
+    "tls.enable": "tls_client_enable",
+    "tls.client.trustCertPath": "tls_client_trust",
+    "tls.client.certPath": "tls_client_cert",
+    "tls.client.keyPath": "tls_client_key",
+    "metricsExporterType": "metrics_exporter",
+    "metricsPromExporterHost": "metrics_host",
+    "metricsPromExporterPort": "metrics_port",
+    "slowRequestThresholdMs": "slow_request_ms",
+}
+
+# The name that 5.x has for a setting of 4.x.
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "haMaxGapNotInSync": "haSlaveFallbehindMax",
+    "tls.server.mode": "tlsServerMode",
 }
 
 # Where the files of a store are, below its root.
@@ -62,10 +104,12 @@ STORE_PATHS: Final[Mapping[str, str]] = {
 
 # Key -> (the one value that is accepted, why).
 FIXED_PROPERTIES: Final[Mapping[str, tuple[str, str]]] = {
-    "aclEnable": ("false", "access control is not served"),
-    "authenticationEnabled": ("false", "access control is not served"),
-    "authorizationEnabled": ("false", "access control is not served"),
-    "useTLS": ("false", "TLS is not served"),
+    "authenticationEnabled": ("false", "set aclEnable=true: the accounts are in accessFile"),
+    "authorizationEnabled": ("false", "set aclEnable=true: the accounts are in accessFile"),
+    "useTLS": ("false", "set tls.enable=true for the connections of this broker"),
+    "tls.server.keyPassword": ("", "write it into a file and set tls.server.keyPasswordFile"),
+    "tls.client.authServer": ("true", "certificates of servers are always verified"),
+    "tls.test.mode.enable": ("false", "certificates come from files"),
     "enableDLegerCommitLog": ("false", "a log replicated by consensus is not served"),
     "enableControllerMode": ("false", "controller mode is not served"),
     "enableSlaveActingMaster": ("false", "a slave never acts as master"),
@@ -74,10 +118,8 @@ FIXED_PROPERTIES: Final[Mapping[str, tuple[str, str]]] = {
     "enableConsumeQueueExt": ("false", "queue files have no extension"),
     "enableLmq": ("false", "multi-dispatch is not served"),
     "enableMultiDispatch": ("false", "multi-dispatch is not served"),
-    "inSyncReplicas": ("1", "replication is not served yet"),
-    "minInSyncReplicas": ("1", "replication is not served yet"),
-    "totalReplicas": ("1", "replication is not served yet"),
-    "allAckInSyncStateSet": ("false", "replication is not served yet"),
+    "allAckInSyncStateSet": ("false", "controller mode is not served"),
+    "enableAutoInSyncReplicas": ("false", "a put never waits for fewer slaves than were asked for"),
     "storeType": ("default", "only the file format of commit log and queues is served"),
     "messageStorePlugIn": ("", "there are no store plug-ins"),
     "filterServerNums": ("0", "no filter servers are started"),
@@ -151,19 +193,17 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "putMessageTimeout",
     ),
     **_with_reason(
-        "replication is not served yet",
-        "haMasterAddress brokerIP2 haSendHeartbeatInterval haHousekeepingInterval "
-        "haTransferBatchSize haMaxGapNotInSync haSlaveFallbehindMax haMaxTimeSlaveNotCatchup "
-        "haFlowControlEnable maxHaTransferByteInSecond slaveTimeout enableAutoInSyncReplicas "
-        "syncFromLastFile asyncLearner",
+        "replication does this by itself, or not at all",
+        "brokerIP2 haMaxTimeSlaveNotCatchup haFlowControlEnable maxHaTransferByteInSecond "
+        "totalReplicas syncFromLastFile asyncLearner",
     ),
     **_with_reason(
         "a transaction that has ended is noted at once, in a record of its own",
         "transactionOpMsgMaxSize transactionOpBatchInterval transactionMetricFlushInterval",
     ),
     **_with_reason(
-        "timer messages to the second are not served; delay levels are",
-        "timerWheelEnable timerMaxDelaySec timerPrecisionMs timerRollWindowSlot "
+        "timer messages are exact to the millisecond and wait in files of another kind",
+        "timerPrecisionMs timerRollWindowSlot "
         "mappedFileSizeTimerLog timerFlushIntervalMs timerStopEnqueue timerInterceptDelayLevel "
         "enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit "
         "scheduleAsyncDeliverMaxResendNum2Blocked",
@@ -183,7 +223,7 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "rocketmqHome brokerConfigPath accountStatsEnable accountStatsPrintZeroValues "
         "autoDeleteUnusedStats maxStatsIdleTimeInMinutes enableDetailStat commercialEnable "
         "commercialTimerCount commercialTransCount commercialBigCount commercialBaseCount "
-        "commercialSizePerMsg highSpeedMode isolateLogEnable maxDelayTime metricsExporterType "
+        "commercialSizePerMsg highSpeedMode isolateLogEnable maxDelayTime "
         "printChannelGroups printChannelGroupsMinNum",
     ),
     **_with_reason(
