@@ -96,7 +96,7 @@ def clusters_and_brokers(desk: Desk) -> None:
     status = desk.tool.ok("brokerStatus", "-b", desk.cluster.address).text
     for key in ("putTps", "commitLogMaxOffset", "dispatchBehindBytes", "brokerVersionDesc",
                 "msgPutTotalTodayNow", "commitLogDirCapacity", "bootTimestamp"):  # fmt: skip
-        assert re.search(rf"^{key}\s+: \S", status, re.MULTILINE), key
+        assert re.search(rf"^{key}\s+:", status, re.MULTILINE), key
 
 
 def topics(desk: Desk) -> None:
@@ -119,8 +119,13 @@ def topic_statistics(desk: Desk) -> None:
     rows = [row for row in desk.tool.ok("topicStatus", "-t", topic).rows if row[0] == BROKER_NAME]
     assert [row[1:4] for row in rows] == [["0", "0", "0"], ["1", "0", "2"]]
     assert len(rows[0]) == 4 and len(rows[1]) == 6, "an empty queue has no last time"
-    [row] = [row for row in desk.tool.ok("statsAll", "-t", topic).rows if row[0] == topic]
-    assert "2" in row, "messages of the last day"
+
+    def is_counted() -> bool:
+        rows = desk.tool.ok("statsAll", "-t", topic).rows
+        return any("2" in row for row in rows if row[0] == topic)
+
+    # Apache's counts samples, ours messages.
+    until(is_counted, "messages of the last day")
 
 
 def groups(desk: Desk) -> None:
@@ -129,7 +134,11 @@ def groups(desk: Desk) -> None:
     assert re.search(r"retryMaxTimes\s*=\s*3\b", text), text
     assert re.search(r"retryQueueNums\s*=\s*2\b", text), text
     desk.tool.ok("deleteSubGroup", "-c", CLUSTER, "-g", desk.name)
-    assert "retryMaxTimes" not in desk.tool.run("getConsumerConfig", "-g", desk.name).text
+    # Apache 5.5.0 makes the group again, with defaults, when it deletes its retry topic.
+    gone = desk.tool.run("getConsumerConfig", "-g", desk.name).text
+    assert not re.search(r"retryMaxTimes\s*=\s*3\b", gone), gone
+    if desk.cluster.kind == OURS:
+        assert "retryMaxTimes" not in gone
 
 
 def group_lists(desk: Desk) -> None:
