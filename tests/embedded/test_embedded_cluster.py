@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from broker_core import EmbeddedCluster
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.producer import Producer
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, PromotionRefused
-from tests.cli.rmq_process import LIMIT_S, environment, run_rmq
+from tests.cli.rmq_process import LIMIT_S, environment, run_rmq, running
 from tests.embedded.one_topic import bodies, queue_count, send
 from tests.embedded.test_embedded_broker import is_there
 
@@ -139,6 +140,22 @@ def test_everything_ends_with_its_owner(tmp_path: Path) -> None:
     finally:
         owner.stdin.close()
         owner.stdout.close()
+
+
+def test_the_command_starts_and_ends_all_of_them(tmp_path: Path) -> None:
+    words = ("--slaves", "1", "--replication", "sync", "--port", "0", "--dir", str(tmp_path / "d"))
+    with running(tmp_path, "cluster", *words) as server:
+        assert re.fullmatch(
+            r"rmq cluster ready on 127\.0\.0\.1:\d+: broker-a:0 on \S+, broker-a:1 on \S+\n",
+            server.ready,
+        )
+        send(server.address, "orders", b"sent")
+        assert bodies(server.address, "orders") == [b"sent"]
+        ended = server.end()
+    assert ended.code == 0, ended.errors
+    assert (tmp_path / "d" / "broker-a-1" / "store" / "commitlog").is_dir()
+    refused = run_rmq("cluster", "--replication", "sync")
+    assert refused.code == 2 and "at least 1 slave" in refused.errors
 
 
 def test_mistakes_are_named() -> None:
