@@ -72,6 +72,7 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "broker_core/config.py",
             "broker_core/access/credentials.py",
             "broker_core/broker/property_file.py",
+            "broker_core/remoting/certificate_watch.py",
             "broker_core/storage/posix_file_system.py",
             "broker_core/store/message_store.py",
             "broker_core/embedded/",

@@ -28,8 +28,8 @@ from broker_core.remoting.tls_context import (
     ServerTls,
     TlsMode,
     client_context,
-    server_context,
 )
+from broker_core.remoting.tls_context import server_tls as port_tls
 from broker_core.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
     password = (
         read_secret_file(password_file, "tls.server.keyPasswordFile") if password_file else ""
     )
-    context = server_context(
+    return port_tls(
         config.tls_server_cert,
         config.tls_server_key,
         _SERVER_NAMES,
+        allows_plain=mode is TlsMode.PERMISSIVE,
         key_password=password,
         authority=config.tls_server_trust,
         client_auth=ClientAuth(config.tls_server_client_auth),
     )
-    return ServerTls(context, allows_plain=mode is TlsMode.PERMISSIVE)
 
 
 def inner_client(config: BrokerConfig, clock: Clock | None = None) -> RemotingClient:

@@ -10,7 +10,7 @@ from broker_core.remoting.tls_context import (
     OptionNames,
     ServerTls,
     TlsMode,
-    server_context,
+    server_tls,
 )
 
 TLS_MODES: Final = tuple(mode.value for mode in TlsMode)
@@ -28,11 +28,11 @@ def port_encryption(
             if path:
                 raise InvalidConfig(option, path, "it needs --tls-mode permissive or enforcing")
         return None
-    context = server_context(
+    return server_tls(
         certificate,
         key,
         _NAMES,
+        allows_plain=chosen is TlsMode.PERMISSIVE,
         authority=client_authority,
         client_auth=ClientAuth.REQUIRE if client_authority else ClientAuth.NONE,
     )
-    return ServerTls(context, allows_plain=chosen is TlsMode.PERMISSIVE)

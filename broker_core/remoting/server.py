@@ -98,6 +98,8 @@ class RemotingServer:
             listener = await loop.create_server(new_connection, sock=bound, backlog=_BACKLOG)
         else:
             listener = TlsListener(bound, new_connection, self._tls, self.budget, _BACKLOG)
+            if self._tls.watch is not None:
+                self._tls.watch.start()
         self._listeners.append(listener)
         if self._sweep_timer is None:
             self._schedule_sweep(loop)
@@ -125,6 +127,8 @@ class RemotingServer:
         await close_connections(
             self.connections, "the server is shutting down", max(left_ms, _CLOSE_WAIT_MS)
         )
+        if self._tls is not None and self._tls.watch is not None:
+            await self._tls.watch.stop()
         for listener in self._listeners:
             await listener.wait_closed()
         self._listeners.clear()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.errors import InvalidConfig
+from broker_core.remoting.certificate_watch import CertificateWatch
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class ServerTls(NamedTuple):
     allows_plain: bool = False
     """Serve clients without TLS on the same port, too."""
     handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S
+    watch: CertificateWatch | None = None
+    """Takes up new certificates."""
 
 
 def server_context(
@@ -73,6 +76,33 @@ def server_context(
         is_required = client_auth is ClientAuth.REQUIRE
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
+
+
+def server_tls(
+    certificate: str,
+    key: str,
+    names: OptionNames,
+    *,
+    allows_plain: bool = False,
+    key_password: str = "",
+    authority: str = "",
+    client_auth: ClientAuth = ClientAuth.NONE,
+) -> ServerTls:
+    """For a server that runs for long: as `server_context`, and new certificates are taken up."""
+    context = server_context(
+        certificate,
+        key,
+        names,
+        key_password=key_password,
+        authority=authority,
+        client_auth=client_auth,
+    )
+
+    def load(into: ssl.SSLContext) -> None:
+        _load_chain(into, certificate, key, names, key_password)
+
+    watch = CertificateWatch(context, (certificate, key), load)
+    return ServerTls(context, allows_plain, watch=watch)
 
 
 def client_context(

@@ -23,6 +23,7 @@ from broker_core.remoting.tls_context import (
     ServerTls,
     client_context,
     server_context,
+    server_tls,
 )
 from tests.codec.wire_frames import frame_bytes
 from tests.remoting.certificates import Authority, PemFiles
@@ -361,6 +362,50 @@ def test_a_peer_that_resets_before_its_first_byte(run: Run, authority: Authority
             await until(lambda: server.budget.connections == 1)
 
     run(scenario())
+
+
+def test_a_new_certificate_is_taken_up(
+    run: Run, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = authority.issue("server")
+
+    def spoil_key() -> None:
+        Path(files.key).write_text("no key")
+
+    def remove_certificate() -> None:
+        Path(files.certificate).unlink()
+
+    async def serial(address: str) -> str:
+        async with client(**trusting(authority)) as one:
+            await echoed(one, address)
+            connection = one.connection_to(address)
+            assert connection is not None
+            assert connection._transport is not None
+            shown = connection._transport.get_extra_info("ssl_object").getpeercert()
+            return str(shown["serialNumber"])
+
+    async def scenario() -> None:
+        tls = server_tls(*files, NAMES)
+        watch = tls.watch
+        assert watch is not None
+        server = RemotingServer(echo, small_limits(), tls)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        first = await serial(address)
+        assert not await watch.check()
+        authority.issue("server")
+        assert await watch.check()
+        second = await serial(address)
+        assert second != first
+        spoil_key()
+        assert not await watch.check()
+        assert await serial(address) == second
+        remove_certificate()
+        assert not await watch.check()
+        assert await serial(address) == second
+        await server.stop(100)
+
+    run(scenario())
+    assert caplog.text.count("the certificate stays as it was") == 2
 
 
 def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority) -> None:
