@@ -37,6 +37,8 @@ def pull_statuses(ground: Ground) -> None:
     assert bounds(consumer.call("pull", offset=7)) == ("OFFSET_ILLEGAL", 0, 0, 0)
     for number in range(40):
         producer.send(topic, f"m{number}".encode(), queue=0, tags=["even", "odd"][number % 2])
+    # Brokers count a message in its queue shortly after they have answered.
+    wait_until(lambda: producer.offsets(topic)["max"] == 40, 20, "forty messages")
     found = consumer.call("pull", offset=3, count=5)
     assert bounds(found) == ("FOUND", 8, 0, 40)
     assert texts(found["messages"]) == [f"m{number}" for number in range(3, 8)]
@@ -57,6 +59,8 @@ def go_pull_statuses(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     for number in range(40):
         producer.send(topic, f"m{number}".encode(), queue=0, tags=["even", "odd"][number % 2])
+    # Brokers count a message in its queue shortly after they have answered.
+    wait_until(lambda: producer.offsets(topic)["max"] == 40, 20, "forty messages")
     consumer = ground.pull(topic)
     found = consumer.call("pull", offset=3, count=5)
     assert bounds(found) == ("FOUND", 8, 0, 40)
