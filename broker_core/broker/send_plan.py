@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
+from asyncio import Future
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.half_message import HALF_QUEUE, NO_HALF, OP_TEXT, half_changes, is_half
+from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.parked_message import Parked, delay_level, park
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.retry_policy import resend_is_dead, times_max
 from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
+from broker_core.broker.timer_intake import Recalled
+from broker_core.broker.timer_message import (
+    TIMER_DELETE_KEY,
+    TimerRules,
+    names_timer,
+    out_ms,
+    park_timer,
+)
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec import message_properties as names
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.message_properties import change_properties, decode_properties
+from broker_core.codec.recall_handle import RecallHandle
 from broker_core.codec.record_columns import measure_batch, split_client_batch
 from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import RemotingCommand
@@ -42,7 +53,6 @@ from broker_core.store.put_result import PutResult
 
 # Senders older than 3.4.9 give no limit of their own.
 _SENDS_RETRY_LIMIT: Final = 121
-_TIMER_NAMES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _ENDING: Final = "\x02"
 
 
@@ -59,6 +69,8 @@ class SendPlan:
     body_size: int = 0
     # Whether this send made its topic, so that the name servers may not know it yet.
     made_topic: bool = False
+    # What takes a timer message back.
+    recall_handle: str = ""
 
 
 class SendPlanner:
@@ -76,6 +88,10 @@ class SendPlanner:
         message_size_max: int,
         new_unique_key: Callable[[], str],
         reject_transactions: bool = False,
+        timer_rules: TimerRules | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+        recall: Callable[[str, str, int], Recalled] | None = None,
+        broker_name: str = "",
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -86,8 +102,31 @@ class SendPlanner:
         self._message_size_max = message_size_max
         self._new_unique_key = new_unique_key
         self._reject_transactions = reject_transactions
+        self._timer_rules = timer_rules or TimerRules(False, 0)
+        self._now_ms = now_ms
+        self._recall = recall
+        self._broker_name = broker_name
         text = "".join(f"{name}\x01{value}\x02" for name, value in suffix_properties.items())
         self.suffix = text.encode()
+
+    def reconfigure(self, broker_permission: int, reject_transactions: bool) -> None:
+        """Other settings from the next send on."""
+        self._broker_permission = broker_permission
+        self._reject_transactions = reject_transactions
+
+    def new_topic(self, request: SendRequest, new_topics: NewTopics) -> Future[None] | None:
+        """The making of the topic that a request is for, if it has to be made and may be."""
+        name = request.topic
+        if (
+            self._topics.find(name) is not None
+            or name.startswith("%")
+            or topic_name_problem(name) is not None
+            or not self._broker_permission & PERM_WRITE
+        ):
+            return None
+        sys_flag = UNIT_FLAG if request.is_unit else 0
+        count = request.default_queue_count
+        return new_topics.make(name, request.default_topic, count, sys_flag)
 
     def plan(self, request: SendRequest, command: RemotingCommand, random: Random) -> SendPlan:
         """For one message."""
@@ -95,7 +134,6 @@ class SendPlanner:
         topic = self._writable_topic(request)
         name, queue_id = topic.name, _chosen_queue(request, topic, random)
         pairs = decode_properties(request.properties.encode())
-        self._refuse_timers(pairs)
         changes = {"POP_CK": "", **self._suffix_properties}
         unique = pairs.get(names.UNIQ_KEY, "")
         if not unique:
@@ -109,12 +147,21 @@ class SendPlanner:
         if half:
             self._refuse_transactions(name)
             changes |= half_changes(pairs, request.group, name, queue_id, unique)
+        due_ms = self._timer_rules.due_ms(pairs, self._now_ms()) if level <= 0 else None
+        if due_ms is not None and not half and TIMER_DELETE_KEY in pairs:
+            return self._recall_plan(name, queue_id, pairs[TIMER_DELETE_KEY], due_ms)
         text = change_properties(request.properties.encode(), changes)
         stored = Parked(name, queue_id, text)
+        handle = ""
         if half:
+            # A time counts from the commit on; here it was only looked at.
             stored = Parked(TRANSACTION_HALF_TOPIC, HALF_QUEUE, text)
         elif level > 0:
             stored = park(name, queue_id, text, level, self._delay_level_max)
+        elif due_ms is not None:
+            stored = park_timer(name, queue_id, text, due_ms)
+            if not name.startswith("%"):
+                handle = RecallHandle(name, self._broker_name, out_ms(due_ms), unique).encode()
         body = command.body
 
         def append(store: MessageStore, born_host: bytes) -> tuple[PutResult, ...]:
@@ -135,7 +182,16 @@ class SendPlanner:
         waits = pairs.get(names.WAIT, "").lower() != "false"
         made = self._topics.version != version
         counted = stored.topic if half else name
-        return SendPlan(append, queue_id, counted, unique, waits, 1, len(body), made)
+        return SendPlan(append, queue_id, counted, unique, waits, 1, len(body), made, handle)
+
+    def _recall_plan(self, topic: str, queue_id: int, key: str, due_ms: int) -> SendPlan:
+        """A message that takes another one back, as RocketMQ's brokers send it to themselves."""
+        recall = self._recall
+        assert recall is not None, "a broker that takes timer messages can recall them"
+        unique = key.removeprefix(f"{topic}+")
+        return SendPlan(
+            lambda store, host: (recall(topic, unique, due_ms).result,), queue_id, topic, unique
+        )
 
     def plan_batch(
         self, request: SendRequest, body: bytes | memoryview, random: Random
@@ -230,14 +286,6 @@ class SendPlanner:
                 ResponseCode.MESSAGE_ILLEGAL, f"a transaction cannot be for the topic {topic}"
             )
 
-    def _refuse_timers(self, properties: dict[str, str]) -> None:
-        for name in _TIMER_NAMES:
-            if name in properties:
-                raise RemoteError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"this broker does not take timer messages ({name}): use a delay level",
-                )
-
     def _is_dead(self, request: SendRequest, version: int) -> bool:
         """Whether what a consumer sends to its retry topic has been tried often enough."""
         group = request.topic[len(RETRY_TOPIC_PREFIX) :]
@@ -284,6 +332,10 @@ def split_batch(
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
     if count == 0:
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+    if names_timer(texts):
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL, "timer messages cannot be in a batch: send them singly"
+        )
     values = array("i", flags)
     starts = [0]
     if flags != flags[:4] * count:

@@ -16,8 +16,11 @@ from typing import Any, Final, TypeVar
 from broker_core.client.admin import Admin
 from broker_core.client.client_config import ClientConfig, parse_name_servers
 from broker_core.client.loop_thread import LoopThread, shared_thread
+from broker_core.client.message_recall import RecallResult
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import DEFAULT_GROUP, Producer
+from broker_core.client.received_message import ReceivedMessage
+from broker_core.client.request_reply import REPLY_TIMEOUT_MS
 from broker_core.client.send_result import SendResult, SendStatus
 from broker_core.client.topic_queues import Queues
 from broker_core.codec.group_config import GroupConfig
@@ -172,6 +175,20 @@ class SyncProducer(SyncFace):
         """Send without an answer: nobody learns whether the message was stored."""
         self.call(self._producer.send_oneway(message, queue))
 
+    def recall(self, topic: str, recall_handle: str) -> RecallResult:
+        """Take back a timer message whose time has not come; see `Producer.recall`."""
+        return self.call(self._producer.recall(topic, recall_handle))
+
+    def request(
+        self, message: OutgoingMessage, timeout_ms: int = REPLY_TIMEOUT_MS
+    ) -> ReceivedMessage:
+        """Send a message and wait for the answer of the consumer that gets it."""
+        return self.call(self._producer.request(message, timeout_ms=timeout_ms))
+
+    def reply(self, request: ReceivedMessage, body: bytes) -> None:
+        """Answer a message that `request`, of any client, has sent."""
+        self.call(self._producer.reply(request, body))
+
     def publish_queues(self, topic: str) -> Queues:
         """The queues that a message of `topic` may be sent to."""
         return self.call(self._producer.publish_queues(topic))
@@ -208,6 +225,11 @@ class SyncAdmin(SyncFace):
     def __init__(self, config: ClientConfig | str) -> None:
         super().__init__(config)
         self._admin = Admin(self.config)
+
+    @property
+    def asynchronous(self) -> Admin:
+        """The same for coroutines that are handed to `call`."""
+        return self._admin
 
     async def _open(self) -> None:
         await self._admin.start()

@@ -353,3 +353,22 @@ def test_recalls_survive(is_kill: bool) -> None:
     after.advance(61_000)
     assert after.bodies() == [b"%02d" % number for number in range(1, 40, 2)]
     after.stop()
+
+
+@pytest.mark.parametrize("settings", [{}, ASYNC], ids=["sync", "async"])
+def test_a_kill_costs_only_what_came_after_the_last_save(settings: dict[str, Any]) -> None:
+    broker = TimerStore(**settings).start()
+    for number in range(20):
+        broker.put(b"%02d" % number, 60_000)
+    broker.advance(10)
+    assert broker.delivery._progress is not None
+    broker.delivery._progress.save_now({})
+    saved = _saved(broker)
+    assert saved["queueOffset"] == 20
+    after = broker.killed()
+    assert after.delivery._progress is not None
+    # Not built anew: it went on from the file.
+    assert after.delivery._progress._saved_position == saved["logPosition"]
+    after.advance(61_000)
+    assert len(after.bodies()) == 20
+    after.stop()

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats
+from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.send_hooks import SendContext, SendHooks, SendOutcome
 from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property_value
 from broker_core.broker.topic_table import TopicTable
@@ -30,7 +31,7 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
 
-Answer = RemotingCommand | None | Awaitable[RemotingCommand]
+Answer = RemotingCommand | None | Awaitable[RemotingCommand | None]
 
 # Looked up once: members of an enumeration are slow to get.
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -51,8 +52,11 @@ class SendMessageProcessor:
         stats: BrokerStats,
         hooks: SendHooks,
         routes_told: Callable[[], Awaitable[object]],
+        new_topics: NewTopics,
         random: Random | None = None,
     ) -> None:
+        self._new_topics = new_topics
+        self._is_writable = bool(config.broker_permission & PERM_WRITE)
         self._store = store
         self._is_async = store.is_async
         self._topics = topics
@@ -68,6 +72,10 @@ class SendMessageProcessor:
         # Topics that need more than to be stored to, met so far.
         self._not_plain = _NotPlainTopics(topics)
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Whether this broker may be written to from now on."""
+        self._is_writable = bool(config.broker_permission & PERM_WRITE)
+
     def handlers(self) -> Mapping[int, Handler]:
         """Codes -> methods."""
         return {
@@ -78,7 +86,7 @@ class SendMessageProcessor:
 
     def send(self, connection: Connection, command: RemotingCommand) -> Answer:
         """SEND_MESSAGE_V2."""
-        if type(command) is not PlainSend or self._hooks:
+        if type(command) is not PlainSend or self._hooks or not self._is_writable:
             return self._send_planned(connection, command, SHORT_NAMES)
         opaque, _, topic, queue_id, sys_flag, born, flag, text, unique = command.fields
         config = self._topics.find(topic)
@@ -145,8 +153,13 @@ class SendMessageProcessor:
         names: tuple[str, ...],
         *,
         is_batch: bool = False,
+        is_new: bool = False,
     ) -> Answer:
         request = parse_send_request(command.ext, names)
+        if not is_new:
+            making = self._planner.new_topic(request, self._new_topics)
+            if making is not None:
+                return self._send_to_new(making, connection, command, names, is_batch)
         if is_batch or request.is_batch:
             plan = self._planner.plan_batch(request, command.body, self._random)
         else:
@@ -163,17 +176,31 @@ class SendMessageProcessor:
             return command.reply(result.status.response_code, result.remark)
         size = result.end_position - result.position
         self._stats.put(plan.counted_topic, result.message_count, size)
-        if plan.made_topic:
+        if plan.made_topic or is_new:
             return self._answer_when_routed(command, plan, unique, results, context)
         answer = partial(
-            self._answer_planned, connection, command, plan.answered_queue_id, unique, results,
-            context,
-        )  # fmt: skip
+            self._answer_planned, connection, command, plan, unique, results, context
+        )
         if plan.waits:
             self._store.when_acknowledged(result, answer)
         else:
             answer(PutStatus.PUT_OK)
         return None
+
+    async def _send_to_new(
+        self,
+        making: Awaitable[None],
+        connection: Connection,
+        command: RemotingCommand,
+        names: tuple[str, ...],
+        is_batch: bool,
+    ) -> RemotingCommand | None:
+        """Store to a topic when it is on disk, in the order in which the sends came."""
+        await making
+        answer = self._send_planned(connection, command, names, is_batch=is_batch, is_new=True)
+        if answer is None or isinstance(answer, RemotingCommand):
+            return answer
+        return await answer
 
     async def _answer_when_routed(
         self,
@@ -187,20 +214,34 @@ class SendMessageProcessor:
         await self._routes_told()
         result = merged(results)
         status = (await self._store.acknowledged(result)).status if plan.waits else result.status
-        queue_id = plan.answered_queue_id
-        return self._reply(command, queue_id, unique, results, status, context)
+        return self._planned_reply(command, plan, unique, results, status, context)
 
     def _answer_planned(
         self,
         connection: Connection,
         command: RemotingCommand,
-        queue_id: int,
+        plan: SendPlan,
         unique: str,
         results: tuple[PutResult, ...],
         context: SendContext | None,
         status: PutStatus,
     ) -> None:
-        connection.send(self._reply(command, queue_id, unique, results, status, context))
+        connection.send(self._planned_reply(command, plan, unique, results, status, context))
+
+    def _planned_reply(
+        self,
+        command: RemotingCommand,
+        plan: SendPlan,
+        unique: str,
+        results: tuple[PutResult, ...],
+        status: PutStatus,
+        context: SendContext | None,
+    ) -> RemotingCommand:
+        queue_id = plan.answered_queue_id
+        reply = self._reply(command, queue_id, unique, results, status, context)
+        if plan.recall_handle and status.stored:
+            reply.ext["recallHandle"] = plan.recall_handle
+        return reply
 
     def _reply(
         self,
