@@ -28,6 +28,7 @@ from broker_core.broker.slave_metadata_format import (
     offset_table,
     parse_body,
     parse_changes,
+    parse_offset_table,
     version_token,
 )
 from broker_core.broker.slave_reads import topic_of_log
@@ -47,6 +48,7 @@ from broker_core.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
+SLAVE_COMMITS_FILE: Final = "config/slaveCommits.json"
 CHANGES_INTERVAL_MS: Final = 1_000
 WHOLE_TABLES_INTERVAL_MS: Final = 5_000
 LINK_INTERVAL_MS: Final = 100
@@ -64,6 +66,8 @@ class CopiedTables(NamedTuple):
     identity: LogIdentity
     delays: JsonTable
     transactions: JsonTable
+    commits: JsonTable
+    """What consumers committed here and the master has not heard of."""
 
 
 class _HeldFile(NamedTuple):
@@ -116,6 +120,9 @@ class SlaveMetadata:
         # Answered that it does not know our code.
         self._is_apache = False
         self._committed_here = 0
+        # Commits of earlier runs, and what the file has.
+        self._unsent: dict[OffsetKey, int] = {}
+        self._saved_commits: dict[OffsetKey, int] = {}
         # Offsets behind the end of their queue here.
         self._ahead: dict[OffsetKey, int] = {}
         self._held: dict[str, _HeldFile] = {}
@@ -131,6 +138,10 @@ class SlaveMetadata:
         offsets = self._tables.offsets
         self._committed_here = offsets.change_count
         offsets.changes_since(self._committed_here)
+        stored = self._tables.commits.load()
+        if stored is not None:
+            self._unsent = dict(parse_offset_table(object_field(stored, "offsetTable")))
+            self._saved_commits = dict(self._unsent)
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(_report)
 
@@ -193,6 +204,7 @@ class SlaveMetadata:
                     _log.warning("the tables of master %s cannot be copied: %s", self._asked, error)
                 self._asked = ""
             self._note(is_copied)
+            await self._save_commits()
             interval_ms = WHOLE_TABLES_INTERVAL_MS if self._is_apache else CHANGES_INTERVAL_MS
             if not self._may_copy():
                 # No link yet, or it was lost: the tables are wanted as soon as there is one.
@@ -235,7 +247,7 @@ class SlaveMetadata:
         self._tables.identity.adopt(
             ext.get("storeId", ""), ext.get("epoch", ""), ext.get("confirmed") == "1"
         )
-        self._committed_here = count
+        self._sent(count)
         content = parse_body(answer.body)
         log_id = self._log_id()
         is_same_log = bool(log_id) and answer.ext.get("logId") == log_id
@@ -296,7 +308,7 @@ class SlaveMetadata:
             )
             if answer.code != ResponseCode.SUCCESS:
                 _log.info("offset %d of %s was not handed over: %s", offset, key, answer.remark)
-        self._committed_here = count
+        self._sent(count)
 
     def _take_delays(self, found: Mapping[str, Any]) -> None:
         """Apache does not say how much of the log it speaks of: the answer before this one does.
@@ -316,7 +328,24 @@ class SlaveMetadata:
         offsets = self._tables.offsets
         count = offsets.change_count
         changes = offsets.changes_since(self._committed_here)
-        return count, changes.offsets if changes is not None else {}
+        return count, {**self._unsent, **(changes.offsets if changes is not None else {})}
+
+    def _sent(self, count: int) -> None:
+        """The master has what was committed here up to that change."""
+        self._committed_here = count
+        self._unsent.clear()
+
+    async def _save_commits(self) -> None:
+        """Keep what the master must still hear of, should this slave end before that."""
+        _, commits = self._commits()
+        if commits != self._saved_commits:
+            content = {"offsetTable": offset_table(commits)}
+            try:
+                await asyncio.to_thread(self._tables.commits.save, content)
+            except OSError as error:
+                _log.warning("commits for the master cannot be kept: %s", error)
+                return
+            self._saved_commits = commits
 
     def _take_topics(self, found: Mapping[str, Any], is_same_log: bool) -> None:
         topics = self._tables.topics

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.delay_progress import DELAY_OFFSETS_FILE
-from broker_core.broker.slave_metadata import CopiedTables, SlaveMetadata
+from broker_core.broker.slave_metadata import SLAVE_COMMITS_FILE, CopiedTables, SlaveMetadata
 from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transaction_progress import TRANSACTION_GROUP, TRANSACTION_PROGRESS_FILE
 from broker_core.codec.json_dialect import parse_json
@@ -63,6 +63,7 @@ async def copied(tmp_path: Path) -> AsyncIterator[Copied]:
     tables = CopiedTables(
         parts.topics, parts.groups, parts.offsets, parts.sinks, parts.identity,
         JsonTable(disk, DELAY_OFFSETS_FILE), JsonTable(disk, TRANSACTION_PROGRESS_FILE),
+        JsonTable(disk, SLAVE_COMMITS_FILE),
     )  # fmt: skip
     metadata = SlaveMetadata(
         broker_name="broker-a", store=parts.store, tables=tables,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from broker_core.broker.slave_metadata import SLAVE_COMMITS_FILE
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.client.consume_types import ConsumeContext
@@ -26,6 +27,14 @@ async def _fill(side: Asker, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
         answer = await side.send("T", b"m%d" % number)
         assert answer.code == 0, answer.remark
+
+
+def _content(path: Path) -> bytes:
+    """Of a file that is being replaced now and then, and then is not there for a moment."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 async def _master_gone(pair: SlavePair) -> None:
@@ -145,7 +154,7 @@ def test_our_consumer_goes_to_the_slave_and_comes_back(run_async: RunAsync, tmp_
             await pair.copied()
             seen: list[bytes] = []
 
-            async def listen(messages: list[ReceivedMessage], _: ConsumeContext) -> None:
+            async def listen(messages: Sequence[ReceivedMessage], _: ConsumeContext) -> None:
                 seen.extend(message.body for message in messages)
 
             config = ClientConfig((pair.name_server,), route_poll_interval_ms=200)
@@ -194,12 +203,16 @@ def test_commits_go_to_the_slave_while_the_master_is_away(
                 consumerGroup="CG", topic="T", queueId=0, commitOffset=4,
             )  # fmt: skip
             assert answer.code == 0, answer.remark
-            # A slave that was restarted in between still knows.
+            # A slave that was restarted in between still knows, and tells.
+            path = tmp_path / "slave" / SLAVE_COMMITS_FILE
+            await until(lambda: b"T@CG" in _content(path))
             await pair.slave.broker.stop()
             await pair.start_slave()
             assert pair.slave.broker.parts.offsets.query("CG", "T", 0) == 4
             await pair.start_master()
             await asyncio.wait_for(pair.copied(), 30)
             assert pair.slave.broker.parts.offsets.query("CG", "T", 0) == 4
+            assert pair.master.broker.parts.offsets.query("CG", "T", 0) == 4
+            await until(lambda: _content(path) and b"T@CG" not in _content(path))
 
     run_async(scenario(), limit_s=120)
