@@ -160,6 +160,8 @@ class JavaBroker:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=self._environment(),
+            # Some commands leave files where they are started.
+            cwd=self._home,
         )
         try:
             output, _ = await asyncio.wait_for(tool.communicate(), TOOL_TIMEOUT_S)
