@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from broker_core import errors
@@ -21,6 +21,23 @@ _UNITS_MS: Final = {
 }
 _DURATION: Final = re.compile(r"(\d{1,12})\s*(ms|s|min|m|h|d)?")
 _JSON_DEPTH_MAX: Final = 4
+
+
+def plain(name: str, text: str) -> str:
+    """A text that is not empty, without the blanks around it."""
+    if not text.strip():
+        raise errors.InvalidConfig(name, text, "a text that is not empty")
+    return text.strip()
+
+
+def number(least: int = 0, most: int = I64_MAX) -> Callable[[str, str], int]:
+    """`whole` with its bounds."""
+    return lambda name, text: whole(name, text, least, most)
+
+
+def one_of(*accepted: str) -> Callable[[str, str], str]:
+    """`choice` with its words."""
+    return lambda name, text: choice(name, text, accepted)
 
 
 def flag(name: str, text: str) -> bool:

@@ -35,20 +35,7 @@ class Known(NamedTuple):
     is_secret: bool = False
 
 
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise errors.InvalidConfig(name, text, "a text that is not empty")
-    return text.strip()
-
-
-def _number(least: int = 0, most: int = option_values.I64_MAX) -> Callable[[str, str], int]:
-    return lambda name, text: option_values.whole(name, text, least, most)
-
-
-def _one_of(*accepted: str) -> Callable[[str, str], str]:
-    return lambda name, text: option_values.choice(name, text, accepted)
-
-
+_text, _number, _one_of = option_values.plain, option_values.number, option_values.one_of
 _flag = option_values.flag
 _ms = _number(0, _DAY_MS)
 

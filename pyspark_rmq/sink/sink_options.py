@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -36,19 +36,7 @@ _PAGE: Final = "docs/sink.md"
 _LINEAGE_SIZE_MAX: Final = 400
 
 
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise errors.InvalidConfig(name, text, "a text that is not empty")
-    return text.strip()
-
-
-def _number(least: int, most: int) -> Callable[[str, str], int]:
-    return lambda name, text: option_values.whole(name, text, least, most)
-
-
-def _one_of(*accepted: str) -> Callable[[str, str], str]:
-    return lambda name, text: option_values.choice(name, text, accepted)
-
+_text, _number, _one_of = option_values.plain, option_values.number, option_values.one_of
 
 SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
     {
