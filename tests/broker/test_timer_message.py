@@ -94,7 +94,7 @@ def test_a_recall_of_the_past_is_refused() -> None:
         RULES.due_ms({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "k"}, NOW)
 
 
-@given(st.integers(0, 1 << 60))
+@given(st.integers(0, 1 << 59))
 def test_the_stored_time_is_exact_to_a_millisecond(due_ms: int) -> None:
     parked = park_timer("T", 3, b"own\x011\x02TIMER_ROLL_TIMES\x017\x02", due_ms)
     stored = stored_due_ms(parked.text)
