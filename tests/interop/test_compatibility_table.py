@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.certificate import Certificate
+from tests.interop.certificate import AREAS, Certificate, impossible
 from tests.interop.certificate_marks import cells_of, certifies
 from tests.interop.compatibility_table import (
     FAILED,
@@ -18,6 +18,7 @@ from tests.interop.compatibility_table import (
     read_results,
     update_page,
 )
+from tests.interop.server_processes import BROKER_KINDS
 
 BROKERS = ("ours", "4.9.7")
 TABLES = (Area("Sending", ("sends", "batches"), ("Java 5.5.0", "ours")),)
@@ -89,6 +90,12 @@ def test_a_cell_that_got_worse_is_told() -> None:
 
 def shown_page() -> str:
     return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_its_results_make_it() -> None:
+    """Nobody edited it, and no row or note is left over."""
+    results = {**read_results(shown_page()), **impossible()}
+    assert page_text(AREAS, BROKER_KINDS, results) == shown_page(), "run make test-interop"
 
 
 def test_nothing_that_can_work_fails_on_our_broker() -> None:
