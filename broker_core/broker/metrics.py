@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_parts import BrokerParts
 from broker_core.broker.system_topics import is_system_topic
+from broker_core.broker.transactions import Verdict
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import LanguageCode
 from broker_core.remoting.request_budget import RequestBudget
@@ -233,6 +234,10 @@ class BrokerMetrics:
         is_running = parts.transactions.is_running
         halves = parts.transactions.window.open_count if is_running else 0
         yield _gauge("rocketmq_half_messages", "transactions without an end", [((), halves)])
+        for name, verdict in (("commit", Verdict.COMMIT), ("rollback", Verdict.ROLLBACK)):
+            count = parts.transactions.ended_counts[verdict]
+            text = "transactions that ended so"
+            yield Metric(f"rocketmq_{name}_messages_total", COUNTER, text, (), [Sample((), count)])
         yield self._gauge(
             "rocketmq_timing_messages",
             "timer messages that wait",

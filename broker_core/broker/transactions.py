@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_stats import BrokerStats
@@ -107,6 +108,8 @@ class Transactions:
         self._progress: TransactionProgress | None = None
         self._started_ms = 0
         self._ends: dict[int, Ended] = {}
+        # Since the start, for the metrics.
+        self.ended_counts: Counter[Verdict] = Counter()
         self._wanted: dict[int, Verdict] = {}
         # Half offset -> position of a copy whose op record is missing.
         self._without_op: dict[int, int] = {}
@@ -243,6 +246,7 @@ class Transactions:
             return Ended(verdict, result)
         self._wanted.pop(offset, None)
         self.window.close(offset)
+        self.ended_counts[verdict] += 1
         ended = Ended(verdict, result)
         self._remember(offset, ended)
         if verdict is not Verdict.ROLLBACK and not self._append_op(offset).ok:

@@ -205,7 +205,7 @@ def test_an_address_that_nobody_listens_on_is_not_told_by_accident() -> None:
         ("messageDelayLevel", "1x"),
         ("deleteWhen", "25"),
         ("mappedFileSizeCommitLog", "1G"),
-        ("aclEnable", "true"),
+        ("authenticationEnabled", "true"),
         ("enableDLegerCommitLog", "true"),
         ("storeType", "defaultRocksDB"),
         ("storePathCommitLog", "/elsewhere/commitlog"),
