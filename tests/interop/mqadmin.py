@@ -80,8 +80,6 @@ class Mqadmin:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # Some commands leave files where they run.
-            cwd=home,
             env={"ROCKETMQ_HOME": str(home), "PATH": "/usr/bin:/bin"},
             # Some commands leave files where they are started.
             cwd=home,
