@@ -49,7 +49,7 @@ from broker_core.broker.send_plan import SendPlanner
 from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
-from broker_core.broker.slave_metadata import CopiedTables, SlaveMetadata
+from broker_core.broker.slave_metadata import SLAVE_COMMITS_FILE, CopiedTables, SlaveMetadata
 from broker_core.broker.slave_reads import SlaveReads
 from broker_core.broker.slave_refusals import refused_on_a_slave
 from broker_core.broker.timer_delivery import TimerDelivery
@@ -383,6 +383,7 @@ class BrokerParts:
             self.identity,
             self._table(DELAY_OFFSETS_FILE),
             self._table(TRANSACTION_PROGRESS_FILE),
+            self._table(SLAVE_COMMITS_FILE),
         )
         return SlaveMetadata(
             broker_name=self.config.broker_name,
