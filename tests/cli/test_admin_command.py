@@ -255,7 +255,7 @@ def test_a_group_with_a_member(shell: Shell, topic: str, member: str) -> None:
 
     def consumed() -> bool:
         rows = shell.json("group", "progress", "-g", member, "-t", topic)
-        return sum(row["behind"] for row in rows) == 0
+        return bool(sum(row["behind"] for row in rows) == 0)
 
     running = shell.json("consumerStatus", "-g", member)
     assert any(title.startswith("queues of") for title in running)

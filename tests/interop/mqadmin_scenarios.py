@@ -47,7 +47,7 @@ class Desk(NamedTuple):
             "sendMessage", "-t", self.name, "-p", body, "-b", BROKER_NAME, "-i", f"{queue}", *more
         )
         assert "SEND_OK" in printed.text
-        return _ID.findall(printed.text)[-1]
+        return str(_ID.findall(printed.text)[-1])
 
     def consumer(self) -> str:
         """A Java consumer of the topic that is known to the broker; its client id."""

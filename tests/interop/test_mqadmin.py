@@ -12,10 +12,10 @@ from queue import SimpleQueue
 import pytest
 
 from tests.interop.certificate_marks import certifies
-from tests.interop.conftest import COMPLETE
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.mqadmin import MQADMIN_VERSIONS, Mqadmin
 from tests.interop.mqadmin_scenarios import SCENARIOS, AdminScenario, Desk
+from tests.interop.peer_releases import COMPLETE
 from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster
 
 pytestmark = pytest.mark.interop

@@ -1,4 +1,4 @@
-"""`rmq admin` on Apache's brokers: the same commands and the same answers as on ours."""
+"""`rmq admin` on Apache's brokers and on ours: the same commands, the same answers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from broker_core.cli.main import main
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.consume_types import ConsumeStatus
 from broker_core.client.sync_consumers import SyncPushConsumer
-from tests.interop.conftest import COMPLETE
 from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.peer_releases import COMPLETE
 from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(not COMPLETE, reason="RMQ_INTEROP_ALL=1; tests/cli has our broker"),
-]
+pytestmark = pytest.mark.interop
+
+KINDS = BROKER_KINDS if COMPLETE else (OURS,)
 
 
-@pytest.fixture(scope="module", params=[kind for kind in BROKER_KINDS if kind != OURS])
+@pytest.fixture(scope="module", params=KINDS)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerCluster]:
