@@ -6,7 +6,16 @@ from pathlib import Path
 
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.store.message import Message
-from tests.replication.running_pair import make_topic, on_loop, pair, put, same_log, until
+from tests.replication.running_pair import (
+    config_of,
+    make_topic,
+    on_loop,
+    pair,
+    put,
+    running,
+    same_log,
+    until,
+)
 
 
 @on_loop
@@ -55,3 +64,28 @@ async def test_a_sync_master_waits_for_its_slave(tmp_path: Path) -> None:
         await slave.start()
         await until(lambda: store.offsets("T", 0)[1] == 3)
     assert alone.status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE)
+
+
+@on_loop
+async def test_without_name_servers(tmp_path: Path) -> None:
+    async with running(config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, "")) as master:
+        put(master, 3000, size=1000)
+        address = master.config.ha_address
+        ours = config_of(tmp_path / "s", BrokerRole.SLAVE, 1, "", ha_master_address=address)
+        async with running(ours) as slave:
+            await same_log(master, slave)
+            assert slave.parts.store.log_range[0] == 0
+        # Apache's protocol between two of ours: no handshake, and only the last file.
+        classic = config_of(
+            tmp_path / "c", BrokerRole.SLAVE, 2, "", ha_master_address=address,
+            ha_classic_master=True,
+        )  # fmt: skip
+        async with running(classic) as slave:
+            await same_log(master, slave)
+            assert slave.parts.store.log_range[0] == 3 << 20
+            put(master, 1500, size=1000, first=3000)
+            await same_log(master, slave)
+        async with running(classic) as slave:
+            await until(lambda: slave.parts.replication.status()["is_copying"])
+            put(master, 10, first=4500)
+            await same_log(master, slave)
