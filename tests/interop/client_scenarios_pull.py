@@ -79,6 +79,7 @@ def waiting_pull(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     consumer = ground.pull(topic, expression="wanted")
     producer.send(topic, b"first", queue=0)
+    wait_until(lambda: producer.offsets(topic)["max"] == 1, 20, "the first message")
     waiting = consumer.begin("pull", offset=1, block=True, expression="wanted")
     # Long enough for the pull to wait at the broker; too short only weakens the test.
     threading.Event().wait(0.3)
