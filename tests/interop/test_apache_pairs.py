@@ -125,7 +125,7 @@ def test_our_slave_copies_the_tables_of_apache(
             )  # fmt: skip
             assert answer.code == 0, answer.remark
             await master.start()
-            await _until(lambda: _committed(client, master.address, 15), "at the master", 60)
+            await _until(lambda: _committed(client, master.address, 15), "at the master", 150)
             assert parts.offsets.query(GROUP, TOPIC, 0) == 15
         finally:
             await client.close()
@@ -133,7 +133,7 @@ def test_our_slave_copies_the_tables_of_apache(
             await master.kill()
             await server.stop(100)
 
-    run_or_skip(run_async, scenario(), limit_s=240)
+    run_or_skip(run_async, scenario(), limit_s=400)
 
 
 async def _committed(client: RemotingClient, address: str, offset: int) -> bool:
@@ -187,4 +187,4 @@ def test_a_slave_of_apache_copies_our_tables(
             await master.stop()
             await server.stop(100)
 
-    run_or_skip(run_async, scenario(), limit_s=240)
+    run_or_skip(run_async, scenario(), limit_s=400)
