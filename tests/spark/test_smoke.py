@@ -39,3 +39,37 @@ def test_batch_and_stream(
         query.stop()
     runs.run()
     assert sorted(runs.values) == sorted(f"m{n}" for n in range(90))
+
+
+def test_what_is_written_comes_back(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """On 4.0 the stream hands rows to the sink, later Arrow batches."""
+    source, target = new_topic(2), new_topic(2)
+    broker.produce(source, [f"m{n}" for n in range(30)], keys="k")
+    given = {**broker.options, "subscribe": source, "startingOffsets": "earliest"}
+    for first in (30, 60):
+        rows = spark.readStream.format("rmq").options(**given).load()
+        query = (
+            rows.selectExpr("value", "key", "map('a', 'b') as properties")
+            .writeStream.format("rmq")
+            .options(**broker.options)
+            .option("topic", target)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        broker.produce(source, [f"m{n}" for n in range(first, first + 30)], keys="k")
+    found = broker.consume(target)
+    assert sorted(m.body.decode() for m in found) == sorted(f"m{n}" for n in range(60))
+    assert all(m.keys == "k" and m.properties["a"] == "b" for m in found)
+
+    frame = spark.createDataFrame([(f"x{n}", n) for n in range(50)], "value string, flag int")
+    frame.write.format("rmq").options(**broker.options).mode("append").save(target)
+    written = [m for m in broker.consume(target) if m.body.startswith(b"x")]
+    assert sorted((m.body.decode(), m.flag) for m in written) == sorted(
+        (f"x{n}", n) for n in range(50)
+    )
