@@ -35,7 +35,10 @@ SPARK_EXAMPLES = frozenset(path.name for path in EXAMPLES if "pyspark" in path.r
 )
 def test_example_runs(example: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    if example.name not in SPARK_EXAMPLES:
+    if example.name in SPARK_EXAMPLES:
+        # Each starts a JVM for a few seconds of work, which is no time to compile in.
+        environment["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    else:
         # What Spark and its JVM bridge warn about is theirs.
         environment["PYTHONWARNINGS"] = "error"
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,12 @@ from pyspark_rmq import EmbeddedBroker
 from tests.spark.spark_session import new_session
 
 HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+# Older releases of Spark are fetched and run by `make test-spark-versions`; their virtualenvs also
+# have what Spark Connect needs.
+collect_ignore = [] if os.environ.get("RMQ_INTEROP_ALL") else ["test_versions.py"]
+if importlib.util.find_spec("grpc") is None:
+    collect_ignore.append("test_connect.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers import sources that tests define.
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(PROJECT), os.environ.get("PYTHONPATH", "")))
     session = new_session()
     yield session
     session.stop()

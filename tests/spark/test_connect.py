@@ -1,0 +1,65 @@
+"""The source and the sink over Spark Connect, in a process of its own: sessions do not mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyspark_rmq import EmbeddedBroker
+
+pytest.importorskip("pyspark")
+
+PROJECT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+options, topic, out, checkpoint = json.loads(sys.argv[1])
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .getOrCreate()
+)
+frame = spark.read.format("rmq").options(**options).load(topic)
+values = sorted(bytes(row.value).decode() for row in frame.collect())
+stream = spark.readStream.format("rmq").options(**options).option("subscribe", topic)
+stream = stream.option("startingOffsets", "earliest").load().select("value")
+query = (
+    stream.writeStream.format("rmq").options(**options).option("topic", out)
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+)
+query.awaitTermination()
+assert query.exception() is None, query.exception()
+copied = spark.read.format("rmq").options(**options).load(out).count()
+print(json.dumps([values, copied]))
+spark.stop()
+"""
+
+
+def test_read_and_write(
+    broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, out = new_topic(2), new_topic(2)
+    broker.produce(topic, [f"m{number}" for number in range(20)])
+    arguments = json.dumps([broker.options, topic, out, str(tmp_path / "checkpoint")])
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, arguments],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    values, copied = json.loads(done.stdout.splitlines()[-1])
+    assert values == sorted(f"m{number}" for number in range(20))
+    assert copied == 20
