@@ -185,6 +185,8 @@ async function produce(op, fields) {
     case 'producer.close':
       producers.delete(name);
       await producer.close();
+      // Closing takes every listener away, and what goes on behind would end the process.
+      producer.on('error', () => {});
       return true;
     default:
       throw new Error(`no such command: ${op}`);
