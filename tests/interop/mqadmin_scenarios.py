@@ -17,7 +17,8 @@ from tests.interop.mqadmin import MQADMIN_VERSIONS, Mqadmin, Printed
 from tests.interop.server_processes import BROKER_KINDS, BROKER_NAME, OURS, BrokerCluster
 
 POLL_S = 0.2
-PATIENCE_S = 40.0
+# A held pull, ten seconds to let go of a queue, and a rebalance come one after another at worst.
+PATIENCE_S = 80.0
 CLUSTER = "DefaultCluster"
 
 _ID = re.compile(r"\b[0-9A-F]{32,56}\b")
