@@ -18,7 +18,7 @@ from broker_core.broker.broker_security import inner_client
 from broker_core.broker.property_file import read_secret
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidConfig, LogsDiverged, RmqError
-from broker_core.protocol_codes import BrokerRole, RequestCode, ResponseCode
+from broker_core.protocol_codes import BrokerRole, FlushDiskType, RequestCode, ResponseCode
 from broker_core.remoting.client import parse_address
 from broker_core.replication.epoch_file import load_history, save_history
 from broker_core.replication.follower_session import FollowerSettings
@@ -202,6 +202,8 @@ class ReplicationRole:
                 config.ha_heartbeat_ms,
                 config.ha_housekeeping_ms,
                 self._key,
+                config.store.broker_role is BrokerRole.SYNC_MASTER
+                and config.store.flush_disk_type is not FlushDiskType.SYNC_FLUSH,
             ),
             self._clock,
             self._newer_seen,

@@ -25,7 +25,7 @@ from broker_core.replication.handshake import (
     Welcome,
     encode_said,
 )
-from broker_core.replication.log_epochs import Epoch, EpochHistory, agreed_end
+from broker_core.replication.log_epochs import Epoch, EpochHistory, agreed_end, was_restarted
 from broker_core.replication.replicated_log import ReplicatedLog
 
 
@@ -171,6 +171,14 @@ class FollowerSession:
                 "directory to copy the master's",
             )
         if agreed < log.end:
+            if welcome.leans_on_slaves and was_restarted(epochs, welcome.epochs):
+                # Whoever waited for this slave was told that the message is safe.
+                raise ReplicationRefused(
+                    "lost tail",
+                    f"the master has lost its log from {agreed} on, which goes on to {log.end} "
+                    "here and may have been acknowledged: stop the master and promote this slave; "
+                    "to give these messages up, empty this slave's directory",
+                )
             raise LogsDiverged(
                 agreed,
                 log.end,

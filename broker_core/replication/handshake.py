@@ -61,6 +61,8 @@ class Welcome(NamedTuple):
     end: int
     file_size: int
     epochs: tuple[Epoch, ...]
+    leans_on_slaves: bool = False
+    """Producers are told "safe" when slaves have a message, whether its own disk has it or not."""
 
 
 class Claim(NamedTuple):
@@ -180,9 +182,9 @@ def _typed(wanted: type[Any], fields: tuple[Any, ...]) -> Any:
             identity, seen = fields
             return Hello(_identity(identity), _number(seen))
         if wanted is Welcome:
-            identity, start, end, size, epochs = fields
+            identity, start, end, size, epochs, leans = fields
             numbers = (_number(start), _number(end), _number(size))
-            return Welcome(_identity(identity), *numbers, _epochs(epochs))
+            return Welcome(_identity(identity), *numbers, _epochs(epochs), leans is True)
         if wanted is Claim:
             position, window, checksum, epochs = fields
             numbers = (_number(position), _number(window), _number(checksum))

@@ -40,6 +40,7 @@ class LeaderSettings(NamedTuple):
     heartbeat_ms: int = 5_000
     housekeeping_ms: int = 20_000
     key: bytes = b""
+    leans_on_slaves: bool = False
 
 
 class Phase(enum.Enum):
@@ -208,7 +209,8 @@ class LeaderSession:
             raise refusal
         self.peer = theirs
         log = self._log
-        welcome = Welcome(ours, log.start, log.end, log.file_size, self._history.epochs)
+        leans = self._settings.leans_on_slaves
+        welcome = Welcome(ours, log.start, log.end, log.file_size, self._history.epochs, leans)
         self.reply += encode_said(welcome, self._signing)
         self.phase = Phase.CLAIM
 

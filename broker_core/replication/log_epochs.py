@@ -86,3 +86,11 @@ def agreed_end(
         later = [epoch.start for epoch in epochs if epoch.number > last.number]
         limits += later[:1]
     return min(limits)
+
+
+def was_restarted(ours: Sequence[Epoch], theirs: Sequence[Epoch]) -> bool:
+    """Whether what they did after the last common epoch is the same master's, started again."""
+    common = set(ours) & set(theirs)
+    last = max(common, key=lambda epoch: epoch.number)
+    later = [epoch.number for epoch in theirs if epoch.number > last.number]
+    return bool(later) and later[0] // TERM == last.number // TERM

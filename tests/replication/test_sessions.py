@@ -209,6 +209,32 @@ def test_a_slave_that_goes_on_differently_is_told_where_to_cut() -> None:
     assert bytes(log.data) == DATA[:100]
 
 
+def test_a_slave_keeps_what_a_master_lost_that_leans_on_it() -> None:
+    """Power cut at a SYNC_MASTER with ASYNC_FLUSH: it comes back with less than it promised."""
+    restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
+    copy = MemoryLog(DATA)
+    with pytest.raises(ReplicationRefused) as refused:
+        converse(leader(MemoryLog(DATA[:2000]), restarted, leans_on_slaves=True), follower(copy))
+    assert refused.value.kind == "lost tail"
+    assert not isinstance(refused.value, LogsDiverged)
+    assert copy.end == len(DATA)
+    # Also when it has gone on by itself, however far.
+    longer = MemoryLog(DATA[:2000] + b"x" * 4000)
+    with pytest.raises(ReplicationRefused) as refused:
+        converse(leader(longer, restarted, leans_on_slaves=True), follower(copy))
+    assert refused.value.kind == "lost tail"
+
+
+def test_a_slave_cuts_what_nobody_was_promised() -> None:
+    restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
+    promoted = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 2000)), 2 * TERM)
+    for history, leans in ((restarted, False), (promoted, True), (promoted, False)):
+        master = leader(MemoryLog(DATA[:2000]), history, leans_on_slaves=leans)
+        with pytest.raises(LogsDiverged) as diverged:
+            converse(master, follower(MemoryLog(DATA)))
+        assert diverged.value.agreed == 2000
+
+
 def test_a_slave_ahead_of_its_master_is_never_fed() -> None:
     log = MemoryLog(DATA[:100], store_id="s")
     with pytest.raises(LogsDiverged) as diverged:
