@@ -311,7 +311,6 @@ class BrokerConfig:
             if found is None or not 1 <= int(found[1]) <= 65_535:
                 raise InvalidConfig("name_servers", address, "host:port, separated by ;")
 
-
     def _check_replication(self) -> None:
         if self.ha_master_address:
             found = _HOST_PORT.fullmatch(self.ha_master_address)

@@ -178,9 +178,7 @@ class SendMessageProcessor:
         self._stats.put(plan.counted_topic, result.message_count, size)
         if plan.made_topic or is_new:
             return self._answer_when_routed(command, plan, unique, results, context)
-        answer = partial(
-            self._answer_planned, connection, command, plan, unique, results, context
-        )
+        answer = partial(self._answer_planned, connection, command, plan, unique, results, context)
         if plan.waits:
             self._store.when_acknowledged(result, answer)
         else:
