@@ -3,65 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from broker_core import OutgoingMessage, SyncProducer
 from broker_core.embedded.embedded_cluster import EmbeddedCluster
-from pyspark_rmq import connections
-from pyspark_rmq.columns import ChosenColumn
-from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.message_batches import arrow_schema
-from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
-from pyspark_rmq.source.range_reader import Task, read_task
-from pyspark_rmq.source.stream_session import Limits, StreamSession
+from tests.pyspark_rmq.batch_stream import BatchStream
 
-VALUE = (ChosenColumn("value", "value"),)
 TOPIC = "Orders"
-
-
-class Stream:
-    """A query that reads its batches as Spark would."""
-
-    def __init__(self, name_server: str) -> None:
-        given = {
-            "rmq.namesrv.addr": name_server,
-            "subscribe": TOPIC,
-            "startingOffsets": "earliest",
-        }
-        self.options = SourceOptions.parse(given).for_stream()
-        self.connected = connections.connect(self.options.connection)
-        self.session = StreamSession(self.connected.client, self.options)
-        self.position = self.connected.call(self.session.initial())
-        self.seen: list[bytes] = []
-
-    def read(self) -> int:
-        """Take the next batch; how many rows it had."""
-        end = self.connected.call(self.session.latest(self.position, Limits(), may_wait=False))
-        if end is self.position:
-            return 0
-        tasks = plan_tasks(ranges_between(self.position, end), end.row_sizes)
-        batches = [
-            batch
-            for task in tasks
-            for batch in read_task(Task(tuple(task), dict(end.stores)), self.options, VALUE)
-        ]
-        rows: list[dict[str, Any]] = pa.Table.from_batches(batches, arrow_schema(VALUE)).to_pylist()
-        self.position = end
-        self.seen += [row["value"] for row in rows]
-        return len(rows)
-
-    def read_until(self, count: int) -> None:
-        for _ in range(200):
-            self.read()
-            if len(self.seen) >= count:
-                return
-        raise AssertionError(f"{len(self.seen)} of {count} rows")
-
-    def close(self) -> None:
-        self.connected.call(self.session.close())
 
 
 @pytest.fixture
@@ -77,7 +26,7 @@ def _send(cluster: EmbeddedCluster, first: int, count: int) -> None:
 
 def test_a_stream_lives_through_the_loss_and_the_promotion(cluster: EmbeddedCluster) -> None:
     _send(cluster, 0, 50)
-    stream = Stream(cluster.name_server)
+    stream = BatchStream(cluster.name_server, TOPIC)
     try:
         stream.read_until(50)
         _send(cluster, 50, 50)
@@ -100,5 +49,4 @@ def test_a_stream_lives_through_the_loss_and_the_promotion(cluster: EmbeddedClus
         stream.read_until(140)
     finally:
         stream.close()
-        connections.close_connections()
     assert sorted(stream.seen, key=int) == [b"%d" % number for number in range(140)]
