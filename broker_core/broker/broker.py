@@ -188,7 +188,7 @@ class Broker:
     def _bind_replication(self, *, any_port: bool) -> None:
         """The port for slaves, who are told by name servers: another one if nobody chose it."""
         config = self.config
-        if not config.is_master:
+        if not config.is_master or config.ha_listen_port < 0:
             return
         any_port = any_port or config.listen_port == 65_535
         port = config.ha_listen_port or (0 if any_port else config.listen_port + 1)
@@ -223,6 +223,7 @@ class Broker:
         parts.promotion = lambda role: self._changes.soon(
             self._become(self.config.with_role(role, 0))
         )
+        parts.newer_master = lambda epoch: self._changes.look()
         if config.is_master:
             if self._role.was_promoted:
                 adopt_topics(parts.topics, self._store)
@@ -254,7 +255,12 @@ class Broker:
             parts.slave_metadata.start()
         await parts.registration.start()
         if config.is_master:
-            self._changes.watch(config, lambda: self.parts.replication.history, self._step_down)
+            self._changes.watch(
+                config,
+                lambda: self.parts.replication.history,
+                self._step_down,
+                parts.registration.again,
+            )
 
     async def _release(self) -> None:
         parts, self._parts = self._parts, None

@@ -44,7 +44,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "listen_port": (0, 65_535),
     "metrics_port": (0, 65_535),
     "slow_request_ms": (0, _DAY_MS),
-    "ha_listen_port": (0, 65_535),
+    "ha_listen_port": (-1, 65_535),
     "ha_heartbeat_ms": (1, _MINUTE_MS),
     "ha_housekeeping_ms": (1, _DAY_MS),
     "ha_batch_size": (1, 64 << 20),
@@ -207,7 +207,8 @@ class BrokerConfig:
     @property
     def ha_address(self) -> str:
         """`host:port` that slaves are told."""
-        return _address(self.store.store_host, self.ha_listen_port or self.listen_port + 1)
+        port = self.ha_listen_port if self.ha_listen_port > 0 else self.listen_port + 1
+        return _address(self.store.store_host, port)
 
     @property
     def is_master(self) -> bool:
@@ -301,6 +302,10 @@ class BrokerConfig:
                 self.listen_host,
                 "other machines could connect, and access is not controlled: set allowRemote=true "
                 "if the network is trusted, or use 127.0.0.1",
+            )
+        if self.ha_listen_port < 0 and self.store.broker_role is BrokerRole.SYNC_MASTER:
+            raise InvalidConfig(
+                "ha_listen_port", self.ha_listen_port, "a port: slaves of a SYNC_MASTER need one"
             )
         if len(self.name_servers) > NAME_SERVERS_MAX:
             count = len(self.name_servers)

@@ -88,6 +88,7 @@ class BrokerParts:
         self.store = store
         self.replication = replication
         self.promotion: Callable[[BrokerRole], object] = lambda role: None
+        self.newer_master: Callable[[int], object] = lambda epoch: None
         """Begins the change of a slave into a master; the broker that has these parts sets it."""
         self._file_system = file_system
         self._limits = limits
@@ -244,6 +245,7 @@ class BrokerParts:
                     frame_size_max=self._limits.frame_size_max,
                     identity=self.identity,
                     of_replication=self.replication.capabilities,
+                    newer_master=lambda epoch: self.newer_master(epoch),
                 ),
                 TopicEndsProcessor(
                     store=store,

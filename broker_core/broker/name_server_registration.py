@@ -71,6 +71,12 @@ class NameServerRegistration:
             for task in late:
                 task.cancel()
 
+    async def again(self) -> None:
+        """Tell every name server who this is, at once; somebody else has said so in between."""
+        for server in self._servers:
+            server.register_again()
+        await self.announced()
+
     async def stop(self) -> None:
         """Say good-bye and close the connections."""
         for server in self._servers:

@@ -7,10 +7,12 @@ answer counts: who cannot be reached is no reason to step down.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
+from broker_core.broker.processors.bulk_transfer import NEWER_MASTER
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.route_data import decode_cluster_info
 from broker_core.errors import RmqError
@@ -60,12 +62,19 @@ async def place_taken(config: BrokerConfig) -> NewerMaster | None:
     return newer
 
 
-async def find_newer_master(config: BrokerConfig, history: EpochHistory) -> NewerMaster | None:
-    """Ask every name server, then the master that they know if it is another one."""
+async def find_newer_master(
+    config: BrokerConfig,
+    history: EpochHistory,
+    register: Callable[[], Awaitable[object]] | None = None,
+) -> NewerMaster | None:
+    """Ask every name server, then the master that they know if it is another one.
+
+    When that one is older, `register` is called to take its place there, and it is told to look.
+    """
     client = inner_client(config)
     try:
         for name_server in config.name_servers:
-            found = await _ask(client, name_server, config, history)
+            found = await _ask(client, name_server, config, history, register)
             if found is not None:
                 return found
         return None
@@ -74,7 +83,11 @@ async def find_newer_master(config: BrokerConfig, history: EpochHistory) -> Newe
 
 
 async def _ask(
-    client: RemotingClient, name_server: str, config: BrokerConfig, history: EpochHistory
+    client: RemotingClient,
+    name_server: str,
+    config: BrokerConfig,
+    history: EpochHistory,
+    register: Callable[[], Awaitable[object]] | None,
 ) -> NewerMaster | None:
     members = await _members(client, name_server, config)
     address = members.get(MASTER_ID)
@@ -98,10 +111,22 @@ async def _ask(
                 address,
                 config.broker_name,
             )
+        elif epoch < history.seen and register is not None:
+            await register()
+            await _tell_older(client, address, history)
         return None
     taken = {broker_id for broker_id, other in members.items() if other != config.address}
     free_id = next(n for n in range(1, len(taken) + 2) if n not in taken)
     return NewerMaster(address, epoch, free_id)
+
+
+async def _tell_older(client: RemotingClient, address: str, history: EpochHistory) -> None:
+    """It will ask the name servers, which know better now."""
+    command = RemotingCommand(RequestCode.CAPABILITIES, {NEWER_MASTER: str(history.seen)})
+    try:
+        await client.request(address, command, _TIMEOUT_MS)
+    except RmqError as error:
+        _log.info("the older master %s was not told: %s", address, error)
 
 
 async def _members(

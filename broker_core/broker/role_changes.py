@@ -43,12 +43,14 @@ class RoleChanges:
         config: BrokerConfig,
         history: Callable[[], EpochHistory],
         step_down: Callable[[NewerMaster], Change],
+        register: Callable[[], Awaitable[object]],
     ) -> None:
         """Look for a newer master from now on, until the next change."""
         self._end_watch()
         self._look = asyncio.Event()
         if config.name_servers:
-            self._watching = asyncio.ensure_future(self._watch(config, history, step_down))
+            watching = self._watch(config, history, step_down, register)
+            self._watching = asyncio.ensure_future(watching)
 
     def look(self) -> None:
         """There may be a newer master: look at once."""
@@ -103,15 +105,17 @@ class RoleChanges:
         config: BrokerConfig,
         history: Callable[[], EpochHistory],
         step_down: Callable[[NewerMaster], Change],
+        register: Callable[[], Awaitable[object]],
     ) -> None:
         while True:
             # Two masters register in turn, and each sees the one that came last: at a moment that
-            # has nothing to do with the own registration.
+            # has nothing to do with the own registration. The newer one, when it sees the other,
+            # takes its place at the name servers back and tells the other to look.
             period_s = config.register_period_ms / 1000 * self._random.uniform(0.3, 1.0)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), period_s)
             self._look.clear()
-            newer = await find_newer_master(config, history())
+            newer = await find_newer_master(config, history(), register)
             if newer is not None:
                 self._watching = None
                 self.soon(step_down(newer))

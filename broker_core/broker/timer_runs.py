@@ -21,8 +21,6 @@ import re
 import zlib
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from broker_core.errors import CorruptStore
 from broker_core.storage.file_system import FileSystem, StoreFile
 
@@ -305,6 +303,9 @@ def merged_run(file_system: FileSystem, number: int, states: list[RunState]) -> 
             parts.append(run.read(state.cursor, state.entry_count - state.cursor))
         finally:
             run.close()
+    # Here, because a broker with few timers never comes here, and it costs 15 MB.
+    import numpy as np
+
     words = np.frombuffer(b"".join(parts), dtype=">u8").reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))
     merged = _new_run(file_system, number, words[order].tobytes())

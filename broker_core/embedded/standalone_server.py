@@ -25,11 +25,12 @@ SMALL_FILES: Final[Mapping[str, str]] = {
     "maxHashSlotNum": "100000",
     "maxIndexNum": "400000",
 }
-# One broker behind its own name server; the second port is for clients of old brokers.
+# One broker behind its own name server, without slaves; the VIP port is for clients of old brokers.
 STANDALONE_PROPERTIES: Final[Mapping[str, str]] = {
     **SMALL_FILES,
     "autoCreateTopicEnable": "true",
     "vipPortEnable": "false",
+    "haListenPort": "-1",
 }
 
 

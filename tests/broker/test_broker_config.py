@@ -252,6 +252,12 @@ def test_a_slave_has_an_id_of_its_own() -> None:
     assert not config.is_master
 
 
+def test_a_sync_master_needs_a_port_for_slaves() -> None:
+    BrokerConfig.from_properties({"haListenPort": "-1"})
+    with pytest.raises(InvalidConfig, match="need one"):
+        BrokerConfig.from_properties({"haListenPort": "-1", "brokerRole": "SYNC_MASTER"})
+
+
 def test_texts_only() -> None:
     properties: Any = {"listenPort": 10911}
     with pytest.raises(InvalidConfig, match="listenPort=10911"):

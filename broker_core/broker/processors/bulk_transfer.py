@@ -34,6 +34,8 @@ BULK_SIZE_MAX: Final = 8 << 20
 BULK_SIZE_DEFAULT: Final = 4 << 20
 BULK_COUNT_MAX: Final = 1 << 20
 _HEADER_ROOM: Final = 64 << 10
+# In a request for capabilities: a master has this epoch and the place of whom it asks.
+NEWER_MASTER: Final = "newerMaster"
 
 
 class BulkTransferProcessor:
@@ -50,8 +52,10 @@ class BulkTransferProcessor:
         frame_size_max: int,
         identity: LogIdentity,
         of_replication: Callable[[], Mapping[str, str]] = dict,
+        newer_master: Callable[[int], object] = lambda epoch: None,
     ) -> None:
         self._of_replication = of_replication
+        self._newer_master = newer_master
         self._identity = identity
         self._store = store
         self._pulls = pulls
@@ -82,6 +86,10 @@ class BulkTransferProcessor:
         }
         if is_loopback(connection):
             fields["localReads"] = "1"
+        epoch = command.ext.get(NEWER_MASTER, "")
+        if epoch.isascii() and epoch.isdigit():
+            # Only a reason to look for oneself: anybody can say so.
+            self._newer_master(int(epoch[:20]))
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> None:
