@@ -14,8 +14,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h broker_core/runtime/*.c)
-# A process for each core; the tests of a file stay together and share what they start.
-PARALLEL := -n auto --dist loadfile
+# One process more than cores, since many tests wait for clocks and other processes; the tests of a
+# file stay together and share what they start.
+WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+PARALLEL := -n $(WORKERS) --dist loadfile
 SLOW := crash or simulation or spark or interop or root
 
 # `make test-crash LONG=1` runs the nightly size.
