@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import statistics
 import struct
 import time
@@ -198,6 +199,9 @@ def run_start(root: Path, quick: bool) -> None:
     """Start and memory at rest."""
     if OURS not in kinds():
         return
+    # An installed package has its bytecode beside it; a checkout may be told to write none.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(root / "bytecode")
     with one_cluster(root, OURS) as cluster:
         ratio("idle_rss_mb", cost_of(cluster.broker.pid).resident_mb, "<=80")
     spent = statistics.median(start_times(root))
