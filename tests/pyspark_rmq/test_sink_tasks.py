@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from pyspark_rmq.sink.task_writer import write_task
 
 SPARK = {pa.binary(): "binary", pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
 
+# What becomes of batches is noted for the user, by sink, and outlives a run of tests.
+_THIS_RUN = uuid.uuid4().hex
+
 
 class Sink:
     """Writes to one topic as a query would."""
@@ -34,7 +38,7 @@ class Sink:
         self.options = SinkOptions.parse(
             {**broker.options, "topic": topic, "deliveryGuarantee": "exactly_once", **given}
         )
-        self.query = f"query-{topic}"
+        self.query = f"query-{_THIS_RUN}-{topic}"
 
     def write(
         self,
