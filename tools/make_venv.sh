@@ -20,4 +20,6 @@ if [ ! -x "$venv/bin/pip" ]; then
         exit 1
     }
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[dev,spark]"
+# By path, so that Spark, which lists modules, finds the data source from any working directory.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --config-settings editable_mode=compat --editable ".[dev,spark]"
