@@ -95,6 +95,7 @@ setup(
             "prometheus_client",
             "pyarrow>=15",
             "pytest",
+            "pytest-timeout",
             "pytest-xdist",
             "ruff",
             "setuptools",

@@ -25,6 +25,9 @@ settings.register_profile(
 settings.register_profile("long", settings.get_profile("default"), max_examples=2_000)
 # A change is judged by the same examples every time; new ones are sought by hand and by night.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+# What hangs is ended (see pyproject.toml); the nightly sizes and the complete matrix take longer.
+if os.environ.get("RMQ_CRASH_LONG") or os.environ.get("RMQ_INTEROP_ALL"):
+    os.environ.setdefault("PYTEST_TIMEOUT", "7200")
 _long_or_default = "long" if os.environ.get("RMQ_CRASH_LONG") else "default"
 settings.load_profile("ci" if os.environ.get("CI") else _long_or_default)
 

@@ -56,6 +56,8 @@ class DrivenClient:
         self._home = tempfile.TemporaryDirectory(prefix="rmq-driven-client-")
         self._ids = itertools.count(1)
         self._changed = threading.Condition()
+        # Not `_changed`: a process that is busy writing reads no commands until its rows are taken.
+        self._writing = threading.Lock()
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
         self._received: dict[str, list[Row]] = defaultdict(list)
         self._stderr = (Path(self._home.name) / "stderr").open("w+b")
@@ -107,17 +109,19 @@ class DrivenClient:
         """The same without waiting: commands run side by side in the process."""
         number = next(self._ids)
         answer: Future[Any] = Future()
+        line = urlencode([("id", number), ("op", op), *_fields(arguments)])
         with self._changed:
             self._waiting[number] = (op, answer)
-            line = urlencode([("id", number), ("op", op), *_fields(arguments)])
-            try:
-                stdin = self._process.stdin
-                assert stdin is not None
+        try:
+            stdin = self._process.stdin
+            assert stdin is not None
+            with self._writing:
                 stdin.write(line.encode() + b"\n")
                 stdin.flush()
-            except (BrokenPipeError, ValueError):
-                del self._waiting[number]
-                raise ClientGone(self._last_words()) from None
+        except (BrokenPipeError, ValueError):
+            with self._changed:
+                self._waiting.pop(number, None)
+            raise ClientGone(self._last_words()) from None
         return answer
 
     def received(self, consumer: str) -> list[Row]:
