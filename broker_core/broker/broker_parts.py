@@ -359,7 +359,9 @@ class BrokerParts:
                 routes_told=self.registration.announced,
             ),
             OffsetLookupProcessor(store=self.store),
-            QueryMessageProcessor(store=self.store),
+            QueryMessageProcessor(
+                store=self.store, index_query_max=self.config.store.index_query_max
+            ),
             self._slave_requests(),
             ReplicationAdminProcessor(
                 broker_name=self.config.broker_name,

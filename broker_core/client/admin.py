@@ -178,6 +178,12 @@ class Admin(QueueOffsets):
             self.client, queues, topic, key, max_count, begin_ms, end_ms, is_unique_id
         )
 
+    async def query_index(
+        self, broker: str, topic: str, key: str, *, max_count: int = 32
+    ) -> tuple[list[MessageRecord], bool]:
+        """Messages of one broker with a key, and whether the broker told of all that it has."""
+        return await message_lookup.query_index(self.client, broker, topic, key, max_count)
+
     # For the modules `admin_*` of this room
 
     async def ask(

@@ -62,10 +62,37 @@ async def query_messages(
     is_unique_id: bool,
 ) -> list[MessageRecord]:
     """Messages with a key, from every broker of the topic."""
+    brokers = sorted({queue.broker_name for queue in queues})
+    ext = _question(topic, key, max_count, begin_ms, end_ms, is_unique_id)
+    answers = await asyncio.gather(*(_query_one(client, broker, dict(ext)) for broker in brokers))
+    found = [record for answer in answers if answer for record in _records(answer)]
+    records = [record for record in found if record.topic == topic]
+    records.sort(key=lambda record: (record.store_timestamp, record.physical_offset))
+    return records[:max_count]
+
+
+async def query_index(
+    client: ClientInstance, broker: str, topic: str, key: str, max_count: int
+) -> tuple[list[MessageRecord], bool]:
+    """The messages of one broker with a key, and whether these are all of them.
+
+    An index knows hashes of topic and key. Apache's brokers send whatever has the same hash, so
+    messages of other topics and keys count when an answer is full.
+    """
+    answer = await _query_one(client, broker, _question(topic, key, max_count, 0, None, False))
+    if answer is None:
+        return [], True
+    found = _records(answer)
+    is_complete = answer.ext.get("isComplete", "true") == "true" and len(found) < max_count
+    return [record for record in found if record.topic == topic], is_complete
+
+
+def _question(
+    topic: str, key: str, max_count: int, begin_ms: int, end_ms: int | None, is_unique_id: bool
+) -> dict[str, str]:
     if not key:
         raise InvalidArgument("the key is empty")
-    brokers = sorted({queue.broker_name for queue in queues})
-    ext = {
+    return {
         "topic": topic,
         "key": key,
         "maxNum": str(max_count),
@@ -73,22 +100,19 @@ async def query_messages(
         "endTimestamp": str(_I64_MAX if end_ms is None else end_ms),
         "_UNIQUE_KEY_QUERY": "true" if is_unique_id else "false",
     }
-    found = await asyncio.gather(*(_query_one(client, broker, dict(ext)) for broker in brokers))
-    records = [record for part in found for record in part if record.topic == topic]
-    records.sort(key=lambda record: (record.store_timestamp, record.physical_offset))
-    return records[:max_count]
 
 
 async def _query_one(
     client: ClientInstance, broker: str, ext: dict[str, str]
-) -> list[MessageRecord]:
+) -> RemotingCommand | None:
+    """None when there is no such message."""
     command = RemotingCommand(RequestCode.QUERY_MESSAGE, ext)
     answer = await client.request_broker(broker, command, or_any=True)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return []
+        return None
     if answer.code != ResponseCode.SUCCESS:
         raise RemoteError.for_code(answer.code, answer.remark)
-    return _records(answer)
+    return answer
 
 
 def _records(answer: RemotingCommand, count: int | None = None) -> list[MessageRecord]:

@@ -52,14 +52,15 @@ async def _places(
     brokers = {queue.broker_name for queue in await admin.queues(topic)}
     if len(brokers) != 1 or not await _is_reliable(admin, options, ranges):
         return None
+    [broker] = brokers
     offsets: dict[int, set[int]] = {}
     for key in keys:
         # A message is in the index under each of its keys; the column has all of them.
         word = key.split(" ")[0]
         if not word:
             return None
-        found = await admin.query_messages(topic, word, max_count=_ASKED_MAX)
-        if len(found) >= _ASKED_MAX:
+        found, is_complete = await admin.query_index(broker, topic, word, max_count=_ASKED_MAX)
+        if not is_complete:
             return None
         for record in found:
             offsets.setdefault(record.queue_id, set()).add(record.queue_offset)
@@ -79,7 +80,8 @@ async def _is_reliable(admin: Admin, options: SourceOptions, ranges: Sequence[Qu
     for message in result.messages:
         known: Any = (message.keys or "").split(" ")[0]
         if known:
-            found = await admin.query_messages(longest.topic, known, max_count=_ASKED_MAX)
+            broker = longest.broker_name
+            found, _ = await admin.query_index(broker, longest.topic, known, max_count=_ASKED_MAX)
             place = (longest.queue_id, longest.until - 1)
             return any((record.queue_id, record.queue_offset) == place for record in found)
     return False

@@ -27,10 +27,11 @@ _SIZE_MAX: Final = 8 << 20
 
 
 class QueryMessageProcessor:
-    """Answers from the index of `store`."""
+    """Answers from the index of `store`, which finds `index_query_max` messages at most."""
 
-    def __init__(self, *, store: MessageStore) -> None:
+    def __init__(self, *, store: MessageStore, index_query_max: int) -> None:
         self._store = store
+        self._count_max = min(_COUNT_MAX, index_query_max)
 
     def handlers(self) -> Mapping[int, Handler]:
         """What each request code is answered by."""
@@ -46,15 +47,20 @@ class QueryMessageProcessor:
         end_ms = min(max(required_number(ext, "endTimestamp"), 0), I64_MAX)
         body = bytearray()
         newest = 0
-        for record in self._store.query(topic, key, count, begin_ms, end_ms):
+        found = self._store.query(topic, key, count, begin_ms, end_ms)
+        is_complete = len(found) < min(count, self._count_max)
+        for record in found:
             stored = self._store.record_at(record.physical_offset)
             if stored is None or len(body) + len(stored) > _SIZE_MAX:
+                is_complete = False
                 break
             body += stored
             newest = max(newest, record.store_timestamp)
         if not body:
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message of {topic} has this key")
         fields = {
+            # Ours alone: Apache's brokers leave it to the asker to guess.
+            "isComplete": "true" if is_complete else "false",
             "indexLastUpdateTimestamp": str(newest),
             "indexLastUpdatePhyoffset": str(self._store.dispatched_position),
         }
