@@ -207,6 +207,10 @@ class RemotingLimits:
     connection_in_flight_size_max: int = 32 << 20
     ip_in_flight_size_max: int = 128 << 20
     in_flight_size_max: int = 512 << 20
+    # Peers that have not shown an account yet, where accounts are needed: what each may send at
+    # will, and what all of them may have beyond that.
+    stranger_frame_size_max: int = 16 << 10
+    strangers_size_max: int = 64 << 20
     connection_requests_max: int = 16_384
     requests_max: int = 100_000
     # Connections that a client opens
@@ -222,7 +226,12 @@ class RemotingLimits:
         if not self.header_size_max + 8 <= self.frame_size_max <= 1 << 30:
             accepted = f"from header_size_max + 8 ({self.header_size_max + 8}) to {1 << 30}"
             raise InvalidConfig("frame_size_max", self.frame_size_max, accepted)
-        for name in ("write_buffer_max", "ip_in_flight_size_max", "in_flight_size_max"):
+        for name in (
+            "write_buffer_max",
+            "ip_in_flight_size_max",
+            "in_flight_size_max",
+            "strangers_size_max",
+        ):
             # A limit below one frame would let a single legal request wait for ever.
             if getattr(self, name) < 2 * self.frame_size_max:
                 accepted = f"at least two frames ({2 * self.frame_size_max})"

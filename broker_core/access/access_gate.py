@@ -95,6 +95,10 @@ class AccessGate:
             raise
         return self._handler(connection, command)
 
+    def is_stranger(self, host: str) -> bool:
+        """Whether peers of this host have to show an account."""
+        return not self.accounts.is_trusted(host)
+
     def _check(self, connection: Connection, command: RemotingCommand) -> None:
         host = connection.peer[0]
         rule = self._rules.get(command.code)
@@ -102,6 +106,8 @@ class AccessGate:
             account = TRUSTED_PEER
         else:
             account = self._account(connection, command, rule)
+            if connection.load.is_stranger:
+                connection.recognised()
         if rule is None:
             raise refused(f"request {command.code} has no permission rule")
         check_permission(account, rule, command, self._resources)

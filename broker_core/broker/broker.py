@@ -244,6 +244,7 @@ class Broker:
             self._clock,
             request_decoder(parts.suffix),
             observability.new_load,
+            security.is_stranger,
         )
         security.start()
         await observability.start(parts, self._server.budget, lambda: security.refused_count)

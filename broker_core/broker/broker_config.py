@@ -296,12 +296,12 @@ class BrokerConfig:
     def _check_network(self) -> None:
         if self.listen_host != "localhost" and _ip(self.listen_host) is None:
             raise InvalidConfig("listen_host", self.listen_host, "a numeric IP address")
-        if not _is_loopback(self.listen_host) and not self.allow_remote:
+        if not _is_loopback(self.listen_host) and not (self.allow_remote and self.acl_enable):
             raise InvalidConfig(
                 "listen_host",
                 self.listen_host,
-                "other machines could connect, and access is not controlled: set allowRemote=true "
-                "if the network is trusted, or use 127.0.0.1",
+                "other machines could connect: set allowRemote=true, and aclEnable=true with an "
+                "accessFile that says who may do what, or use 127.0.0.1",
             )
         if self.ha_listen_port < 0 and self.store.broker_role is BrokerRole.SYNC_MASTER:
             raise InvalidConfig(

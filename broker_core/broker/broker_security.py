@@ -115,6 +115,10 @@ class BrokerSecurity:
         self._gate.on_refusal = self._refused
         return self._gate
 
+    def is_stranger(self, host: str) -> bool:
+        """Whether peers of this host have to show an account."""
+        return self._gate is not None and self._gate.is_stranger(host)
+
     def start(self) -> None:
         """Watch the file of the accounts."""
         if self._file is not None:

@@ -34,11 +34,13 @@ def check_security_settings(config: Any) -> None:
         is_local = ipaddress.ip_address(config.metrics_host).is_loopback
     except ValueError:
         raise InvalidConfig("metrics_host", config.metrics_host, "a numeric IP address") from None
-    if config.metrics_exporter == "PROM" and not is_local and not config.allow_remote:
+    may_be_remote = config.allow_remote and config.acl_enable
+    if config.metrics_exporter == "PROM" and not is_local and not may_be_remote:
         raise InvalidConfig(
             "metrics_host",
             config.metrics_host,
-            "127.0.0.1, or allowRemote=true: metrics tell the names of topics and groups",
+            "127.0.0.1, or allowRemote=true and aclEnable=true: metrics tell the names of topics "
+            "and groups",
         )
 
 

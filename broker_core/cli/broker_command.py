@@ -25,7 +25,6 @@ from broker_core.cli.command_parser import (
     key_and_value,
 )
 from broker_core.cli.exit_codes import CommandFailed
-from broker_core.cli.exposure import exposed, is_loopback
 from broker_core.cli.process_life import life_options, run_service
 from broker_core.config import PROPERTY_NAMES
 from broker_core.embedded.directory_removal import remove_node
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the end is asked for."""
     config, unknown = _configured(options)
     life = life_options(options)
-    warnings = [*unknown_warnings(unknown), *_exposure_warnings(config)]
+    warnings = unknown_warnings(unknown)
     if not config.name_servers:
         warnings.append(
             f"no name server is given (-n, namesrvAddr or {NAME_SERVER_VARIABLE}), so clients "
@@ -160,14 +159,6 @@ def store_errors(root: str) -> Iterator[None]:
         yield
     except (StoreLocked, StoreUnusable, CorruptStore, DiskFull, DiskFailed) as error:
         raise CommandFailed(f"store {root}: {error}") from None
-
-
-def _exposure_warnings(config: BrokerConfig) -> list[str]:
-    if is_loopback(config.listen_host) or config.acl_enable:
-        return []
-    where = f"{config.listen_host}:{config.listen_port}"
-    lets = "read, write and delete every topic of this broker"
-    return [exposed("the broker", where, lets)]
 
 
 class _BrokerService:

@@ -1,4 +1,4 @@
-"""Which addresses only this machine can reach, and what a server on any other one gives away."""
+"""Which addresses only this machine can reach."""
 
 from __future__ import annotations
 
@@ -14,11 +14,3 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         # A name may resolve to anything.
         return False
-
-
-def exposed(what: str, where: str, lets: str) -> str:
-    """The warning that belongs to a bind beyond this machine."""
-    return (
-        f"{what} listens on {where}, which other machines can reach; without a password, "
-        f"everyone who connects can {lets}"
-    )

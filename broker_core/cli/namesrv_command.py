@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -15,19 +14,17 @@ from broker_core.cli.command_parser import (
     shown_address,
 )
 from broker_core.cli.exit_codes import MISUSED, CommandFailed
-from broker_core.cli.exposure import exposed, is_loopback
+from broker_core.cli.exposure import is_loopback
 from broker_core.cli.process_life import life_options, run_service
 from broker_core.cli.server_security import add_server_security_options
 from broker_core.embedded.directory_removal import remove_node
 from broker_core.nameserver.name_server import NameServer
 from broker_core.nameserver.port_encryption import port_encryption
 
-_log = logging.getLogger(__name__)
-
 EXAMPLES: Final = """\
   rmq namesrv                                  on 127.0.0.1:9876
   rmq namesrv --listen 127.0.0.1:0             on any free port; the line says which
-  rmq namesrv --listen 0.0.0.0:9876 --allow-remote"""
+  rmq namesrv --listen 0.0.0.0:9876 --allow-remote --access-file access.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-remote",
         action="store_true",
-        help="accept a --listen address that other machines can reach",
+        help="accept a --listen address that other machines can reach; needs --access-file",
     )
     # For EmbeddedCluster, whose temporary directories nobody else would remove.
     parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
@@ -55,13 +52,12 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the end is asked for."""
     host, port = host_and_port(options.listen)
     life = life_options(options)
-    warning = None
-    if not is_loopback(host) and not options.access_file:
-        warning = exposed(
-            "the name server", options.listen, "read and forge where topics are served"
+    if not is_loopback(host) and not (options.allow_remote and options.access_file):
+        raise CommandFailed(
+            f"other machines can reach --listen {options.listen}: add --allow-remote, and "
+            "--access-file FILE that says who may do what",
+            MISUSED,
         )
-        if not options.allow_remote:
-            raise CommandFailed(f"{warning}; add --allow-remote to accept that", MISUSED)
     server = NameServer(
         tls=port_encryption(
             options.tls_mode, options.tls_cert, options.tls_key, options.tls_client_ca
@@ -71,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     )
     orphaned = options.remove_when_orphaned
     return run_service(
-        _NameServerService(server, host, port, warning),
+        _NameServerService(server, host, port),
         life,
         when_orphaned=None if orphaned is None else lambda: remove_node(orphaned),
     )
@@ -80,16 +76,13 @@ def run(options: argparse.Namespace) -> int:
 class _NameServerService:
     """A name server at one address."""
 
-    def __init__(self, server: NameServer, host: str, port: int, warning: str | None) -> None:
+    def __init__(self, server: NameServer, host: str, port: int) -> None:
         self._server = server
         self._host = host
         self._port = port
-        self._warning = warning
 
     async def start(self) -> str:
         """Listen."""
-        if self._warning:
-            _log.warning("%s", self._warning)
         try:
             port = await self._server.start(self._host, self._port)
         except OSError as error:

@@ -33,12 +33,14 @@ class FrameParser:
         "_body_size",
         "_data",
         "_decode",
+        "_is_thrown_away",
         "_open",
         "_pieces",
         "_position",
         "frame_size",
         "frame_size_max",
         "header_size_max",
+        "keeps_body",
     )
 
     def __init__(
@@ -50,6 +52,10 @@ class FrameParser:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
         self._decode = decode
+        # Asked with a command whose body has not arrived, and the size of its frame: False throws
+        # the body away as it comes, and the command is handed out without it.
+        self.keeps_body: Callable[[RemotingCommand, int], bool] | None = None
+        self._is_thrown_away = False
         # Size of the frame that `next_command` returned last, or has begun.
         self.frame_size = 0
         self._data = b""
@@ -63,7 +69,8 @@ class FrameParser:
     @property
     def buffered_size(self) -> int:
         """Bytes received that have not become commands."""
-        return len(self._data) - self._position + self._body_size - self._body_missing
+        kept = 0 if self._is_thrown_away else self._body_size - self._body_missing
+        return len(self._data) - self._position + kept
 
     @property
     def is_between_frames(self) -> bool:
@@ -78,7 +85,7 @@ class FrameParser:
                 self._keep_piece(data)
                 self._body_missing = missing - len(data)
                 return
-            self._pieces.append(data[:missing])
+            self._keep_piece(data[:missing])
             self._body_missing = 0
             self._data, self._position = data, missing
         elif self._position == len(self._data):
@@ -118,6 +125,8 @@ class FrameParser:
             self._advance(frame_end)
             return command
         self._open = command
+        if self.keeps_body is not None:
+            self._is_thrown_away = not self.keeps_body(command, self.frame_size)
         if header_end < len(data):
             self._keep_piece(data[header_end:])
         self._body_size = frame_end - header_end
@@ -156,6 +165,8 @@ class FrameParser:
 
     def _keep_piece(self, data: bytes) -> None:
         pieces = self._pieces
+        if self._is_thrown_away:
+            return
         if len(data) >= _SMALL_PIECE:
             pieces.append(data)
         elif pieces and type(pieces[-1]) is bytearray and len(pieces[-1]) < _GATHERED_MAX:
@@ -171,6 +182,7 @@ class FrameParser:
         command.body = b"".join(self._pieces)
         self._pieces.clear()
         self._body_size = 0
+        self._is_thrown_away = False
         self._open = None
         if self._position == len(self._data):
             self._data, self._position = b"", 0

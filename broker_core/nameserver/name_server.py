@@ -58,7 +58,9 @@ class NameServer:
                 self._clock,
                 is_strict=strict_signatures,
             )
-        self._server = RemotingServer(serving, remoting_limits, tls, self._clock)
+        self._server = RemotingServer(
+            serving, remoting_limits, tls, self._clock, is_stranger=self._is_stranger
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._scanned_ms = 0.0
 
@@ -99,6 +101,9 @@ class NameServer:
             # A broker that is alive after all connects again and registers everything.
             if isinstance(connection, Connection):
                 connection.close()
+
+    def _is_stranger(self, host: str) -> bool:
+        return self._access is not None and self._gate.is_stranger(host)
 
     def _accounts_changed(self, accounts: AccountTable) -> None:
         self._gate.accounts = accounts

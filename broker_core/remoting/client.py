@@ -182,6 +182,10 @@ class RemotingClient:
 
     # What connections call
 
+    def is_stranger(self, host: str) -> bool:
+        """Servers have no account here."""
+        return False
+
     def connection_opened(self, connection: Connection) -> bool:
         """Refuse when closed."""
         if self._is_closed:

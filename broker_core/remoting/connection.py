@@ -31,7 +31,9 @@ from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.liveness import Liveness
+from broker_core.remoting.peer_address import peer_address
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
+from broker_core.remoting.strangers import restrict, unrestrict
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -67,6 +69,9 @@ class ConnectionOwner(Protocol):
     # None: requests go out as they are.
     sign_request: SignRequest | None
     new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
+
+    def is_stranger(self, host: str) -> bool:
+        """Whether peers of this host have to show an account."""
 
     def connection_opened(self, connection: Connection) -> bool:
         """False refuses the connection."""
@@ -271,6 +276,11 @@ class Connection(asyncio.Protocol):
         else:
             self._owner.budget.wait(self)
 
+    def recognised(self) -> None:
+        """The peer has shown its account: it may send what everyone may."""
+        self.load.recognised(self)
+        unrestrict(self._parser, self._owner.limits)
+
     def expire(self, now: float) -> None:
         """Close if the peer is idle, stuck in the middle of a frame, or does not read."""
         if self._transport is None or self.is_closed:
@@ -292,13 +302,16 @@ class Connection(asyncio.Protocol):
         """Ask the owner whether this peer is welcome."""
         # Not checked: uvloop's transports have the methods and no common base.
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _peer_of(transport)
+        self.peer = peer_address(transport)
         self._transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
         host_load = self._owner.budget.admit(self.peer[0])
         if host_load is None:
             self.abort("too many connections")
             return
         self._load = self._owner.new_load(self._owner.budget, host_load)
+        if self._owner.is_stranger(self.peer[0]):
+            self._load.is_stranger = True
+            restrict(self._parser, self._owner.limits)
         if not self._owner.connection_opened(self):
             self.abort("closing")
 
@@ -481,14 +494,3 @@ def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memo
             yield piece
     if small:
         yield b"".join(small)
-
-
-def _peer_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
-    """IPv4 addresses in their own form also when the socket is an IPv6 one."""
-    name = transport.get_extra_info("peername")
-    if not isinstance(name, tuple) or len(name) < 2:
-        return ("local", 0)
-    host = str(name[0]).partition("%")[0]
-    if host.startswith("::ffff:") and "." in host:
-        host = host[len("::ffff:") :]
-    return (host, int(name[1]))

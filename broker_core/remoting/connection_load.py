@@ -16,7 +16,15 @@ REQUEST_OVERHEAD = 1024
 class ConnectionLoad:
     """Counts for one connection, and passes on to its host and to all."""
 
-    __slots__ = ("_arrived_size", "_budget", "_host", "_unanswered", "requests", "size")
+    __slots__ = (
+        "_arrived_size",
+        "_budget",
+        "_host",
+        "_unanswered",
+        "is_stranger",
+        "requests",
+        "size",
+    )
 
     def __init__(self, budget: RequestBudget, host: HostLoad) -> None:
         self._budget = budget
@@ -26,6 +34,8 @@ class ConnectionLoad:
         self._arrived_size = 0
         self.requests = 0
         self.size = 0
+        # Whether the peer needs an account and has not shown it.
+        self.is_stranger = False
 
     @property
     def may_work(self) -> bool:
@@ -37,7 +47,16 @@ class ConnectionLoad:
 
     def may_read(self, who: WaitsForBudget) -> bool:
         """Whether more of what the peer sends may be read."""
-        return self._budget.may_read(self._host, who)
+        budget = self._budget
+        if self.is_stranger and self._arrived_size > budget.limits.stranger_frame_size_max:
+            return budget.may_read_as_stranger(self._host, who) and budget.may_read(self._host, who)
+        return budget.may_read(self._host, who)
+
+    def recognised(self, who: WaitsForBudget) -> None:
+        """The peer has shown its account."""
+        self._budget.change_strange(self._host, -self._arrived_size)
+        self._budget.has_read_as_stranger(self._host, who)
+        self.is_stranger = False
 
     def begin(self, frame_size: int) -> int:
         """One more request; returns its cost, which `end` gives back."""
@@ -76,10 +95,14 @@ class ConnectionLoad:
     def note_arrived(self, size: int, who: WaitsForBudget) -> None:
         """Bytes that have arrived and are no request yet."""
         if size != self._arrived_size:
+            if self.is_stranger:
+                self._budget.change_strange(self._host, size - self._arrived_size)
             self._budget.change_arrived(self._host, size - self._arrived_size)
             self._arrived_size = size
         if not size:
             self._budget.has_read(self._host, who)
+            if self.is_stranger:
+                self._budget.has_read_as_stranger(self._host, who)
 
     def close(self, who: WaitsForBudget) -> None:
         """The connection is gone."""

@@ -3,7 +3,8 @@
 Counts are refused, bytes wait. Requests are taken up while the bytes being worked on are within
 the limit, which work always brings about. More is read while those and the bytes that have only
 arrived are within it; beyond it one connection at a time (of all, and of each host) may read on,
-so that half frames cannot wait for each other.
+so that half frames cannot wait for each other. Peers that have not shown their account share a
+much smaller part of it in the same way.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ class Share:
 class HostLoad(Share):
     """What all connections of one address take."""
 
-    __slots__ = ("connections", "host", "is_local")
+    __slots__ = ("connections", "host", "is_local", "strangers")
 
     def __init__(self, host: str) -> None:
         super().__init__()
         self.host = host
         self.is_local = _is_local(host)
         self.connections = 0
+        self.strangers = Share()
 
 
 class RequestBudget:
@@ -61,6 +63,7 @@ class RequestBudget:
         self.connections = 0
         self.requests = 0
         self._all = Share()
+        self._strangers = Share()
         self._hosts: dict[str, HostLoad] = {}
         self._waiting: dict[WaitsForBudget, None] = {}
         self._wake_scheduled = False
@@ -96,6 +99,13 @@ class RequestBudget:
             load.is_local or load.work_size <= limits.ip_in_flight_size_max
         )
 
+    def may_read_as_stranger(self, load: HostLoad, who: WaitsForBudget) -> bool:
+        """Whether one that has not shown its account may read on."""
+        limits = self.limits
+        return (
+            load.is_local or load.strangers.may_read(who, limits.frame_size_max)
+        ) and self._strangers.may_read(who, limits.strangers_size_max)
+
     def may_read(self, load: HostLoad, who: WaitsForBudget) -> bool:
         """Whether a connection of this host may read on."""
         limits = self.limits
@@ -105,10 +115,13 @@ class RequestBudget:
 
     def has_read(self, load: HostLoad, who: WaitsForBudget) -> None:
         """It holds no half frame any more; if it was the one that may read, another may."""
-        for share in (load, self._all):
-            if share.reader is who:
-                share.reader = None
-                self._wake_soon()
+        self._pass_on(load, who)
+        self._pass_on(self._all, who)
+
+    def has_read_as_stranger(self, load: HostLoad, who: WaitsForBudget) -> None:
+        """The same for one that had not shown its account."""
+        self._pass_on(load.strangers, who)
+        self._pass_on(self._strangers, who)
 
     def begin_request(self, load: HostLoad, cost: int) -> None:
         """One more request is worked on."""
@@ -132,6 +145,11 @@ class RequestBudget:
         if size < 0:
             self._freed(load)
 
+    def change_strange(self, load: HostLoad, size: int) -> None:
+        """How much of what has arrived belongs to strangers."""
+        self._strangers.arrived_size += size
+        load.strangers.arrived_size += size
+
     async def until_idle(self) -> None:
         """Return when no request is worked on."""
         if self.requests:
@@ -150,6 +168,11 @@ class RequestBudget:
         if not load.connections:
             self._forget_unused(load)
         if self._waiting:
+            self._wake_soon()
+
+    def _pass_on(self, share: Share, who: WaitsForBudget) -> None:
+        if share.reader is who:
+            share.reader = None
             self._wake_soon()
 
     def _wake_soon(self) -> None:

@@ -29,6 +29,10 @@ _BACKLOG = 1024
 _CLOSE_WAIT_MS = 200
 
 
+def _nobody(host: str) -> bool:
+    return False
+
+
 def bind_address(host: str, port: int) -> socket.socket:
     """A socket bound to an address, not yet listening: the port is known and nobody is served.
 
@@ -63,6 +67,7 @@ class RemotingServer:
         clock: Clock | None = None,
         decoder: HeaderDecoder = decode_header,
         new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad,
+        is_stranger: Callable[[str], bool] = _nobody,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
@@ -72,6 +77,8 @@ class RemotingServer:
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
         self.new_load = new_load
+        # Whether peers of a host have to show an account.
+        self.is_stranger = is_stranger
         self._tls = tls
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None

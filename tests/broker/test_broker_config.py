@@ -20,6 +20,7 @@ from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
 SLAVE = StoreConfig(broker_role=BrokerRole.SLAVE)
+REMOTE = {"allowRemote": "true", "aclEnable": "true", "accessFile": "access.json"}
 
 
 def from_properties(**properties: str) -> BrokerConfig:
@@ -56,7 +57,7 @@ def test_the_keys_of_a_usual_file(tmp_path: Path) -> None:
         brokerName="broker-b",
         brokerId="0",
         bindAddress="0.0.0.0",
-        allowRemote="true",
+        **REMOTE,
         brokerIP1="10.0.0.7",
         listenPort="12911",
         namesrvAddr="10.0.0.1:9876; 10.0.0.2:9876;10.0.0.1:9876;",
@@ -137,11 +138,24 @@ def test_a_home_directory_is_expanded() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "fe80::1"])
 def test_listening_to_others_needs_a_word(host: str) -> None:
-    with pytest.raises(InvalidConfig, match="allowRemote=true"):
-        BrokerConfig(listen_host=host)
-    config = BrokerConfig(listen_host=host, allow_remote=True)
+    accounts: dict[str, Any] = {"acl_enable": True, "access_file": "access.json"}
+    for missing in ({}, {"allow_remote": True}, accounts):
+        with pytest.raises(InvalidConfig, match="allowRemote=true, and aclEnable=true"):
+            BrokerConfig(listen_host=host, **missing)
+    config = BrokerConfig(listen_host=host, allow_remote=True, **accounts)
     assert config.auto_create_topic is False
-    assert BrokerConfig(listen_host=host, allow_remote=True, auto_create_topic=True)
+    assert BrokerConfig(listen_host=host, allow_remote=True, auto_create_topic=True, **accounts)
+
+
+@pytest.mark.parametrize("missing", ["allowRemote", "aclEnable"])
+def test_metrics_for_others_need_the_same(missing: str) -> None:
+    prom = {"metricsExporterType": "PROM", "metricsPromExporterHost": "10.1.2.3"}
+    assert from_properties(**prom, **REMOTE).metrics_host == "10.1.2.3"
+    given = {key: text for key, text in REMOTE.items() if key != missing}
+    if missing == "aclEnable":
+        given.pop("accessFile")
+    with pytest.raises(InvalidConfig, match="metricsPromExporterHost"):
+        from_properties(**prom, **given)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -150,16 +164,16 @@ def test_this_machine_needs_none(host: str) -> None:
 
 
 def test_the_told_address_is_the_one_listened_on() -> None:
-    config = from_properties(bindAddress="10.1.2.3", allowRemote="true")
+    config = from_properties(bindAddress="10.1.2.3", **REMOTE)
     assert config.store.store_host == "10.1.2.3"
     assert from_properties(bindAddress="localhost").store.store_host == "127.0.0.1"
 
 
 def test_every_interface_needs_an_address_to_tell() -> None:
     with pytest.raises(InvalidConfig, match=r"^broker.conf: brokerIP1='' .*clients can connect"):
-        from_properties(bindAddress="0.0.0.0", allowRemote="true")
+        from_properties(bindAddress="0.0.0.0", **REMOTE)
     # A container that publishes its port on this machine.
-    config = from_properties(bindAddress="0.0.0.0", allowRemote="true", brokerIP1="127.0.0.1")
+    config = from_properties(bindAddress="0.0.0.0", brokerIP1="127.0.0.1", **REMOTE)
     assert config.address == "127.0.0.1:10911"
 
 

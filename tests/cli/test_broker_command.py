@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.cli.broker_command import merged_config, unknown_warnings
 from broker_core.errors import InvalidConfig
+from tests.access.access_files import ADMIN, write_access_file
 from tests.cli.rmq_process import run_rmq, running
 
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=1000", "maxHashSlotNum=100")
@@ -108,19 +109,23 @@ def test_a_store_has_one_owner(tmp_path: Path) -> None:
     assert str(tmp_path / "store") in ended.error_lines[-1]
 
 
-def test_a_remote_bind_says_what_it_exposes(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
+def test_other_machines_need_accounts(tmp_path: Path) -> None:
+    access = write_access_file(tmp_path / "access.json", ADMIN)
+    lines = [
         "bindAddress=0.0.0.0",
         "brokerIP1=127.0.0.1",
         "allowRemote=true",
         "listenPort=0",
         f"storePathRootDir={tmp_path / 'store'}",
         *SMALL,
-    )
+    ]
+    ended = run_rmq("broker", "-c", written(tmp_path, *lines))
+    assert (ended.code, ended.output) == (2, b"")
+    assert "aclEnable=true" in ended.errors
+    assert not (tmp_path / "store").exists()
+    path = written(tmp_path, *lines, "aclEnable=true", f"accessFile={access}")
     with running(tmp_path, "broker", "-c", path) as server:
-        ended = server.end()
-    assert "everyone who connects can read, write and delete every topic" in ended.errors
+        assert server.end().code == 0
 
 
 def test_what_a_broker_takes(tmp_path: Path, summary_lines: list[str]) -> None:

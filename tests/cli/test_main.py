@@ -91,6 +91,8 @@ def test_a_wrong_option_is_one_line(
         (["consume", "-t", "a", "-G", "g", "-o", "-3"], "-o with -G"),
         (["consume", "-t", "a", "-G", "g", "-o", "3"], "-o with -G"),
         (["namesrv", "--listen", "0.0.0.0:0"], "--allow-remote"),
+        (["namesrv", "--listen", "0.0.0.0:0", "--allow-remote"], "--access-file"),
+        (["namesrv", "--listen", "0.0.0.0:0", "--access-file", "x"], "--allow-remote"),
     ],
 )
 def test_options_that_exclude_each_other(

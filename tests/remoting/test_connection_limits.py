@@ -77,14 +77,26 @@ def test_two_thousand_idle_connections(
     run_async(scenario(), limit_s=120)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads /proc")  # noqa: PTH110
 def test_announcing_much_and_sending_little(run_async: Callable[..., Any]) -> None:
+    count = 1_000
+
     async def scenario() -> None:
         head = ((16 << 20) - 4).to_bytes(4, "big") + (64 << 10).to_bytes(4, "big")
         async with serving() as (server, address), contextlib.AsyncExitStack() as stack:
-            for _ in range(200):
-                peer = await stack.enter_async_context(raw_peer(address))
-                peer.send_bytes(head)
-            await until(lambda: server.budget.size == 200 * len(head))
+            sockets = []
+            target = ("127.0.0.1", int(address.rpartition(":")[2]))
+            for expected in (count // 2, count):
+                for _ in range(count // 2):
+                    one = stack.enter_context(socket.create_connection(target))
+                    sockets.append(one)
+                await until(lambda expected=expected: len(server.connections) == expected)  # type: ignore[misc]
+            gc.collect()
+            before = resident_size()
+            for one in sockets:
+                one.sendall(head)
+            await until(lambda: server.budget.size == count * len(head))
+            assert resident_size() - before < 20 << 20
 
     run_async(scenario())
 

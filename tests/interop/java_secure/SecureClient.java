@@ -16,10 +16,12 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * Sends some messages and consumes them, signed if there is a key, encrypted if -Dtls.enable says
- * so. Arguments: name server, topic, group, count, access key, secret key. One line per event.
+ * so. Arguments: name server, topic, group, count, access key, secret key. One line per event. The
+ * first message, which is the first that a broker hears of the producer, is a large one.
  */
 public final class SecureClient {
     private static final long WAIT_S = 30;
+    private static final int LARGE = 1 << 20;
 
     public static void main(String[] arguments) throws Exception {
         String nameServer = arguments[0];
@@ -45,10 +47,13 @@ public final class SecureClient {
         producer.setNamesrvAddr(nameServer);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(10_000);
+        producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
         producer.start();
         try {
             for (int number = 0; number < count; number++) {
-                byte[] body = ("body " + number + " é").getBytes(StandardCharsets.UTF_8);
+                String padding = number == 0 ? " ".repeat(LARGE) : "";
+                byte[] body =
+                        ("body " + number + " é" + padding).getBytes(StandardCharsets.UTF_8);
                 Message message = new Message(topic, "TagA", "key" + number, body);
                 message.putUserProperty("größe", "\u4e2d = 1");
                 SendResult result = producer.send(message);
@@ -75,7 +80,7 @@ public final class SecureClient {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 String body = new String(message.getBody(), StandardCharsets.UTF_8);
-                System.out.println("received " + body);
+                System.out.println("received " + body.trim());
                 left.countDown();
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
