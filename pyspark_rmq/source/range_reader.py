@@ -23,6 +23,7 @@ from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.local_reader import local_batches, local_places
@@ -138,13 +139,20 @@ def _runs_of(
     first: Any,
     options: SourceOptions,
     connected: Connected,
+    has_holes: bool = False,
 ) -> Iterator[RecordRun]:
+    at = part.start
     try:
         run = first.result()
         while run is not None:
             yield run
+            at = run.until_offset
             run = connected.call(_next(stream))
     except errors.OffsetOutOfRange as error:
+        may_be_hole = error.offset < error.max_offset and not has_holes
+        if may_be_hole and is_compacted(connected, part.queue):
+            yield from _runs_around_holes(part._replace(start=at), options, connected)
+            return
         report_loss(
             f"queue {part.queue_id} of {part.topic} on {part.broker_name} was to be read from"
             f" offset {part.start} to {part.until}, and has {error.min_offset} to"
@@ -153,12 +161,28 @@ def _runs_of(
         )
 
 
+def _runs_around_holes(
+    part: QueueRange, options: SourceOptions, connected: Connected
+) -> Iterator[RecordRun]:
+    """What compaction has left; an end that is not there is still loss."""
+    stream = _stream(part, options, connected, BUFFER_SIZE // _STREAMS_AHEAD, has_holes=True)
+    first = connected.begin(_next(stream))
+    try:
+        yield from _runs_of(part, stream, first, options, connected, has_holes=True)
+    finally:
+        connected.call(stream.close())
+
+
 async def _next(stream: PullStream) -> RecordRun | None:
     return await anext(stream, None)
 
 
 def _stream(
-    part: QueueRange, options: SourceOptions, connected: Connected, buffer_size: int
+    part: QueueRange,
+    options: SourceOptions,
+    connected: Connected,
+    buffer_size: int,
+    has_holes: bool = False,
 ) -> PullStream:
     if options.sql_expression:
         subscription = SubscriptionData(part.topic, options.sql_expression, expression_type="SQL92")
@@ -176,7 +200,7 @@ def _stream(
         # A stream that fails gives away what it is joining, so one that may fail joins nothing.
         run_size_min=_RUN_SIZE_MIN if options.fails_on_data_loss else 0,
         retry_limit_ms=options.poll_timeout_ms,
-        allow_gaps=not options.fails_on_data_loss,
+        allow_gaps=has_holes or not options.fails_on_data_loss,
     )
 
 
