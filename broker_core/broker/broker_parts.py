@@ -15,7 +15,7 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_table import GROUPS_FILE, GroupTable
-from broker_core.broker.live_settings import LiveSettings
+from broker_core.broker.live_settings import LIVE_SETTINGS_FILE, LiveSettings
 from broker_core.broker.log_identity import IDENTITY_FILE, LogIdentity
 from broker_core.broker.member_notice import MemberNotice
 from broker_core.broker.name_server_registration import NameServerRegistration
@@ -121,10 +121,13 @@ class BrokerParts:
         self.registration = NameServerRegistration(config, self.topics)
         self.registration.on_master(self._master_told)
         self.slave_metadata = None if config.is_master else self._slave_metadata()
-        self.settings = LiveSettings(config, clock)
+        self.settings = LiveSettings(config, clock, self._table(LIVE_SETTINGS_FILE))
         self.settings.on_change(self._settings_changed)
+        self.settings.check_with(self._settings_problem)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
+        # Last, so that everyone hears of it.
+        self.settings.resume()
 
     def _group_table(self) -> GroupTable:
         return GroupTable(
@@ -152,8 +155,16 @@ class BrokerParts:
             config.transaction_timeout_ms,
             config.transaction_check_interval_ms,
             config.transaction_check_max,
+            config.store.file_reserved_hours * HOUR_MS,
         )
+        self.timers.reconfigure(config.store.file_reserved_hours)
+        self.store.set_retention(config.store)
         self.registration.reconfigure(config)
+
+    def _settings_problem(self, config: BrokerConfig) -> str | None:
+        hours = config.store.file_reserved_hours
+        problem = self.timers.reserve_problem(hours)
+        return None if problem is None else f"fileReservedTime={hours}: {problem}"
 
     def _master_told(self) -> None:
         found = self.registration

@@ -105,6 +105,26 @@ class TimerDelivery:
 
     # Starting and stopping
 
+    def reserve_problem(self, reserved_hours: int) -> str | None:
+        """Why messages cannot be kept for so short a time from now on; None if they can."""
+        waiting = self.pending_count
+        if waiting and roll_after_ms(reserved_hours) < self._roll_after_ms:
+            return (
+                f"{waiting} timer messages wait in files that would be removed before their time; "
+                "set it in broker.conf and start the broker again, which stores them anew"
+            )
+        return None
+
+    def reconfigure(self, reserved_hours: int) -> None:
+        """Messages are kept for another time from now on, to which `reserve_problem` said None."""
+        new_ms = roll_after_ms(reserved_hours)
+        if self._progress is None:
+            self._roll_after_ms = new_ms
+        elif new_ms < self._roll_after_ms:
+            # To store waiting messages anew more often than needed does no harm; less often would.
+            self._roll_after_ms = new_ms
+            self._progress.set_roll_after(new_ms)
+
     def start(self) -> None:
         """Find out what waits and deliver it when due. On a master, before it serves."""
         if self._progress is not None:

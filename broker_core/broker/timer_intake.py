@@ -71,6 +71,10 @@ class TimerIntake:
         self._entered: dict[int, list[str]] = {}
         self.unreadable_count = 0
 
+    def set_roll_after(self, roll_after_ms: int) -> None:
+        """Another time, for what is read from now on."""
+        self._roll_after_ms = roll_after_ms
+
     @property
     def behind(self) -> int:
         """Entries of the queue that were not read yet."""

@@ -116,6 +116,11 @@ class TimerProgress:
         self._round = 0
         self._wants_save = False
 
+    def set_roll_after(self, roll_after_ms: int) -> None:
+        """Store waiting messages anew after another time; nothing may be waiting."""
+        self._roll_after_ms = roll_after_ms
+        self.intake.set_roll_after(roll_after_ms)
+
     @property
     def is_crowded(self) -> bool:
         """Whether to read no more of the queue before runs are written."""

@@ -59,8 +59,11 @@ class TransactionCheck:
         self.asked_count = 0
         self.given_up_count = 0
 
-    def reconfigure(self, timeout_ms: int, interval_ms: int, checks_max: int) -> None:
+    def reconfigure(
+        self, timeout_ms: int, interval_ms: int, checks_max: int, age_max_ms: int
+    ) -> None:
         """Other limits from the next round on."""
+        self._age_max_ms = age_max_ms
         self._timeout_ms = timeout_ms
         self._interval_ms = interval_ms
         self._checks_max = checks_max

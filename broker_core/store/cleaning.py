@@ -64,6 +64,10 @@ class Cleaning:
         self._derived = derived
         self._flush = flush
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Other limits from the next plan on."""
+        self._limits = retention_limits(config)
+
     def plan(self, *, manual: bool = False) -> RetentionPlan:
         """What may go now."""
         segments = self._log.segments

@@ -267,6 +267,10 @@ class MessageStore:
         parts.upkeep.dispatch()
 
     @names_disk_errors
+    def set_retention(self, config: StoreConfig) -> None:
+        """Keep messages as long as `config` says from now on; its other settings are ignored."""
+        self._open_parts().upkeep.set_retention(config)
+
     def clean(self, *, manual: bool = False) -> int:
         """Apply retention now; returns the log start. `manual` ignores the hour of the day."""
         return self._open_parts().upkeep.clean(manual=manual)

@@ -119,6 +119,10 @@ class Upkeep:
             return True
         return False
 
+    def set_retention(self, config: StoreConfig) -> None:
+        """What `config` says about retention counts from now on."""
+        self._cleaning.reconfigure(config)
+
     def clean(self, *, manual: bool) -> int:
         """Apply retention; returns the log start."""
         plan = self._cleaning.plan(manual=manual)

@@ -10,7 +10,7 @@ from broker_core.broker.administration import administration
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
-from broker_core.broker.live_settings import LiveSettings
+from broker_core.broker.live_settings import LIVE_SETTINGS_FILE, LiveSettings
 from broker_core.broker.processors.broker_info import BrokerInfoProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
 from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
@@ -18,6 +18,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.subscription_data import parse_tag_expression
 from broker_core.errors import RmqError
 from broker_core.remoting.request_dispatch import Handler, failure_reply
+from broker_core.storage.json_table import JsonTable
 from broker_core.store.message import Message
 from tests.broker.broker_tables import OpenConnection, group_table, offset_table, topic_table
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -43,7 +44,9 @@ class AskedBroker:
         self.delay_offsets: dict[int, int] = {}
         # How many topics were registered each time the name servers were told.
         self.told: list[int] = []
-        self.settings = LiveSettings(self.config, self.clock)
+        self.settings = LiveSettings(
+            self.config, self.clock, JsonTable(self.disk, LIVE_SETTINGS_FILE)
+        )
         processors = administration(
             settings=self.settings,
             clock=self.clock,

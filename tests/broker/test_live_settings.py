@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker_properties import BROKER_PROPERTIES, FIXED_PROPERTIES
-from broker_core.broker.live_settings import LIVE_PROPERTIES
+from broker_core.broker.live_settings import LIVE_PROPERTIES, LIVE_SETTINGS_FILE
 from broker_core.codec.json_dialect import parse_json
 from broker_core.config import PROPERTY_NAMES
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.storage.json_table import JsonTable
 from tests.broker.asked_broker import AskedBroker
-from tests.broker.running_broker import broker_config, running
+from tests.broker.running_broker import UNIQUE, broker_config, running, until
 
 Run = Callable[..., Any]
 GET = RequestCode.GET_BROKER_CONFIG
@@ -107,6 +110,100 @@ def test_changes_take_effect_at_once(tmp_path: Path, run_async: Run) -> None:
             assert (await asker.send("New")).code == ResponseCode.TOPIC_NOT_EXIST
             assert (await asker.ask(UPDATE, b"autoCreateTopicEnable=true\n")).code == 0
             assert (await asker.send("New")).code == 0
+
+    run_async(scenario())
+
+
+# Kept
+
+
+def test_changes_outlive_a_restart(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        config = broker_config(tmp_path)
+        async with running(config) as asker:
+            changes = b"brokerPermission=4\nfileReservedTime=96\nautoCreateTopicEnable=false\n"
+            assert (await asker.ask(UPDATE, changes)).code == 0
+            assert (await asker.ask(UPDATE, b"autoCreateTopicEnable=true\n")).code == 0
+        file = tmp_path / LIVE_SETTINGS_FILE
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        for _ in range(2):
+            async with running(config) as asker:
+                assert (await asker.send("T")).code == ResponseCode.NO_PERMISSION
+                lines = bytes((await asker.ask(GET)).body).decode().splitlines()
+                assert {"brokerPermission=4", "fileReservedTime=96"} < set(lines)
+                assert "liveSettings=brokerPermission,fileReservedTime" in lines
+        # An empty value takes a setting back to what is configured.
+        async with running(config) as asker:
+            assert (await asker.ask(UPDATE, b"brokerPermission=\nfileReservedTime=72\n")).code == 0
+            assert (await asker.send("T")).code == 0
+            assert b"liveSettings" not in bytes((await asker.ask(GET)).body)
+        async with running(config) as asker:
+            assert (await asker.send("T")).code == 0
+
+    run_async(scenario())
+
+
+def test_a_configuration_that_was_changed_later_wins(
+    tmp_path: Path, run_async: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.ask(UPDATE, b"brokerPermission=4\ntransactionCheckMax=3\n")
+        async with running(broker_config(tmp_path, brokerPermission="2")) as asker:
+            settings = asker.broker.parts.settings
+            assert settings.config.broker_permission == 2
+            assert dict(settings.changed) == {"transactionCheckMax": "3"}
+
+    run_async(scenario())
+    assert "brokerPermission is 2 as configured now" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"brokerPermission": {"value": "9", "configured": "6"}},
+        {"brokerPermission": "4"},
+        {"brokerPermission": {"value": 4, "configured": "6"}},
+        {"storePathRootDir": {"value": "/etc", "configured": "x"}},
+        [],
+        None,
+    ],
+)
+def test_a_file_with_nonsense_changes_nothing(broker: AskedBroker, settings: Any) -> None:
+    JsonTable(broker.disk, LIVE_SETTINGS_FILE).save({"settings": settings})
+    before = shown(broker)
+    broker.settings.resume()
+    assert shown(broker) == before
+
+
+def test_a_change_that_cannot_be_kept_did_not_happen(broker: AskedBroker) -> None:
+    heard: list[Any] = []
+    broker.settings.on_change(heard.append)
+    before = shown(broker)
+    broker.disk.fail(broker.disk.operation_count + 1, errno.EIO)
+    answer = broker.ask(UPDATE, b"brokerPermission=4\n")
+    assert answer.code != 0
+    assert (shown(broker), heard) == (before, [])
+
+
+def test_retention_follows(tmp_path: Path, run_async: Run) -> None:
+    """Shorter only while no timer waits, whose record would go before its time."""
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            assert (await asker.ask(UPDATE, b"fileReservedTime=24\ndeleteWhen=05;17\n")).code == 0
+            later = f"TIMER_DELAY_SEC\x013600\x02UNIQ_KEY\x01{UNIQUE}\x02"
+            assert (await asker.send("T", text=later)).code == 0
+            timers = asker.broker.parts.timers
+            await until(lambda: timers.pending_count == 1)
+            refused = await asker.ask(UPDATE, b"fileReservedTime=12\n")
+            assert refused.code == ResponseCode.INVALID_PARAMETER
+            assert "1 timer messages wait" in (refused.remark or "")
+            assert (await asker.ask(UPDATE, b"fileReservedTime=48\n")).code == 0
+            limits = asker.broker.parts.store._open_parts().upkeep._cleaning._limits
+            assert (limits.reserved_hours, limits.delete_hours) == (48, frozenset({5, 17}))
+        async with running(broker_config(tmp_path)) as asker:
+            await until(lambda: asker.broker.parts.timers.pending_count == 1)
 
     run_async(scenario())
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker_core.broker.broker_properties import FIXED_PROPERTIES
-from broker_core.broker.live_settings import LiveSettings
+from broker_core.broker.live_settings import CHANGED_KEY, LiveSettings
 from broker_core.broker.property_file import parse_properties, property_lines
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import encode_data_version
@@ -36,6 +36,8 @@ class BrokerSettingsProcessor:
         # What can have one value only is shown, too: tools of 4.9 fail when a key is missing.
         fixed = {key: value for key, (value, _) in FIXED_PROPERTIES.items()}
         shown = {**fixed, **self._settings.config.as_properties()}
+        if self._settings.changed:
+            shown[CHANGED_KEY] = ",".join(self._settings.changed)
         return command.reply(ext=self._version(), body=property_lines(shown).encode())
 
     def _update(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
