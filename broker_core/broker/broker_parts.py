@@ -19,6 +19,7 @@ from broker_core.broker.live_settings import LIVE_SETTINGS_FILE, LiveSettings
 from broker_core.broker.log_identity import IDENTITY_FILE, LogIdentity
 from broker_core.broker.member_notice import MemberNotice
 from broker_core.broker.name_server_registration import NameServerRegistration
+from broker_core.broker.new_groups import NewGroups
 from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.broker.pending_pulls import PendingPulls
@@ -124,8 +125,11 @@ class BrokerParts:
         self.settings = LiveSettings(config, clock, self._table(LIVE_SETTINGS_FILE))
         self.settings.on_change(self._settings_changed)
         self.settings.check_with(self._settings_problem)
+        self.new_topics = NewTopics(self.topics, clock)
+        self.new_groups = NewGroups(self.groups, self.new_topics, clock)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
+        store.send_rows.tell_soon_if(lambda: len(self.pending) > 0)
         # Last, so that everyone hears of it.
         self.settings.resume()
 
@@ -269,6 +273,7 @@ class BrokerParts:
                 *self._timers_and_replies(planner),
                 HeartbeatProcessor(
                     clients=self.clients,
+                    new_groups=self.new_groups,
                     sql_problem=sql_problem if config.property_filter_enable else None,
                     **tables,
                 ),
@@ -293,9 +298,11 @@ class BrokerParts:
             planner=planner,
             hooks=self.hooks,
             routes_told=self.registration.announced,
-            new_topics=NewTopics(self.topics, self.clock),
+            new_topics=self.new_topics,
+            limits=self._limits,
             **named,
         )
+        self.take_sends = sends.bursts.take
         send_back = SendBackProcessor(
             groups=self.groups,
             level_count=len(self.levels_ms),

@@ -56,11 +56,15 @@ class GroupTable:
         found = self._groups.get(name)
         if found is not None:
             return found
+        made = self.from_defaults(name)
+        return None if made is None else self.put(made)
+
+    def from_defaults(self, name: str) -> GroupConfig | None:
+        """What `find_or_create` would make, without making it; None when it may not be made."""
         checked_group(name)
         if not self._auto_create and not is_system_group(name):
             return None
-        _log.info("group %s made", name)
-        return self.put(GroupConfig(name))
+        return GroupConfig(name)
 
     def set_auto_create(self, is_allowed: bool) -> None:
         """Let consumers make groups, or not, from now on."""
@@ -93,21 +97,38 @@ class GroupTable:
         before = self._groups.get(name)
         if before == group:
             return before
-        if before is None and len(self._groups) >= self._groups_max:
+        self.check_room(name)
+        self._groups[name] = group
+        self._commit({name: before})
+        return group
+
+    def put_all(self, groups: Iterable[GroupConfig]) -> None:
+        """`put` each with one write: all of them, or none when one is wrong or the disk fails."""
+        changed = [group for group in groups if self._groups.get(group.name) != group]
+        new = 0
+        for group in changed:
+            self.check_room(checked_group(group.name), new)
+            new += group.name not in self._groups
+        if changed:
+            before = {group.name: self._groups.get(group.name) for group in changed}
+            self._groups.update((group.name, group) for group in changed)
+            self._commit(before)
+
+    def check_room(self, name: str, coming: int = 0) -> None:
+        """Refuse a group that cannot be put, also when `coming` others are made before it."""
+        count = len(self._groups) + coming
+        if name not in self._groups and count >= self._groups_max:
             raise LimitReached(
-                f"group {name} cannot be made: this broker has {len(self._groups)} groups, at most "
+                f"group {name} cannot be made: this broker has {count} groups, at most "
                 f"{self._groups_max} (groupsMax)"
             )
-        self._groups[name] = group
-        self._commit(name, before)
-        return group
 
     def delete(self, name: str) -> bool:
         """Forget a group; False when there is none. Its offsets are the caller's business."""
         before = self._groups.pop(name, None)
         if before is None:
             return False
-        self._commit(name, before)
+        self._commit({name: before})
         return True
 
     def replace(
@@ -135,18 +156,23 @@ class GroupTable:
             }
         )
 
-    def _commit(self, name: str, before: GroupConfig | None) -> None:
+    def _commit(self, before: Mapping[str, GroupConfig | None]) -> None:
+        """Write what was changed, or undo it."""
         version = self._version
         self._version = self._next_version()
         try:
             self.save()
         except BaseException:
             self._version = version
-            if before is None:
-                self._groups.pop(name, None)
-            else:
-                self._groups[name] = before
+            for name, group in before.items():
+                if group is None:
+                    self._groups.pop(name, None)
+                else:
+                    self._groups[name] = group
             raise
+        for name, group in before.items():
+            if group is None:
+                _log.info("group %s made", name)
 
     def _next_version(self) -> DataVersion:
         return DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())

@@ -220,11 +220,18 @@ class TopicTable:
 
     def create_retry(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """The retry topic of a group, made if it is missing."""
-        return self._found_or_made(f"{RETRY_TOPIC_PREFIX}{checked_group(group)}", queues, sys_flag)
+        topic = self.retry_topic(group, queues, sys_flag)
+        return self._topics.get(topic.name) or self._put(topic)
+
+    def retry_topic(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """What `create_retry` would make, without making it."""
+        name = f"{RETRY_TOPIC_PREFIX}{checked_group(group)}"
+        return TopicConfig(name, queues, queues, sys_flag=sys_flag)
 
     def create_dlq(self, group: str) -> TopicConfig:
         """The dead letter topic of a group, made if it is missing."""
-        return self._found_or_made(f"{DLQ_TOPIC_PREFIX}{checked_group(group)}", 1, 0)
+        name = f"{DLQ_TOPIC_PREFIX}{checked_group(group)}"
+        return self._topics.get(name) or self._put(TopicConfig(name, 1, 1))
 
     @names_disk_errors
     def save(self) -> None:
@@ -237,12 +244,6 @@ class TopicTable:
         )
 
     # Inside
-
-    def _found_or_made(self, name: str, queue_count: int, sys_flag: int) -> TopicConfig:
-        found = self._topics.get(name)
-        if found is not None:
-            return found
-        return self._put(TopicConfig(name, queue_count, queue_count, sys_flag=sys_flag))
 
     def _put(self, topic: TopicConfig) -> TopicConfig:
         name = checked_topic(topic.name)

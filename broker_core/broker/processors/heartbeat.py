@@ -6,13 +6,16 @@ before the first message fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
+from broker_core.broker.new_groups import NewGroups
 from broker_core.broker.request_fields import required_text
 from broker_core.broker.topic_table import TopicTable
-from broker_core.codec.heartbeat_data import ConsumerData, parse_heartbeat
+from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, parse_heartbeat
 from broker_core.codec.json_dialect import parse_json
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.subscription_data import SQL92, parse_subscription
@@ -27,7 +30,10 @@ SqlProblem = Callable[[str], "str | None"]
 
 
 class HeartbeatProcessor:
-    """Keeps `clients` up to date. Without `sql_problem`, SQL92 expressions are not supported."""
+    """Keeps `clients` up to date. Without `sql_problem`, SQL92 expressions are not supported.
+
+    Without `new_groups`, each new group writes the table by itself.
+    """
 
     def __init__(
         self,
@@ -35,11 +41,13 @@ class HeartbeatProcessor:
         clients: ClientTable,
         groups: GroupTable,
         topics: TopicTable,
+        new_groups: NewGroups | None = None,
         sql_problem: SqlProblem | None = None,
     ) -> None:
         self._clients = clients
         self._groups = groups
         self._topics = topics
+        self._new_groups = new_groups
         self._sql_problem = sql_problem
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -50,9 +58,41 @@ class HeartbeatProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self._check_config,
         }
 
-    def _heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _heartbeat(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
         heartbeat = parse_heartbeat(command.body)
         self._clients.check(heartbeat)
+        makings = self._makings(heartbeat)
+        if makings:
+            return self._beat_when_made(makings, connection, command, heartbeat)
+        return self._beat(connection, command, heartbeat)
+
+    def _makings(self, heartbeat: HeartbeatData) -> list[asyncio.Future[None]]:
+        """Groups and retry topics that are on their way to the disk for this client."""
+        makings: list[asyncio.Future[None]] = []
+        if self._new_groups is not None:
+            for consumer in heartbeat.consumers:
+                # Who is refused is said when the others are served.
+                with contextlib.suppress(LimitReached):
+                    makings += self._new_groups.make(consumer.group, unit_mode=consumer.unit_mode)
+        return makings
+
+    async def _beat_when_made(
+        self,
+        makings: list[asyncio.Future[None]],
+        connection: Connection,
+        command: RemotingCommand,
+        heartbeat: HeartbeatData,
+    ) -> RemotingCommand:
+        for making in makings:
+            # Others wait for it as well.
+            await asyncio.shield(making)
+        return self._beat(connection, command, heartbeat)
+
+    def _beat(
+        self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData
+    ) -> RemotingCommand:
         welcome: list[ConsumerData] = []
         refused: LimitReached | None = None
         for consumer in heartbeat.consumers:
