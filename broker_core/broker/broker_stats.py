@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from broker_core.broker.metric_tallies import MetricTallies
 from broker_core.runtime.clock import Clock
 
 SAMPLE_INTERVAL_MS: Final = 10_000
@@ -120,14 +121,26 @@ class BrokerStats:
         self._day = self._local_day()
         self._mornings = ((0, 0), (0, 0))
         self.started_ms = clock.wall_ms()
+        # What only metrics ask for.
+        self.tallies: MetricTallies | None = None
 
     # Counting
 
     def put(self, topic: str, count: int, size: int) -> None:
         """`count` messages of together `size` bytes were stored for a topic."""
+        if self.tallies is not None:
+            self.tallies.put(count, size)
         self._broker_put.add(count, size)
         entry = self._topic_put.get(topic) or _entry(self._topic_put, topic)
         entry.add(count, size)
+
+    def put_each(self, topic: str, count: int, size: int) -> None:
+        """`put` for `count` requests of one message each."""
+        if self.tallies is not None:
+            self.tallies.put(count, size)
+        self._broker_put.add_each(count, size)
+        entry = self._topic_put.get(topic) or _entry(self._topic_put, topic)
+        entry.add_each(count, size)
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
         """A group was given messages of a topic."""

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_parts import BrokerParts
-from broker_core.broker.system_topics import is_system_topic
+from broker_core.broker.metric_tallies import Histogram
+from broker_core.broker.system_topics import TIMER_TOPIC, is_system_topic
+from broker_core.broker.timer_message import TIMER_QUEUE
 from broker_core.broker.transactions import Verdict
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import LanguageCode
@@ -27,6 +29,15 @@ AGES_MAX: Final = 1_000
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
+
+
+_BEHIND: Final = {
+    "lag_messages": "messages that a group has not acknowledged",
+    "ready_messages": "messages that a group has not been given",
+    "inflight_messages": "messages that a group was given and has not acknowledged",
+    "lag_latency": "ms since the oldest unacknowledged one of the queue with most was stored",
+    "queueing_latency": "ms since the oldest one not given of the queue with most was stored",
+}
 
 
 class Sample(NamedTuple):
@@ -45,6 +56,7 @@ class Metric(NamedTuple):
     text: str
     label_names: tuple[str, ...]
     samples: list[Sample]
+    bounds: tuple[int, ...] = ()
 
 
 class BrokerMetrics:
@@ -69,7 +81,7 @@ class BrokerMetrics:
         config = self._parts.config
         node = (config.cluster_name, "broker", config.broker_name)
         found = [*self._traffic(), *self._lags(), *self._store(), *self._clients()]
-        found += [*self._waiting(), *self._replication(), *self._requests()]
+        found += [*self._waiting(), *self._timers(), *self._replication(), *self._requests()]
         found.append(
             _gauge("rmq_metrics_left_out_series", "samples over the limit", [((), self._left_out)])
         )
@@ -123,28 +135,38 @@ class BrokerMetrics:
     # How far consumers are behind
 
     def _lags(self) -> Iterator[Metric]:
-        lags: list[tuple[tuple[str, str], int]] = []
-        ages: list[tuple[tuple[str, str], int]] = []
+        counts: dict[str, list[tuple[tuple[str, str], int]]] = {name: [] for name in _BEHIND}
         queues = 0
         for group in self._parts.groups.all():
             for topic in sorted(self._parts.offsets.topics_of(group.name)):
                 progress = self._parts.offsets.queues_of(group.name, topic)
                 queues += len(progress)
-                if queues > QUEUES_MAX or len(lags) >= SERIES_MAX:
+                if queues > QUEUES_MAX or len(counts["lag_messages"]) >= SERIES_MAX:
                     self._left_out += 1
                     continue
-                lag, queue_id, offset = self._lag(topic, progress)
-                lags.append(((topic, group.name), lag))
-                if len(ages) < AGES_MAX:
-                    ages.append(((topic, group.name), self._age_ms(lag, topic, queue_id, offset)))
-        names = ("topic", "consumer_group")
-        behind = "messages that a group has not acknowledged"
-        yield self._gauge("rocketmq_consumer_lag_messages", behind, names, lags)
-        yield self._gauge("rocketmq_consumer_ready_messages", behind, names, lags)
-        age = "ms since the oldest of them was stored, in the queue with the most of them"
-        yield self._gauge("rocketmq_consumer_lag_latency", age, names, ages)
+                key = (topic, group.name)
+                lag = self._behind(topic, progress)
+                pulled = {
+                    queue_id: max(offset, self._pulled_until(group.name, topic, queue_id))
+                    for queue_id, offset in progress.items()
+                }
+                ready = self._behind(topic, pulled)
+                counts["lag_messages"].append((key, lag[0]))
+                counts["ready_messages"].append((key, ready[0]))
+                counts["inflight_messages"].append((key, max(lag[0] - ready[0], 0)))
+                if len(counts["lag_latency"]) < AGES_MAX:
+                    counts["lag_latency"].append((key, self._age_ms(lag[0], topic, *lag[1:])))
+                    age_ms = self._age_ms(ready[0], topic, *ready[1:])
+                    counts["queueing_latency"].append((key, age_ms))
+        for name, text in _BEHIND.items():
+            names = ("topic", "consumer_group")
+            yield self._gauge(f"rocketmq_consumer_{name}", text, names, counts[name])
 
-    def _lag(self, topic: str, progress: Mapping[int, int]) -> tuple[int, int, int]:
+    def _pulled_until(self, group: str, topic: str, queue_id: int) -> int:
+        tallies = self._parts.stats.tallies
+        return 0 if tallies is None else tallies.pulled_until(group, topic, queue_id)
+
+    def _behind(self, topic: str, progress: Mapping[int, int]) -> tuple[int, int, int]:
         """How far behind in all queues; then the queue that is furthest, and its offset."""
         total, worst, place = 0, -1, (0, 0)
         for queue_id, offset in progress.items():
@@ -168,11 +190,14 @@ class BrokerMetrics:
     # The store
 
     def _store(self) -> Iterator[Metric]:
-        store, config = self._parts.store, self._parts.config
+        store, config = self._parts.store, self._parts.settings.config
         start, end = store.log_range
         usage = store.disk_usage()
         for name, text, value in (
             ("rocketmq_broker_permission", "2 write, 4 read", config.broker_permission),
+            ("rocketmq_storage_message_reserve_time", "ms since the oldest", self._kept_ms(start)),
+            ("rocketmq_topic_number", "topics", len(self._parts.topics)),
+            ("rocketmq_consumer_group_number", "consumer groups", len(self._parts.groups)),
             ("rocketmq_storage_size", "bytes of the commit log", end - start),
             (
                 "rocketmq_storage_flush_behind_bytes",
@@ -187,11 +212,18 @@ class BrokerMetrics:
             ("rmq_storage_disk_used_bytes", "of the partition", usage.used),
             ("rmq_storage_disk_usable_bytes", "of the partition", usage.usable),
             ("rmq_storage_fenced", "1 after a failed sync", int(store.fenced)),
-            ("rmq_topics", "topics", len(self._parts.topics)),
-            ("rmq_consumer_groups", "consumer groups", len(self._parts.groups)),
             ("rmq_consumer_offsets", "stored offsets", len(self._parts.offsets)),
         ):
             yield _gauge(name, text, [((), value)])
+
+    def _kept_ms(self, log_start: int) -> int:
+        try:
+            first = self._parts.store.message_at(log_start)
+        except RmqError:
+            first = None
+        if first is None:
+            return 0
+        return max(self._parts.clock.wall_ms() - first.store_timestamp, 0)
 
     # Who is connected
 
@@ -238,22 +270,49 @@ class BrokerMetrics:
             count = parts.transactions.ended_counts[verdict]
             text = "transactions that ended so"
             yield Metric(f"rocketmq_{name}_messages_total", COUNTER, text, (), [Sample((), count)])
-        yield self._gauge(
-            "rocketmq_timing_messages",
-            "timer messages that wait",
-            ("topic",),
-            (((topic,), count) for topic, count in parts.timers.pending_by_topic.items()),
-        )
+        tallies = parts.stats.tallies
+        if tallies is not None:
+            text = "seconds from the birth of a message to the end of its transaction"
+            yield _histogram("rocketmq_finish_message_latency", text, tallies.finish_s)
+            text = "seconds by which timer messages are ahead when they are sorted in"
+            yield _histogram("rocketmq_delay_message_latency", text, tallies.delays_s)
+            text = "bytes of stored messages"
+            yield _histogram("rocketmq_message_size", text, tallies.message_sizes)
         for name, text, value in (
-            (
-                "rocketmq_timer_enqueue_lag",
-                "timer messages that are not sorted in yet",
-                parts.timers.queue_behind,
-            ),
             ("rmq_delayed_messages", "messages of delay levels", parts.delayed.pending_count),
             ("rmq_sinks", "sinks whose batches are remembered", len(parts.sinks)),
         ):
             yield _gauge(name, text, [((), value)])
+
+    def _timers(self) -> Iterator[Metric]:
+        timers = self._parts.timers
+        yield self._gauge(
+            "rocketmq_timing_messages",
+            "timer messages that wait",
+            ("topic",),
+            (((topic,), count) for topic, count in timers.pending_by_topic.items()),
+        )
+        behind_ms = self._age_ms(timers.queue_behind, TIMER_TOPIC, TIMER_QUEUE, timers.queue_offset)
+        for name, text, value in (
+            (
+                "rocketmq_timer_enqueue_lag",
+                "timer messages that are not sorted in yet",
+                timers.queue_behind,
+            ),
+            ("rocketmq_timer_enqueue_latency", "ms since the first of them was stored", behind_ms),
+            (
+                "rocketmq_timer_dequeue_latency",
+                "ms by which the next timer message is late",
+                timers.late_ms,
+            ),
+        ):
+            yield _gauge(name, text, [((), value)])
+        for name, text, value in (
+            ("enqueue", "timer messages that were sorted in", timers.entered_count),
+            ("dequeue", "timer messages that were delivered", timers.delivered_count),
+        ):
+            samples = [Sample((), value)]
+            yield Metric(f"rocketmq_timer_{name}_total", COUNTER, text, (), samples)
 
     def _replication(self) -> Iterator[Metric]:
         status = self._parts.replication.status()
@@ -264,6 +323,12 @@ class BrokerMetrics:
             "bytes that a slave has not confirmed",
             ("slave",),
             (((str(slave["address"]),), slave["lag_bytes"]) for slave in slaves),
+        )
+        yield self._gauge(
+            "rmq_replication_lag_messages",
+            "messages that a slave has not confirmed, nearly",
+            ("slave",),
+            (((str(slave["address"]),), slave["lag_messages"]) for slave in slaves),
         )
         in_sync = sum(1 for slave in slaves if slave["in_sync"])
         yield _gauge("rmq_replication_in_sync_slaves", "slaves that keep up", [((), in_sync)])
@@ -277,7 +342,9 @@ class BrokerMetrics:
                 for code, found in sorted(self._timing.latencies.items())
             ]
             text = f"ms until the answer; buckets up to {BUCKETS_MS[-1]} ms"
-            yield Metric("rocketmq_rpc_latency", HISTOGRAM, text, ("request_code",), samples)
+            yield Metric(
+                "rocketmq_rpc_latency", HISTOGRAM, text, ("request_code",), samples, BUCKETS_MS
+            )
             slow = [Sample((), self._timing.slow_count)]
             yield Metric(
                 "rmq_slow_requests_total", COUNTER, "over slowRequestThresholdMs", (), slow
@@ -310,6 +377,11 @@ class BrokerMetrics:
 
 def _gauge(name: str, text: str, values: list[tuple[tuple[str, ...], float]]) -> Metric:
     return Metric(name, GAUGE, text, (), [Sample(*value) for value in values])
+
+
+def _histogram(name: str, text: str, found: Histogram) -> Metric:
+    sample = Sample((), found.total, tuple(found.buckets))
+    return Metric(name, HISTOGRAM, text, (), [sample], found.bounds)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from broker_core.broker.metrics import COUNTER, HISTOGRAM, Metric
 from broker_core.errors import InvalidConfig
-from broker_core.remoting.request_timing import BUCKETS_MS
 
 
 class MetricsText:
@@ -41,7 +40,8 @@ class MetricsText:
             if metric.kind == HISTOGRAM:
                 family = core.HistogramMetricFamily(metric.name, metric.text, labels=names)
                 for sample in metric.samples:
-                    family.add_metric(sample.labels, _cumulative(sample.buckets), sample.value)
+                    buckets = _cumulative(metric.bounds, sample.buckets)
+                    family.add_metric(sample.labels, buckets, sample.value)
             else:
                 kind = core.GaugeMetricFamily
                 if metric.kind == COUNTER:
@@ -62,9 +62,9 @@ class _Collected:
         return self._families
 
 
-def _cumulative(counts: tuple[int, ...]) -> list[tuple[str, int]]:
+def _cumulative(bounds: tuple[int, ...], counts: tuple[int, ...]) -> list[tuple[str, int]]:
     found, total = [], 0
-    for bound, count in zip((*map(str, BUCKETS_MS), "+Inf"), counts, strict=True):
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
         total += count
         found.append((bound, total))
     return found

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
+from broker_core.broker.metric_tallies import MetricTallies
 from broker_core.broker.metrics import BrokerMetrics
 from broker_core.broker.metrics_endpoint import MetricsEndpoint
 from broker_core.broker.metrics_text import MetricsText
@@ -52,6 +53,7 @@ class Observability:
         text = self._text
         if text is None:
             return
+        parts.stats.tallies = MetricTallies()
         metrics = BrokerMetrics(parts, budget, self._timing, refused)
         self._endpoint = MetricsEndpoint(
             lambda: text.render(metrics.collect()), text.content_type, self._clock

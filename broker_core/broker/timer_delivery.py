@@ -80,6 +80,7 @@ class TimerDelivery:
         self._file_system = file_system
         self._clock = clock
         self._roll_after_ms = roll_after_ms(reserved_hours)
+        self._stats = stats
         self._copies = CopyAppender(store, stats, shortened)
         self._rolls = CopyAppender(store, None, _without_roll_times)
         self._given_timers = timers
@@ -194,6 +195,11 @@ class TimerDelivery:
         return 0 if self._progress is None else self._progress.intake.offset
 
     @property
+    def entered_count(self) -> int:
+        """Messages that were sorted in since the start."""
+        return 0 if self._progress is None else self._progress.intake.entered_count
+
+    @property
     def queue_behind(self) -> int:
         """How many entries of that queue were not read yet."""
         return 0 if self._progress is None else self._progress.intake.behind
@@ -232,6 +238,8 @@ class TimerDelivery:
             if progress.is_crowded:
                 # The disk does not keep up; the next tick goes on.
                 return
+            if self._stats is not None and self._stats.tallies is not None:
+                progress.intake.delays_s = self._stats.tallies.delays_s
             found = progress.intake.take()
         except (RmqError, OSError) as error:
             _log.warning("the queue of timer messages cannot be read: %s", error)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from broker_core.broker.metric_tallies import Histogram
 from broker_core.broker.parked_message import parked_position
 from broker_core.broker.system_topics import TIMER_TOPIC
 from broker_core.broker.timer_message import (
@@ -70,6 +71,9 @@ class TimerIntake:
         # Recalls that were entered when they were stored: position -> the topics they took from.
         self._entered: dict[int, list[str]] = {}
         self.unreadable_count = 0
+        # Since the start, for the metrics; how far ahead, only if anybody wants to know.
+        self.entered_count = 0
+        self.delays_s: Histogram | None = None
 
     def set_roll_after(self, roll_after_ms: int) -> None:
         """Another time, for what is read from now on."""
@@ -152,6 +156,9 @@ class TimerIntake:
         if self._has_ended(position):
             return
         self._pending.add(wake_entry(wake_ms(due_ms, stored_ms, self._roll_after_ms), position))
+        self.entered_count += 1
+        if self.delays_s is not None:
+            self.delays_s.add(max(due_ms - stored_ms, 0) / 1000)
         topic = property_bytes(text, b"REAL_TOPIC\x01").decode("utf-8", "replace")
         self._count(topic, 1)
 

@@ -99,6 +99,7 @@ class Transactions:
         self._table = table
         self._clock = clock
         self._delay_level_max = delay_level_max
+        self._stats = stats
         self._copies = CopyAppender(store, stats, shortened)
         self._given_timers = timers
         self._given_worker = worker
@@ -247,6 +248,9 @@ class Transactions:
         self._wanted.pop(offset, None)
         self.window.close(offset)
         self.ended_counts[verdict] += 1
+        if self._stats is not None and self._stats.tallies is not None:
+            took_ms = self._clock.wall_ms() - half.record.born_timestamp
+            self._stats.tallies.finish_s.add(max(took_ms, 0) / 1000)
         ended = Ended(verdict, result)
         self._remember(offset, ended)
         if verdict is not Verdict.ROLLBACK and not self._append_op(offset).ok:

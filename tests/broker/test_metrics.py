@@ -24,7 +24,7 @@ from broker_core.broker.metrics_text import MetricsText
 from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, encode_heartbeat
 from broker_core.codec.subscription_data import parse_tag_expression
 from broker_core.errors import InvalidConfig
-from tests.broker.running_broker import Asker, broker_config, running, until
+from tests.broker.running_broker import UNIQUE, Asker, broker_config, running, until
 from tests.fakes.manual_clock import ManualClock
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -128,6 +128,72 @@ def test_the_page_has_every_name(tmp_path: Path) -> None:
     names = set(asyncio.run(scenario()))
     documented = set(re.findall(r"^\| `((?:rocketmq|rmq)_\w+)` \|", PAGE.read_text(), re.MULTILINE))
     assert names == documented
+
+
+# From Apache's broker 5.5: the metrics that users graph.
+APACHE = re.findall(
+    r"\w+",
+    """
+messages_in_total messages_out_total throughput_in_total throughput_out_total message_size
+consumer_lag_messages consumer_lag_latency consumer_inflight_messages consumer_queueing_latency
+consumer_ready_messages send_to_dlq_messages_total rpc_latency processor_watermark
+broker_permission storage_size storage_flush_behind_bytes storage_dispatch_behind_bytes
+storage_message_reserve_time producer_connections consumer_connections half_messages
+commit_messages_total rollback_messages_total finish_message_latency timing_messages
+timer_enqueue_lag timer_enqueue_latency timer_enqueue_total timer_dequeue_lag
+timer_dequeue_latency timer_dequeue_total timer_message_snapshot delay_message_latency
+topic_number consumer_group_number topic_create_execution_time
+consumer_group_create_execution_time pop_revive_lag
+""",
+)
+
+
+def test_the_page_says_of_each_metric_of_apache_where_it_is() -> None:
+    page = PAGE.read_text()
+    table = set(re.findall(r"^\| `(rocketmq_\w+)` \|", page, re.MULTILINE))
+    missing = {f"rocketmq_{name}" for name in APACHE} - table
+    assert len(missing) == 6
+    _, _, reasons = page.partition("that are not here")
+    for name in missing:
+        assert name in reasons or "rocketmq_pop_" in name, name
+
+
+def test_what_is_counted_for_metrics_only(tmp_path: Path) -> None:
+    async def scenario() -> Samples:
+        async with running(broker_config(tmp_path, **PROM)) as asker:
+            await use(asker)
+            assert (await asker.pull("T", queueOffset=1, maxMsgNums=1)).code == 0
+            later = f"TIMER_DELAY_SEC\x01300\x02UNIQ_KEY\x01{UNIQUE}\x02"
+            assert (await asker.send("T", bytes(5_000), text=later)).code == 0
+            timers = asker.broker.parts.timers
+            await until(lambda: timers.pending_count == 1)
+            half = f"TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01{UNIQUE}\x02"
+            sent = await asker.send("T", text=half, a="PG", f=4)
+            assert sent.code == 0, sent.remark
+            await asker.ask(
+                37, producerGroup="PG", tranStateTableOffset=0, commitOrRollback=8,
+                commitLogOffset=int(sent.ext["msgId"][16:], 16), fromTransactionCheck="false",
+                msgId=UNIQUE, transactionId=UNIQUE,
+            )  # fmt: skip
+            return parsed(await fetch(address_of(asker.broker)))
+
+    found = asyncio.run(scenario())
+    group = (("consumer_group", "CG"), ("topic", "T"))
+    # Of three messages and what the transaction left one is acknowledged, one more was given.
+    assert found["rocketmq_consumer_inflight_messages"][group] == 1
+    lag = found["rocketmq_consumer_lag_messages"][group]
+    assert found["rocketmq_consumer_ready_messages"][group] == lag - 1
+    assert 0 <= found["rocketmq_consumer_queueing_latency"][group] < 60_000
+    assert found["rocketmq_message_size_count"][()] >= 4
+    small = found["rocketmq_message_size_bucket"][(("le", "4096"),)]
+    assert small < found["rocketmq_message_size_count"][()]
+    assert found["rocketmq_delay_message_latency_bucket"][(("le", "600"),)] == 1
+    assert found["rocketmq_delay_message_latency_bucket"][(("le", "60"),)] == 0
+    assert found["rocketmq_timer_enqueue_total"][()] == 1
+    assert found["rocketmq_timer_dequeue_total"][()] == 0
+    assert found["rocketmq_finish_message_latency_count"][()] == 1
+    assert 0 < found["rocketmq_storage_message_reserve_time"][()] < 60_000
+    assert found["rocketmq_topic_number"][()] > 3
 
 
 def test_nothing_is_served_or_measured_by_default(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ class PullMessageProcessor:
         if code == ResponseCode.SUCCESS:
             size = len(result.records)
             self._stats.got(pull.group, pull.topic, result.message_count, size)
+            if self._stats.tallies is not None:
+                self._stats.tallies.pulled(pull.group, pull.topic, pull.queue_id, following)
         bounds = (result.min_offset, result.max_offset)
         if command.serialize_type == BINARY_HEADER or command.flag & ONEWAY_FLAG:
             ext = {
