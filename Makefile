@@ -25,10 +25,10 @@ ifdef LONG
 export RMQ_CRASH_LONG := $(LONG)
 endif
 
-.PHONY: help demo test check lint types format bench bench-broker bench-spark-source test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on the way
 	@bash tools/ensure_java.sh jre
@@ -37,6 +37,7 @@ demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on th
 test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
+	@$(BIN)/python -m tests.interop.fetched_peers || true
 	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
@@ -59,14 +60,19 @@ bench: $(INSTALLED) ## Measure the store; ARGS=--quick takes at most 3 minutes
 bench-broker: $(INSTALLED) ## Measure the broker beside Apache's; ARGS=--quick takes at most 5 minutes
 	@$(BIN)/python benchmarks/broker.py $(ARGS)
 
+bench-replication: $(INSTALLED) ## Measure master and slave beside Apache's; ARGS=--quick takes at most 5 minutes
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/replication.py $(ARGS)
+
 test-crash: $(INSTALLED) ## Crash, error and damage tests with their table; LONG=1 for the nightly size
 	$(PYTEST) -m "crash or root"
 
 test-interop: export RMQ_INTEROP_ALL := 1
-test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix
+test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix (about 45 minutes)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
-	$(PYTEST) -m interop
+	@$(BIN)/python -m tests.interop.fetched_peers || true
+	$(PYTEST) -m interop -n $(WORKERS) --dist loadgroup
 
 test-spark-versions: export RMQ_INTEROP_ALL := 1
 test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 and 4.2, each fetched once
@@ -76,6 +82,10 @@ test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 a
 bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARGS=--quick takes at most 5 minutes
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/spark_source.py $(ARGS)
+
+bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--quick takes at most 5 minutes
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/spark_sink.py $(ARGS)
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done
