@@ -96,6 +96,8 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "commitOffsetsToBroker": Known(_flag),
         # Trouble
         "failOnDataLoss": Known(_flag, True),
+        "deduplicate": Known(_flag, False),
+        "deduplicateBatches": Known(_number(1, 10_000), 64),
         "waitForTopicMs": Known(_ms, 0),
         "readFromSlave": Known(_one_of("auto"), "auto"),
         "shortCircuit": Known(_one_of(*SHORT_CIRCUITS), SHORT_CIRCUITS[0]),
@@ -174,6 +176,9 @@ class SourceOptions:
     reader_group: str
     commits_offsets: bool
     fails_on_data_loss: bool
+    deduplicates: bool
+    deduplicate_batches: int
+    """Of each writer, so many batches are remembered."""
     wait_for_topic_ms: int
     poll_timeout_ms: int
     lookup_retries: int
@@ -314,6 +319,8 @@ def _built(values: OptionTexts) -> SourceOptions:
         reader_group=group or values["groupIdPrefix"],
         commits_offsets=bool(group) if commits is None else commits,
         fails_on_data_loss=values["failOnDataLoss"],
+        deduplicates=values["deduplicate"],
+        deduplicate_batches=values["deduplicateBatches"],
         wait_for_topic_ms=values["waitForTopicMs"],
         poll_timeout_ms=values["rmqConsumer.pollTimeoutMs"],
         lookup_retries=values["fetchOffset.numRetries"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from broker_core import ClientInstance
 from pyspark_rmq.options import SourceOptions
@@ -10,6 +11,7 @@ from pyspark_rmq.source.key_index import by_index
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange, plan_tasks
 from pyspark_rmq.source.predicates import NO_LIMIT, Predicate, allows_queue, reach_of
+from pyspark_rmq.source.queue_offsets import Repeats
 from pyspark_rmq.source.range_reader import Task
 from pyspark_rmq.source.start_position import Anchor, Position, Positions
 from pyspark_rmq.source.topic_discovery import TopicDiscovery
@@ -19,18 +21,32 @@ async def plan_batch(
     client: ClientInstance, options: SourceOptions, pushed: Sequence[Predicate] = ()
 ) -> list[Task]:
     """What to read, as of now; `pushed` are conditions that Spark looks at again."""
+    ranges = await batch_ranges(client, options)
+    return await batch_tasks(client, options, ranges, pushed)
+
+
+async def batch_ranges(client: ClientInstance, options: SourceOptions) -> list[QueueRange]:
+    """Where every queue begins and ends for this read, whatever the conditions."""
     queues = await TopicDiscovery(client, options).first_queues()
     lookup = OffsetLookup(client, options)
     assert options.starting is not None
-    predicates = (*options.where, *pushed)
     starts = await lookup.resolve(options.starting, queues)
     ends = await lookup.resolve(options.ending, queues)
-    ranges = [
-        QueueRange(*queue, starts[queue], ends[queue])
-        for queue in queues
-        if allows_queue(predicates, queue)
-    ]
-    ranges = [part for part in ranges if part.rows > 0]
+    ranges = [QueueRange(*queue, starts[queue], ends[queue]) for queue in queues]
+    return [part for part in ranges if part.rows > 0]
+
+
+async def batch_tasks(
+    client: ClientInstance,
+    options: SourceOptions,
+    ranges: Sequence[QueueRange],
+    pushed: Sequence[Predicate] = (),
+    repeats: Repeats = MappingProxyType({}),
+) -> list[Task]:
+    """The tasks that read what the conditions leave of the ranges, without the repeats."""
+    lookup = OffsetLookup(client, options)
+    predicates = (*options.where, *pushed)
+    ranges = [part for part in ranges if allows_queue(predicates, part.queue)]
     if predicates:
         ranges = await _reached(ranges, predicates, lookup)
         ranges = await by_index(client, options, ranges, predicates)
@@ -47,7 +63,7 @@ async def plan_batch(
         tasks_min=options.partitions_min,
         rows_max=options.rows_per_partition_max,
     )
-    return [Task(tuple(task), stores) for task in tasks]
+    return [Task.of(task, stores, repeats) for task in tasks]
 
 
 async def _reached(

@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.batch_plan import plan_batch
+from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.description import describe, described_columns
 from pyspark_rmq.source.predicates import Predicate, from_filters
 from pyspark_rmq.source.range_reader import read_task
+from pyspark_rmq.source.repeat_survey import batch_repeats
 
 
 class RmqBatchReader(DataSourceReader):  # type: ignore[misc]
@@ -27,7 +28,11 @@ class RmqBatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read."""
         connected = connections.connect(self._options.connection)
-        tasks = connected.call(plan_batch(connected.client, self._options, self._pushed))
+        client, options = connected.client, self._options
+        ranges = connected.call(batch_ranges(client, options))
+        # Before the conditions: they choose among rows of which each is there once.
+        repeats = batch_repeats(ranges, options, connected) if options.deduplicates else {}
+        tasks = connected.call(batch_tasks(client, options, ranges, self._pushed, repeats))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

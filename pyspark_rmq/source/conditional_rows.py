@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +14,7 @@ from broker_core import MessageQueue
 from pyspark_rmq.columns import ChosenColumn, column_of
 from pyspark_rmq.source.message_batches import BatchMaker, Records, arrow_schema
 from pyspark_rmq.source.predicates import Predicate
+from pyspark_rmq.source.queue_offsets import Repeats
 
 _COMPARE: Final = {
     "=": pc.equal,
@@ -39,9 +42,12 @@ class ConditionalRows:
         naming: str,
         tags: Sequence[str] = (),
         include_system_properties: bool = False,
+        repeats: Repeats = MappingProxyType({}),
     ) -> None:
         names = [column.name for column in columns]
-        more = sorted({p.column for p in predicates} - set(names))
+        needed = {p.column for p in predicates} | ({"offset"} if repeats else set())
+        more = sorted(needed - set(names))
+        self._repeats = repeats
         self._predicates = predicates
         self._places = {name: place for place, name in enumerate((*names, *more))}
         self._schema = arrow_schema(columns)
@@ -54,9 +60,9 @@ class ConditionalRows:
     def batch(self, run: Records, queue: MessageQueue) -> Any:
         """The rows that meet all conditions, with the columns that were asked for."""
         made = self._maker.batch(run, queue)
-        if not self._predicates:
-            return made
-        mask = None
+        mask = self._without_repeats(made, queue)
+        if not self._predicates and mask is None:
+            return self._chosen(made)
         for column, op, value in self._predicates:
             array = made.column(self._places[column])
             if op == "in":
@@ -65,6 +71,20 @@ class ConditionalRows:
                 met = _COMPARE[op](array, pa.scalar(value, array.type))
             mask = met if mask is None else pc.and_(mask, met)
         # A comparison with null is null, which `filter` drops.
-        kept = made.filter(mask)
-        arrays = [kept.column(place) for place in range(len(self._schema))]
+        return self._chosen(made.filter(mask))
+
+    def _without_repeats(self, made: Any, queue: MessageQueue) -> Any:
+        """Which rows are no copies; None for all."""
+        pairs = self._repeats.get(queue)
+        if not pairs or not made.num_rows:
+            return None
+        starts, ends = np.array(pairs, np.int64).T
+        offsets = made.column(self._places["offset"]).to_numpy()
+        place = np.searchsorted(starts, offsets, "right") - 1
+        return pa.array((place < 0) | (offsets >= ends[place]))
+
+    def _chosen(self, made: Any) -> Any:
+        if made.num_columns == len(self._schema):
+            return made
+        arrays = [made.column(place) for place in range(len(self._schema))]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

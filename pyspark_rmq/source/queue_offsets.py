@@ -5,6 +5,8 @@
      "begins":  the same shape: queues whose part of this batch does not begin where the last ended
      "stores":  {broker: {"id": …, "epoch": …}}   which log the offsets belong to
      "rowBytes": {topic: …},  about how large a record is, for planning
+     "repeats": {topic: {broker: {queue: [from, until, …]}}}   offsets of this batch to leave out
+     "rows":    named rows that were read (`seen_rows.py`); both only with deduplicate
      "initial": true}         only in the first position of a query
 
 Spark compares positions as texts, so equal ones must be written alike: keys are sorted, empty parts
@@ -35,6 +37,9 @@ class StoreIdentity(NamedTuple):
     epoch: str = ""
 
 
+Repeats = Mapping[MessageQueue, tuple[tuple[int, int], ...]]
+
+
 class StreamOffset(NamedTuple):
     """The next offset to read of every queue, and what belongs to it."""
 
@@ -43,6 +48,9 @@ class StreamOffset(NamedTuple):
     stores: Mapping[str, StoreIdentity] = MappingProxyType({})
     row_sizes: Mapping[str, int] = MappingProxyType({})
     is_initial: bool = False
+    repeats: Repeats = MappingProxyType({})
+    seen_rows: Mapping[str, Any] = MappingProxyType({})
+    """As `SeenRows` writes it: order counts."""
 
     def to_json(self) -> dict[str, Any]:
         """What Spark is given."""
@@ -58,6 +66,15 @@ class StreamOffset(NamedTuple):
             found["stores"] = stores
         if self.row_sizes:
             found["rowBytes"] = dict(sorted(self.row_sizes.items()))
+        if self.repeats:
+            found["repeats"] = _nested(
+                {
+                    queue: [n for pair in pairs for n in pair]
+                    for queue, pairs in self.repeats.items()
+                }
+            )
+        if self.seen_rows:
+            found["rows"] = self.seen_rows
         if self.is_initial:
             found["initial"] = True
         return found
@@ -77,6 +94,8 @@ class StreamOffset(NamedTuple):
                 },
                 {str(topic): _whole(size) for topic, size in found.get("rowBytes", {}).items()},
                 found.get("initial") is True,
+                {queue: _pairs(flat) for queue, flat in _entries(found.get("repeats", {}))},
+                _object(found.get("rows", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise errors.InvalidArgument(
@@ -84,8 +103,8 @@ class StreamOffset(NamedTuple):
             ) from None
 
 
-def _nested(queues: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    nested: dict[str, dict[str, dict[str, int]]] = {}
+def _nested(queues: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    nested: dict[str, dict[str, dict[str, Any]]] = {}
     for queue in sorted(queues):
         of_broker = nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
         of_broker[str(queue.queue_id)] = queues[queue]
@@ -93,14 +112,27 @@ def _nested(queues: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str,
 
 
 def _flat(nested: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    return dict(sorted(_entries(nested)))
+    return {queue: _whole(offset) for queue, offset in sorted(_entries(nested))}
 
 
-def _entries(nested: Mapping[str, Any]) -> Iterable[tuple[MessageQueue, int]]:
+def _entries(nested: Mapping[str, Any]) -> Iterable[tuple[MessageQueue, Any]]:
     for topic, of_topic in nested.items():
         for broker, of_broker in of_topic.items():
-            for queue_id, offset in of_broker.items():
-                yield MessageQueue(topic, broker, int(queue_id)), _whole(offset)
+            for queue_id, value in of_broker.items():
+                yield MessageQueue(topic, broker, int(queue_id)), value
+
+
+def _pairs(flat: object) -> tuple[tuple[int, int], ...]:
+    if not isinstance(flat, list) or len(flat) % 2:
+        raise ValueError(f"{flat!r:.40} is no list of ranges")
+    numbers = [_whole(number) for number in flat]
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _object(found: object) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{found!r:.40} is no object")
+    return found
 
 
 def _whole(value: object) -> int:

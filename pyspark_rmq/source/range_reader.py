@@ -11,8 +11,9 @@ streams of a task together, whatever the ranges are. Small batches are joined, u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import groupby, islice
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.local_reader import local_batches, local_places
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
-from pyspark_rmq.source.queue_offsets import StoreIdentity
+from pyspark_rmq.source.queue_offsets import Repeats, StoreIdentity
 
 BATCH_SIZE: Final = 4 << 20
 BATCH_ROWS: Final = 50_000
@@ -46,24 +47,51 @@ class Task(NamedTuple):
 
     ranges: tuple[QueueRange, ...]
     stores: Mapping[str, StoreIdentity]
+    repeats: Repeats = MappingProxyType({})
+    """Offsets to leave out: copies of rows that another place has, in order."""
+
+    @staticmethod
+    def of(
+        ranges: Sequence[QueueRange], stores: Mapping[str, StoreIdentity], repeats: Repeats
+    ) -> Task:
+        """A task with what it needs of the repeats."""
+        mine = {
+            part.queue: tuple(
+                pair
+                for pair in repeats[part.queue]
+                if any(
+                    pair[0] < other.until and other.start < pair[1]
+                    for other in ranges
+                    if other.queue == part.queue
+                )
+            )
+            for part in ranges
+            if part.queue in repeats
+        }
+        return Task(tuple(ranges), stores, {queue: pairs for queue, pairs in mine.items() if pairs})
 
 
 def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn]) -> Iterator[Any]:
     """All rows of the task, range by range in the order of their offsets."""
     freeze_once()
     connected = connections.connect(options.connection)
-    _check_stores(task, options, connected)
+    check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
     maker: RowMaker = ConditionalRows(
-        columns, options.where, options.column_names, tags, options.include_system_properties
+        columns,
+        options.where,
+        options.column_names,
+        tags,
+        options.include_system_properties,
+        task.repeats,
     )
-    yield from joined(_batches(task, options, connected, maker))
+    yield from joined(batches_of(task, options, connected, maker))
 
 
-def _batches(
+def batches_of(
     task: Task, options: SourceOptions, connected: Connected, maker: RowMaker
-) -> Iterator[Any]:
-    """Each range from files, if it can be read so, and whatever is left over the network."""
+) -> Generator[Any, None, None]:
+    """What `maker` makes of each range: from files if it can be read so, else over the network."""
     waiting = iter(task.ranges)
     while some := list(islice(waiting, _LOOKED_AT_ONCE)):
         for is_local, found in groupby(local_places(some, options, connected), _is_local):
@@ -73,7 +101,7 @@ def _batches(
                 rest = yield from local_batches(part, maker, BATCH_SIZE, BATCH_ROWS)
                 if rest:
                     # Something changed under way; the log may be another one by now.
-                    _check_stores(task, options, connected)
+                    check_stores(task, options, connected)
             for one, run in _runs(rest, options, connected):
                 yield maker.batch(run, one.queue)
 
@@ -204,7 +232,7 @@ def _stream(
     )
 
 
-def _check_stores(task: Task, options: SourceOptions, connected: Connected) -> None:
+def check_stores(task: Task, options: SourceOptions, connected: Connected) -> None:
     """The log must be the one that the offsets were taken from; a replaced one has others."""
     expected = {broker: store for broker, store in task.stores.items() if store.store_id}
     if not expected:

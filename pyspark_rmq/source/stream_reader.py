@@ -14,10 +14,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.queue_offsets import StreamOffset
 from pyspark_rmq.source.range_reader import Task, read_task
+from pyspark_rmq.source.repeat_survey import deduplicated
 from pyspark_rmq.source.stream_session import Limits, StreamSession
 
 try:
@@ -72,6 +74,9 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         end: StreamOffset = self._call(
             self._asked().latest(begin, self._limits(limit), may_wait=may_wait)
         )
+        if end is not begin and self._options.deduplicates:
+            end = deduplicated(begin, end, self._options, self._connected())
+            self._asked().note_position(end)
         self._last = start if end is begin else end.to_json()
         return self._last
 
@@ -103,7 +108,8 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             tasks_min=self._options.partitions_min,
             rows_max=self._options.rows_per_partition_max,
         )
-        return [InputPartition(Task(tuple(ranges), dict(until.stores))) for ranges in tasks]
+        stores = dict(until.stores)
+        return [InputPartition(Task.of(ranges, stores, until.repeats)) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task."""
@@ -124,8 +130,7 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def _asked(self) -> StreamSession:
         if self._session is None:
-            connected = connections.connect(self._options.connection)
-            self._session = StreamSession(connected.client, self._options)
+            self._session = StreamSession(self._connected().client, self._options)
             if not HAS_LIMITS and self._given() != Limits():
                 _log.warning(
                     "this Spark knows no limits for a batch: maxOffsetsPerTrigger,"
@@ -133,8 +138,11 @@ class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
                 )
         return self._session
 
+    def _connected(self) -> Connected:
+        return connections.connect(self._options.connection)
+
     def _call(self, coroutine: Any) -> Any:
-        return connections.connect(self._options.connection).call(coroutine)
+        return self._connected().call(coroutine)
 
     def _limits(self, limit: Any) -> Limits:
         if not HAS_LIMITS or limit is None:

@@ -103,6 +103,10 @@ class StreamSession:
         self._position = end
         return end
 
+    def note_position(self, end: StreamOffset) -> None:
+        """The batch goes no further than this; for `backlog`."""
+        self._position = end
+
     async def commit(self, end: StreamOffset) -> None:
         """A batch is done."""
         await self._commit(end)

@@ -87,7 +87,7 @@ def test_a_hole_that_compaction_made_is_no_loss(run_async: Callable[..., Any]) -
 
 def test_a_hole_elsewhere_is_loss(run_async: Callable[..., Any]) -> None:
     def check(name_server: str) -> None:
-        with pytest.raises(DataLost, match="offset 20 was deleted or cut off.*failOnDataLoss"):
+        with pytest.raises(DataLost, match=r"offset 20 was deleted or cut off.*failOnDataLoss"):
             offsets(name_server, TOPIC, 0, 100)
         assert offsets(name_server, TOPIC, 0, 100, failOnDataLoss="false") == KEPT
 

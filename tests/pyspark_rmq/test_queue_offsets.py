@@ -25,6 +25,8 @@ _offsets = st.builds(
     st.dictionaries(_names, st.builds(StoreIdentity, _names, _names), max_size=3),
     st.dictionaries(_names, st.integers(1, 1 << 30), max_size=3),
     st.booleans(),
+    _queues.map(lambda found: {queue: ((0, end), (end, end)) for queue, end in found.items()}),
+    st.sampled_from([{}, {"t": {"q": {"1": {"0": [0, 5]}}, "a": {}}}]),
 )
 
 

@@ -20,7 +20,7 @@ FILES = {
     "4.1.4": ("test_smoke.py", "test_connect.py"),
     "4.2.1": (
         "test_smoke.py", "test_batch_read.py", "test_stream_read.py", "test_source_tables.py",
-        "test_connect.py",
+        "test_connect.py", "test_replay.py", "test_protected.py",
     ),
 }  # fmt: skip
 
