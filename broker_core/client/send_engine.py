@@ -193,9 +193,10 @@ class SendEngine:
             self._end(request)
             return
         queues = self._routes.published(request.topic)
-        if not queues:
+        gate = ("route", request.topic)
+        if not queues or gate in self._gates:
             find = partial(self._routes.publish_queues, request.topic)
-            self._wait_at_gate(("route", request.topic), find, request)
+            self._wait_at_gate(gate, find, request)
             return
         if request.lane_key is not None and not request.in_lane:
             self._join_lane(request, queue_for_key(queues, request.lane_key))
@@ -218,12 +219,13 @@ class SendEngine:
         if left_ms <= 0:
             raise RequestTimeout(f"no answer within {request.timeout_s * 1000:g} ms")
         connection = self._remoting.connection_to(address)
-        if connection is None:
+        to_connect, to_drain = ("connect", address), ("drain", address)
+        if connection is None or to_connect in self._gates:
             connect = partial(self._remoting.connect, address, request.timeout_s * 1000)
-            self._wait_at_gate(("connect", address), connect, request)
-        elif not connection.is_writable:
+            self._wait_at_gate(to_connect, connect, request)
+        elif not connection.is_writable or to_drain in self._gates:
             drain = partial(connection.writable, request.timeout_s * 1000)
-            self._wait_at_gate(("drain", address), drain, request)
+            self._wait_at_gate(to_drain, drain, request)
         else:
             answer = connection.begin_request(request.command(self._group, queue), left_ms)
             request.was_sent = True
@@ -343,6 +345,8 @@ class SendEngine:
     def _wait_at_gate(
         self, key: Hashable, open_gate: Callable[[], Awaitable[object]], request: SendRequest
     ) -> None:
+        # Also when what it waits for has just come: those who wait longer go first, or messages of
+        # one queue would change places.
         waiting = self._gates.get(key)
         if waiting is None:
             self._gates[key] = waiting = []

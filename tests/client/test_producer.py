@@ -180,7 +180,7 @@ def test_a_busy_broker_gets_time(run_async: Callable[..., Any]) -> None:
             assert len({send.ext["i"] for send in cluster.broker.sends}) == 1
             cluster.broker.always = 2
             with pytest.raises(SystemBusy, match="topic T at broker-a"):
-                await producer.send("T", b"x", timeout_ms=150)
+                await producer.send("T", b"x", timeout_ms=2000)
 
     run_async(scenario())
 
@@ -463,5 +463,21 @@ def test_stopping_ends_every_send(run_async: Callable[..., Any]) -> None:
             assert {type(result) for result in results} == {ConnectionLost}
             assert cluster.broker.farewells[-1]["producerGroup"] == "PG"
             await producer.stop()
+
+    run_async(scenario())
+
+
+def test_a_full_connection_keeps_the_order(run_async: Callable[..., Any]) -> None:
+    # Whoever waits for room, a route or the connection is not overtaken by who comes later.
+    async def scenario() -> None:
+        async with sending(config={"compress_from_size": 0}) as (cluster, producer):
+            queue = MessageQueue("T", "broker-a", 0)
+            sent = []
+            for number in range(300):
+                sent.append(producer.send("T", b"%d " % number + bytes(100_000), queue=queue))
+                await asyncio.sleep(0)
+            await asyncio.gather(*sent)
+            numbers = [int(bytes(send.body).split(b" ")[0]) for send in cluster.broker.sends]
+            assert numbers == sorted(numbers)
 
     run_async(scenario())

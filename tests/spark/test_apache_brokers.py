@@ -39,7 +39,7 @@ def _read_all(spark: Any, name_server: str, checkpoint: Path) -> None:
 
 
 def _send(name_server: str, first: int, until: int) -> None:
-    with SyncProducer(name_server) as producer:
+    with SyncProducer(name_server, timeout_ms=30_000) as producer:
         sent = [
             producer.send_async(
                 OutgoingMessage(TOPIC, f"m{n}".encode(), "AB"[n % 2], f"k{n}", {"number": str(n)}),
@@ -87,7 +87,7 @@ def _stream(spark: Any, name_server: str, options: dict[str, str], checkpoint: P
         assert set(admin.committed_offsets("readers", TOPIC).values()) == {COUNT // 4}
         admin.create_topic(TOPIC, queue_count=6)
     _send(name_server, COUNT, COUNT + 50)
-    with SyncProducer(name_server) as producer:
+    with SyncProducer(name_server, timeout_ms=30_000) as producer:
         message = OutgoingMessage(TOPIC, f"m{COUNT + 50}".encode())
         producer.send(message, queue=MessageQueue(TOPIC, "broker-a", 5))
     runs.run()
