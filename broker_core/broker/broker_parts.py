@@ -98,7 +98,7 @@ class BrokerParts:
         self.offsets = OffsetTable(
             self._table(OFFSETS_FILE),
             clock,
-            end_offset=lambda topic, queue_id: store.offsets(topic, queue_id)[1],
+            end_offset=lambda topic, queue_id: store.replication.queue_end(topic, queue_id),
             offsets_max=config.offsets_max,
         )
         self.clients = self._client_table()

@@ -28,6 +28,7 @@ from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection
+from broker_core.runtime.cancelled import end_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +198,7 @@ class _Server:
     async def stop(self) -> None:
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        await end_tasks((self._task,))
         self._settle()
         if self._connection is not None and not self._connection.is_closed:
             try:

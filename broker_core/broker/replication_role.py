@@ -16,10 +16,22 @@ from typing import Any, Final
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
 from broker_core.broker.property_file import read_secret
+from broker_core.broker.system_topics import (
+    APPEND_GROUP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidConfig, LogsDiverged, RmqError
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, RequestCode, ResponseCode
 from broker_core.remoting.client import parse_address
+from broker_core.replication.confirmed_note import (
+    ConfirmedNote,
+    confirmed_at_start,
+    load_confirmed,
+)
 from broker_core.replication.epoch_file import load_history, save_history
 from broker_core.replication.follower_session import FollowerSettings
 from broker_core.replication.ha_client import HaClient, MasterAddress
@@ -27,7 +39,9 @@ from broker_core.replication.ha_server import HaServer
 from broker_core.replication.handshake import Identity
 from broker_core.replication.leader_session import LeaderSettings
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
+from broker_core.replication.message_counts import MessageCounts
 from broker_core.replication.replica_set import Replica, ReplicaSet, ReplicaSettings
+from broker_core.runtime.cancelled import end_tasks
 from broker_core.runtime.clock import Clock
 from broker_core.storage.file_system import FileSystem
 from broker_core.store.log_cut import ASIDE_DIR
@@ -37,6 +51,15 @@ from broker_core.store.running_flags import Running
 _log = logging.getLogger(__name__)
 
 _ASK_TIMEOUT_MS: Final = 3_000
+_NOTE_SYNC_S: Final = 1.0
+# What the broker itself reads: it has to know what it did, whether a slave has that or not.
+_OWN_TOPICS: Final = (
+    APPEND_GROUP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 
 
 class ReplicationRole:
@@ -66,6 +89,9 @@ class ReplicationRole:
         self._asking = inner_client(config)
         self._server: HaServer | None = None
         self._client: HaClient | None = None
+        self._counts: MessageCounts | None = None
+        self._note: ConfirmedNote | None = None
+        self._note_task: asyncio.Task[None] | None = None
         self.history = load_history(file_system)
         self.replicas: ReplicaSet | None = None
         self.was_promoted = False
@@ -98,6 +124,8 @@ class ReplicationRole:
         if self._config.is_master:
             if bound is not None:
                 await self._serve(bound)
+            if self._note is not None:
+                self._note_task = asyncio.ensure_future(self._sync_note(self._note))
         else:
             self._follow()
 
@@ -111,6 +139,13 @@ class ReplicationRole:
             await self._client.stop()
             self._client = None
         await self._asking.close()
+        if self._note_task is not None:
+            await end_tasks((self._note_task,))
+            self._note_task = None
+        if self._note is not None:
+            await asyncio.to_thread(self._note.sync)
+            self._note.close()
+            self._note = None
 
     def capabilities(self) -> dict[str, str]:
         """What a broker is asked for by another one of its group."""
@@ -135,6 +170,7 @@ class ReplicationRole:
         if self.replicas is not None:
             found["confirmed_position"] = self.replicas.confirmed.position
             found["waits_for_slaves"] = self._waits
+            found["visible_position"] = self._store.visible_position
             found["in_sync_replicas"] = self.replicas.in_sync_count()
             found["slaves"] = [self._slave_status(replica) for replica in self.replicas.replicas]
         if self._client is not None:
@@ -163,8 +199,14 @@ class ReplicationRole:
                 "this slave has never copied anything from its master, which has all messages; "
                 "start it as SLAVE, or empty its directory for a new broker",
             )
-        self.history = self.history.begin(uuid.uuid4().hex, self._log.end)
+        end, confirmed = self._log.end, -1
+        if self._waits:
+            noted = load_confirmed(self._file_system)
+            confirmed = confirmed_at_start(self.history, noted, end)
+        self.history = self.history.begin(uuid.uuid4().hex, end)._replace(confirmed=confirmed)
         save_history(self._file_system, self.history)
+        if self._waits:
+            self._note = ConfirmedNote(self._file_system, self.epoch, confirmed)
         self.was_promoted = promoted
         if promoted:
             _log.info("this slave is the master now, epoch %d", self.epoch)
@@ -178,15 +220,37 @@ class ReplicationRole:
             config.ha_fall_behind_max,
             config.ha_slaves_max,
         )
-        replicas = ReplicaSet(settings, lambda: self._log.end)
+        confirmed = self.history.confirmed if waits else None
+        replicas = ReplicaSet(settings, lambda: self._log.end, confirmed)
         if waits:
-            replicas.on_confirmed = store.confirmed_moved
+            replicas.on_confirmed = self._confirmed_moved
             replicas.on_enough = lambda enough: store.set_running(
                 Running.REPLICAS_MISSING, not enough
             )
             store.require_replicas(replicas, config.slave_timeout_ms)
+            store.hold_back(self.history.confirmed, _OWN_TOPICS)
+            if self.history.confirmed < self._log.end:
+                _log.info(
+                    "the log from %d to %d is shown to readers once slaves have it",
+                    self.history.confirmed,
+                    self._log.end,
+                )
             replicas.refresh()
         return replicas
+
+    def _confirmed_moved(self) -> None:
+        """Remembered first: readers of the next run must not see less than those of this one."""
+        if self._note is not None and self.replicas is not None:
+            self._note.write(self.replicas.confirmed.position)
+        self._store.confirmed_moved()
+
+    async def _sync_note(self, note: ConfirmedNote) -> None:
+        # Never set: the task is cancelled instead.
+        never = asyncio.get_running_loop().create_future()
+        while True:
+            await asyncio.wait((never,), timeout=_NOTE_SYNC_S)
+            if note.is_unsynced:
+                await asyncio.to_thread(note.sync)
 
     async def _serve(self, bound: socket.socket) -> None:
         assert self.replicas is not None
@@ -207,12 +271,20 @@ class ReplicationRole:
             ),
             self._clock,
             self._newer_seen,
+            self._mark,
         )
+        self._counts = MessageCounts(self._log.start, self._log.end, self._store.message_count)
+        self._mark()
         await self._server.serve(bound)
         self._log.listeners.append(self._server.wake)
 
+    def _mark(self) -> None:
+        if self._counts is not None:
+            self._counts.mark(*self._store.appended)
+
     def _slave_status(self, replica: Replica) -> dict[str, Any]:
         identity, lag = replica.identity, max(self._log.end - replica.position, 0)
+        self._mark()
         return {
             "address": replica.address,
             "broker_id": None if identity is None else identity.broker_id,
@@ -220,6 +292,7 @@ class ReplicationRole:
             "position": replica.position,
             "sent": replica.sent,
             "lag_bytes": lag,
+            "lag_messages": 0 if self._counts is None else self._counts.behind(replica.position),
             "in_sync": lag < self._config.ha_fall_behind_max,
         }
 

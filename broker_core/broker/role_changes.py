@@ -115,8 +115,11 @@ class RoleChanges:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), period_s)
             self._look.clear()
+            if self._watching is not asyncio.current_task():
+                # Cancelled in the moment in which the wait was over, which does not hear of it.
+                return
             newer = await find_newer_master(config, history(), register)
-            if newer is not None:
+            if newer is not None and self._watching is asyncio.current_task():
                 self._watching = None
                 self.soon(step_down(newer))
                 return

@@ -24,7 +24,9 @@ from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetChanges, OffsetKey, OffsetTable
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.slave_metadata_format import (
+    COMMITS_PER_REQUEST,
     TABLES,
+    join_content,
     offset_table,
     parse_body,
     parse_changes,
@@ -36,12 +38,13 @@ from broker_core.broker.topic_table import TopicTable
 from broker_core.broker.transaction_progress import TRANSACTION_GROUP
 from broker_core.codec.group_config import parse_group_table
 from broker_core.codec.json_dialect import emit_json
-from broker_core.codec.json_fields import object_field, whole_field
+from broker_core.codec.json_fields import object_field, whole_field, whole_number
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import parse_data_version, parse_topic_table
 from broker_core.errors import InvalidArgument, LimitReached, RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
+from broker_core.runtime.cancelled import end_tasks
 from broker_core.runtime.clock import Clock
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
@@ -54,6 +57,7 @@ WHOLE_TABLES_INTERVAL_MS: Final = 5_000
 LINK_INTERVAL_MS: Final = 100
 REQUEST_TIMEOUT_MS: Final = 10_000
 _ENDED_KEPT: Final = 16
+_PAGES_MAX: Final = 10_000
 
 
 class CopiedTables(NamedTuple):
@@ -148,8 +152,7 @@ class SlaveMetadata:
     async def stop(self) -> None:
         """End; a copy under way is given up, what was copied stays."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+            await end_tasks((self._task,))
             self._task = None
         await self._client.close()
 
@@ -234,11 +237,17 @@ class SlaveMetadata:
             "groups": version_token(tables.groups.version),
         }
         count, commits = self._commits()
-        body = emit_json({"offsetTable": offset_table(commits)}) if commits else b""
-        command = RemotingCommand(
-            RequestCode.METADATA_CHANGES, {"brokerName": self._broker_name, **tokens}, body
-        )
-        answer = await self._ask(address, command)
+        named = {"brokerName": self._broker_name, "paged": "1"}
+        body = b""
+        waiting = list(commits.items())
+        while waiting:
+            part = dict(waiting[:COMMITS_PER_REQUEST])
+            del waiting[:COMMITS_PER_REQUEST]
+            body = emit_json({"offsetTable": offset_table(part)})
+            if waiting:
+                ahead = {**named, "commitsOnly": "1"}
+                _check(await self._ask(address, _changes_request(ahead, body)))
+        answer = await self._ask(address, _changes_request({**named, **tokens}, body))
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             self._is_apache = True
             return
@@ -248,7 +257,12 @@ class SlaveMetadata:
             ext.get("storeId", ""), ext.get("epoch", ""), ext.get("confirmed") == "1"
         )
         self._sent(count)
-        content = parse_body(answer.body)
+        content = dict(parse_body(answer.body))
+        for number in range(1, whole_number(ext.get("pages", "1"), "pages", 1, _PAGES_MAX)):
+            of_page = {**named, "snapshot": ext.get("snapshot", ""), "page": str(number)}
+            page = await self._ask(address, _changes_request(of_page))
+            _check(page)
+            join_content(content, parse_body(page.body))
         log_id = self._log_id()
         is_same_log = bool(log_id) and answer.ext.get("logId") == log_id
         for table in TABLES:
@@ -436,6 +450,10 @@ def adopt_topics(topics: TopicTable, store: MessageStore) -> None:
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         _log.error("the tables of the master are no longer copied", exc_info=task.exception())
+
+
+def _changes_request(ext: dict[str, str], body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand(RequestCode.METADATA_CHANGES, ext, body)
 
 
 def _check(answer: RemotingCommand) -> None:

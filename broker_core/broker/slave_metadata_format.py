@@ -8,6 +8,10 @@ and the content of those whose token was another one:
     delays, transactions the whole table, small; token: a checksum of it
 
 Tokens are texts that only the master understands.
+
+A slave that says `paged=1` may get the content in several answers: the first one has `pages` and
+`snapshot`, and the slave asks for the others by `snapshot` and `page`. Each is an object of its own
+with a part of the entries; together they are what was there when the first one was made.
 """
 
 from __future__ import annotations
@@ -22,6 +26,10 @@ from broker_core.codec.json_fields import list_field, object_field, whole_field,
 from broker_core.codec.message_queue import QUEUE_ID_MAX
 from broker_core.codec.topic_config import DataVersion
 from broker_core.errors import InvalidArgument
+
+# Far below the limits of a frame and of a JSON text; a page is made in one turn of the loop.
+PAGE_SIZE: Final = 1 << 20
+COMMITS_PER_REQUEST: Final = 20_000
 
 TABLES: Final = ("topics", "groups", "offsets", "sinks", "delays", "transactions")
 
@@ -45,6 +53,43 @@ def counted(token: str, run: str) -> int:
 def content_token(content: Mapping[str, Any]) -> str:
     """Of a small table without either."""
     return f"{zlib.crc32(emit_json(content)):08x}"
+
+
+def split_content(content: Mapping[str, Any], size_max: int = PAGE_SIZE) -> list[dict[str, Any]]:
+    """The tables in pages of about `size_max` bytes; entries of their maps are spread."""
+    pages: list[dict[str, Any]] = [{}]
+    size = 0
+    for table, fields in content.items():
+        pages[-1].setdefault(table, {})
+        for name, value in fields.items():
+            if not isinstance(value, Mapping):
+                pages[-1].setdefault(table, {})[name] = value
+                continue
+            pages[-1].setdefault(table, {})[name] = {}
+            for key, entry in value.items():
+                size += len(key) + _about(entry)
+                if size > size_max:
+                    pages.append({})
+                    size = 0
+                pages[-1].setdefault(table, {}).setdefault(name, {})[key] = entry
+    return pages
+
+
+def _about(entry: object) -> int:
+    """Bytes that an entry takes, roughly: writing it to see would take longer than sending it."""
+    return 32 * (1 + len(entry)) if isinstance(entry, (Mapping, list, tuple)) else 32
+
+
+def join_content(content: dict[str, Any], page: Mapping[str, Any]) -> None:
+    """Add a page to those before it."""
+    for table, fields in page.items():
+        known = content.setdefault(table, {})
+        for name, value in object_field(page, table).items():
+            if isinstance(known.get(name), dict) and isinstance(value, Mapping):
+                known[name].update(value)
+            else:
+                known[name] = value
+        assert isinstance(fields, Mapping)
 
 
 def parse_body(body: bytes | memoryview) -> Mapping[str, Any]:

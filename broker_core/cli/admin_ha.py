@@ -19,7 +19,8 @@ from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import BrokerRole
 
 _COLUMNS: Final = (
-    "broker", "id", "address", "role", "epoch", "logEnd", "lagBytes", "inSync", "problem",
+    "broker", "id", "address", "role", "epoch", "logEnd", "lagBytes", "lagMessages", "inSync",
+    "problem",
 )  # fmt: skip
 _ROLES: Final = tuple(role.value for role in BrokerRole if role is not BrokerRole.SLAVE)
 
@@ -57,6 +58,7 @@ def _rows(name: str, members: list[Member]) -> Iterator[tuple[Any, ...]]:
             status.get("epoch"),
             status.get("log_end"),
             report.get("lag_bytes"),
+            report.get("lag_messages"),
             report.get("in_sync"),
             member.problem or status.get("problem"),
         )

@@ -20,6 +20,7 @@ from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection
+from broker_core.runtime.cancelled import end_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -52,8 +53,7 @@ class Heartbeats:
         """End, and take leave of every broker that is connected."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        await end_tasks((self._task,))
         self._task = None
         groups = [(g, "") for g in self._parties.producers]
         groups += [("", g) for g in self._parties.consumers]

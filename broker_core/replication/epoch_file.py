@@ -2,7 +2,7 @@
 
 0   4   magic "RMQE"
 4   4   CRC-32 of the rest
-8       msgpack map: version, epochs (number, owner, start), seen, role
+8       msgpack map: version, epochs (number, owner, start), seen, role, confirmed
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def encode_history(history: EpochHistory) -> bytes:
             "epochs": [tuple(epoch) for epoch in history.epochs],
             "seen": history.seen,
             "role": history.role.value,
+            "confirmed": history.confirmed,
         }
     )
     return _HEAD.pack(_MAGIC, zlib.crc32(body)) + bytes(body)
@@ -50,7 +51,8 @@ def decode_history(data: bytes) -> EpochHistory:
     if fields["version"] > FORMAT_VERSION:
         raise StoreUnusable(f"{EPOCH_FILE} was written by a newer release; use that one")
     epochs = tuple(Epoch(*entry) for entry in fields["epochs"])
-    return EpochHistory(epochs, fields["seen"], LastRole(fields["role"]))
+    role = LastRole(fields["role"])
+    return EpochHistory(epochs, fields["seen"], role, fields.get("confirmed", -1))
 
 
 def load_history(file_system: FileSystem) -> EpochHistory:

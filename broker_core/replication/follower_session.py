@@ -224,6 +224,7 @@ class FollowerSession:
     def _take_frames(self, data: memoryview, now: float) -> bytes:
         for position, body in self._frames.receive(data):
             self._take(position, body)
+        self._log.settle()
         return self.report(now)
 
     def _take(self, position: int, body: memoryview) -> None:

@@ -17,6 +17,7 @@ from broker_core.replication.follower_session import FollowerSession, FollowerSe
 from broker_core.replication.handshake import NONCE_SIZE, Identity
 from broker_core.replication.log_epochs import Epoch, EpochHistory
 from broker_core.replication.replicated_log import ReplicatedLog
+from broker_core.runtime.cancelled import end_tasks
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -94,8 +95,7 @@ class HaClient:
     async def stop(self) -> None:
         """Close the link."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+            await end_tasks((self._task,))
             self._task = None
 
     def changed(self) -> None:

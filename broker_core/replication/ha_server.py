@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 from broker_core.errors import ReplicationRefused, RmqError
@@ -43,8 +44,12 @@ class HaServer:
         settings: LeaderSettings,
         clock: Clock,
         newer_seen: Callable[[int], object] = lambda epoch: None,
+        turned: Callable[[], object] = lambda: None,
     ) -> None:
-        """`newer_seen(epoch)` hears of slaves that know a newer master."""
+        """`newer_seen(epoch)` hears of slaves that know a newer master.
+
+        `turned()` is called once per turn in which the log may have grown, and every second.
+        """
         self.log = log
         self.identity = identity
         self.history = history
@@ -52,11 +57,13 @@ class HaServer:
         self.settings = settings
         self.clock = clock
         self._newer_seen = newer_seen
+        self._turned = turned
         self._connections: set[_SlaveConnection] = set()
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
         self._empty: asyncio.Event | None = None
+        self._reads: set[asyncio.Future[bytes]] = set()
 
     async def serve(self, bound: socket.socket) -> None:
         """Accept on a bound socket."""
@@ -79,6 +86,10 @@ class HaServer:
         if self._connections:
             self._empty = asyncio.Event()
             await self._empty.wait()
+        if self._reads:
+            await asyncio.wait(self._reads)
+            # Their last words are said in the next turn.
+            await asyncio.sleep(0)
 
     def wake(self) -> None:
         """The log has grown; feed everybody in the next turn."""
@@ -95,6 +106,11 @@ class HaServer:
         if strangers > STRANGERS_MAX:
             return ReplicationRefused("limit", "too many connections to the replication port")
         return None
+
+    def reading(self, read: asyncio.Future[bytes]) -> None:
+        """A thread reads the log; it has to be done before the log is closed."""
+        self._reads.add(read)
+        read.add_done_callback(self._reads.discard)
 
     def closed(self, connection: _SlaveConnection) -> None:
         """Forget it."""
@@ -133,6 +149,7 @@ class HaServer:
         self._wake_due = False
         for connection in tuple(self._connections):
             connection.pump()
+        self._turned()
 
     def _schedule(self) -> None:
         settings = self.settings
@@ -145,6 +162,7 @@ class HaServer:
         for connection in tuple(self._connections):
             connection.tick()
         self.replicas.refresh()
+        self._turned()
 
 
 class _SlaveConnection(asyncio.Protocol):
@@ -156,6 +174,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._paused = False
+        self._reading: asyncio.Future[bytes] | None = None
         self.replica: Replica | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -208,10 +227,41 @@ class _SlaveConnection(asyncio.Protocol):
                 if turn >= TURN_SIZE:
                     asyncio.get_running_loop().call_soon(self.pump)
                     break
+            self._read_ahead(session)
         except RmqError as error:
             self._refuse(session, error)
         if self.replica is not None:
             self.replica.sent = session.sent
+
+    def _read_ahead(self, session: LeaderSession) -> None:
+        """Have a thread read what may be on the disk only."""
+        wanted = session.wanted
+        read = None
+        if wanted is not None and self._reading is None:
+            read = self._server.log.read_later(*wanted)
+        if wanted is not None and read is not None:
+            loop = asyncio.get_running_loop()
+            run, done = read
+            self._reading = loop.run_in_executor(None, run)
+            self._server.reading(self._reading)
+            self._reading.add_done_callback(partial(self._was_read, wanted[0], done))
+
+    def _was_read(
+        self, position: int, done: Callable[[], object], future: asyncio.Future[bytes]
+    ) -> None:
+        done()
+        self._reading = None
+        session = self._session
+        if session is None or future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            session.give(position, future.result())
+            self.pump()
+        elif isinstance(error, RmqError):
+            self._refuse(session, error)
+        else:
+            raise error
 
     def tick(self) -> None:
         """Heartbeats, and the end of silent peers."""

@@ -29,6 +29,7 @@ from broker_core.replication.handshake import (
     encode_said,
 )
 from broker_core.replication.log_epochs import EpochHistory, agreed_end
+from broker_core.replication.read_ahead import ReadAhead
 from broker_core.replication.replicated_log import ReplicatedLog
 
 
@@ -41,6 +42,8 @@ class LeaderSettings(NamedTuple):
     housekeeping_ms: int = 20_000
     key: bytes = b""
     leans_on_slaves: bool = False
+    far_behind: int = 16 << 20
+    """Bytes before the end of the log that are in memory for sure."""
 
 
 class Phase(enum.Enum):
@@ -81,6 +84,7 @@ class LeaderSession:
         self._last_read = self._last_write = now
         self._first_report = 0
         self._frame_size = settings.classic_size
+        self._ahead = ReadAhead(settings.far_behind)
         self.phase = Phase.FIRST
         self.peer: Identity | None = None
         """Who a slave of ours says it is."""
@@ -120,13 +124,29 @@ class LeaderSession:
                 "behind",
                 f"the slave needs the log from {position} on, but it begins at {self._log.start}",
             )
-        data = self._log.read(position, min(self._frame_size, self._log.end - position))
+        log = self._log
+        data = self._ahead.take(position, self._frame_size)
+        if data is None:
+            if self._ahead.is_far(position, log.end):
+                return b""
+            data = memoryview(log.read(position, min(self._frame_size, log.end - position)))
         if data:
             self.sent = position + len(data)
         elif (now - self._last_write) * 1000 < self._settings.heartbeat_ms:
             return b""
         self._last_write = now
-        return encode_header(position, len(data)) + data
+        return b"".join((encode_header(position, len(data)), data))
+
+    @property
+    def wanted(self) -> tuple[int, int] | None:
+        """(position, size) of what must be read for this slave, and not on the loop."""
+        if self.phase is not Phase.STREAM:
+            return None
+        return self._ahead.wanted(self.sent, self._log.end)
+
+    def give(self, position: int, data: bytes) -> None:
+        """What was wanted."""
+        self._ahead.give(position, data)
 
     def tick(self, now: float) -> None:
         """End a session whose slave has been silent for too long."""

@@ -43,6 +43,8 @@ class EpochHistory(NamedTuple):
     epochs: tuple[Epoch, ...] = ()
     seen: int = 0
     role: LastRole = LastRole.NONE
+    confirmed: int = -1
+    """What slaves had when the newest epoch began, if its master waits for slaves; else -1."""
 
     @property
     def current(self) -> Epoch | None:

@@ -38,12 +38,14 @@ class Replica:
 class ReplicaSet:
     """Implements the store's `ReplicaGate`. Owner thread only."""
 
-    def __init__(self, settings: ReplicaSettings, end: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: ReplicaSettings, end: Callable[[], int], confirmed: int | None = None
+    ) -> None:
+        """`confirmed`: what slaves had in the last run; all of the log when nobody knows."""
         self._settings = settings
         self._end = end
         self._replicas: list[Replica] = []
-        # Readers saw all of the log when it was opened; from there on, what slaves have.
-        self.confirmed = Watermark(end())
+        self.confirmed = Watermark(end() if confirmed is None else confirmed)
         self.on_confirmed: Callable[[], object] | None = None
         self.on_enough: Callable[[bool], object] | None = None
         self._had_enough = True

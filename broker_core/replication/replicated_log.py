@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+# What any thread may call, and what the owner calls afterwards, whatever came of it.
+LaterRead = tuple[Callable[[], bytes], Callable[[], object]]
 
 
 class ReplicatedLog(Protocol):
@@ -31,11 +35,17 @@ class ReplicatedLog(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`, of one file; empty at the end."""
 
+    def read_later(self, position: int, size: int) -> LaterRead | None:
+        """`read` for another thread; None where nothing can be read."""
+
     def checksum(self, start: int, end: int) -> int:
         """CRC-32 of `[start, end)`."""
 
     def begin_at(self, position: int) -> None:
         """Let an empty log begin at `position`, a multiple of the file size."""
+
+    def settle(self) -> None:
+        """Begin to make safe what was appended, without waiting for more."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Store bytes of the master's log at `end`."""

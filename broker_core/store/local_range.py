@@ -19,7 +19,7 @@ def local_range(store: MessageStore, directory: str, topic: str, queue_id: int) 
     low, high = (0, 0)
     if queue is not None:
         queue.write_out()
-        low, high = queue.min_offset, queue.max_offset
+        low, high = queue.min_offset, parts.reader.end_of(queue)
     layout = StoreLayout(
         directory,
         store.store_id,

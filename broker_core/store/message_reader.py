@@ -30,6 +30,7 @@ from broker_core.storage.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.segment_file import segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
 from broker_core.store.filtered_read import FilteredRead, Limits, RecordFilter
+from broker_core.store.held_back import HeldBack
 from broker_core.store.log_spans import spans_of
 
 SIZE = struct.Struct(">i")
@@ -82,6 +83,15 @@ class MessageReader:
         self._index = index
         self._heal_queue = heal_queue
         self._heal_index = heal_index
+        self.held_back: HeldBack | None = None
+        """What the queues have and readers may not see yet."""
+
+    def end_of(self, queue: ConsumeQueue) -> int:
+        """The end of a queue for readers."""
+        held = self.held_back
+        if held is None:
+            return queue.max_offset
+        return min(held.ends.get(queue.key, queue.max_offset), queue.max_offset)
 
     def get(
         self,
@@ -100,14 +110,18 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        low, high = queue.min_offset, queue.max_offset
+        low, high = queue.min_offset, self.end_of(queue)
+        if high < offset <= queue.max_offset:
+            # Held back: whoever has read so far before waits there.
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         corrected = _corrected(offset, low, high)
         if corrected is not None:
             return GetResult(corrected[0], corrected[1], low, high)
         if record_filter is not None:
             return self._filtered(queue, offset, Limits(count_max, size_max), record_filter)
         visit_max = count_max if tag_codes is None else self._config.visited_units_max
-        units = self._healed(queue, lambda: queue.read(offset, max(count_max, visit_max)))
+        count = min(max(count_max, visit_max), high - offset)
+        units = self._healed(queue, lambda: queue.read(offset, count))
         codes = None if tag_codes is None else array("i", tag_codes)
         runs, visited, filtered, removed = choose_units(
             units, self._log.start, count_max, size_max, codes
@@ -129,8 +143,9 @@ class MessageReader:
     def _filtered(
         self, queue: ConsumeQueue, offset: int, limits: Limits, record_filter: RecordFilter
     ) -> GetResult:
-        visit_max = self._config.visited_units_max
-        units = self._healed(queue, lambda: queue.read(offset, max(limits.count_max, visit_max)))
+        low, high = queue.min_offset, self.end_of(queue)
+        count = min(max(limits.count_max, self._config.visited_units_max), high - offset)
+        units = self._healed(queue, lambda: queue.read(offset, count))
         read = FilteredRead(units, offset, self._log.start, self._gather)
         read.run(record_filter, limits)
         if read.count:
@@ -139,7 +154,6 @@ class MessageReader:
             status = GetStatus.NO_MATCHED_MESSAGE
         else:
             status = GetStatus.MESSAGE_WAS_REMOVING
-        low, high = queue.min_offset, queue.max_offset
         following = offset + read.visited
         return GetResult(status, following, low, high, read.count, read.records, read.last_position)
 
@@ -148,7 +162,7 @@ class MessageReader:
     ) -> dict[str, Any]:
         """Exactly the messages `[start, until)` of a queue as column buffers."""
         queue = self._queues.find(topic, queue_id)
-        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        low, high = (queue.min_offset, self.end_of(queue)) if queue is not None else (0, 0)
         if queue is None or not low <= start <= until <= high:
             raise InvalidArgument(
                 f"offsets [{start}, {until}) of {topic.decode('ascii', 'replace')}-{queue_id} are "
@@ -195,13 +209,16 @@ class MessageReader:
             raise self._named(error) from error
 
     def record_at(self, position: int) -> bytes | None:
-        """The stored bytes of what `at` returns."""
-        if self.at(position) is None:
+        """The stored bytes of what `at` returns, if readers may see it."""
+        record, held = self.at(position), self.held_back
+        if record is None:
             return None
         segment = self._log.segments.find(position)
         assert segment is not None
         start = position - segment.base
         size = SIZE.unpack_from(segment.view, start)[0]
+        if held is not None and held.hides(position + size, record.topic):
+            return None
         return bytes(segment.view[start : start + size])
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
@@ -228,7 +245,7 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
-        low, high = queue.min_offset, queue.max_offset
+        low, high = queue.min_offset, self.end_of(queue)
         while low < high:
             middle = (low + high) // 2
             stored_ms = self.store_time(queue, middle)

@@ -366,8 +366,9 @@ class MessageStore:
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Readable offsets `[min, max)` of a queue; (0, 0) when there is none."""
         _check_numbers(queue_id=queue_id)
-        queue = self._open_parts().queues.find(_name(topic), queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        parts = self._open_parts()
+        queue = parts.queues.find(_name(topic), queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, parts.reader.end_of(queue))
 
     @names_disk_errors
     def durable_offset(self, topic: str, queue_id: int) -> int:

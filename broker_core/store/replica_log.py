@@ -77,6 +77,28 @@ class ReplicaLog:
         until = min(offset + size, segment.committed)
         return segment.file.read(offset, until - offset) if until > offset else b""
 
+    def read_later(
+        self, position: int, size: int
+    ) -> tuple[Callable[[], bytes], Callable[[], object]] | None:
+        """`read` for another thread, and what the owner has to call when that is done.
+
+        The file stays open until then, whatever retention does.
+        """
+        segment = self._log.segments.find(position)
+        if segment is None:
+            return None
+        offset = position - segment.base
+        count = min(size, segment.committed - offset)
+        if count <= 0:
+            return None
+        segment.hold()
+
+        @names_disk_errors
+        def run() -> bytes:
+            return segment.file.read(offset, count)
+
+        return run, segment.leave
+
     def checksum(self, start: int, end: int) -> int:
         """CRC-32 of `[start, end)`."""
         checksum = 0
@@ -115,6 +137,10 @@ class ReplicaLog:
             self._flush.fence(error)
             raise DiskFailed(f"the log cannot be written: {error}") from error
         self._appended()
+
+    def settle(self) -> None:
+        """Begin to make safe what was appended: nobody but the master appends here."""
+        self._flush.pump()
 
     def changed(self) -> None:
         """The store appended or flushed something."""

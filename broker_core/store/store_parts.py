@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from broker_core.codec.record_columns import list_message_ids
@@ -26,6 +27,7 @@ from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
 from broker_core.store.cleaning import Cleaning
+from broker_core.store.held_back import hold_back
 from broker_core.store.message_reader import MessageReader
 from broker_core.store.opening import OpenedStore, Opening
 from broker_core.store.queue_counters import QueueCounters
@@ -186,7 +188,7 @@ class StoreParts:
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return 0
-        low, high = queue.min_offset, queue.max_offset
+        low, high = queue.min_offset, self.reader.end_of(queue)
         flushed = self.flush.flushed.position
         if flushed >= self.dispatcher.position:
             return high
@@ -215,6 +217,14 @@ class StoreParts:
         self.answers_at_once = False
         self.upkeep.confirmed = gate.confirmed
         self.dispatcher.limit_cuts = True
+
+    def hold_back(self, position: int, shown_topics: Collection[str]) -> None:
+        """Hide from readers what ends behind `position`, until the slaves have all there is now."""
+        until = self.dispatcher.position
+        if position < until:
+            heal = self.upkeep.heal_queue
+            held = hold_back(self.log, self.queues, heal, position, until, shown_topics)
+            self.reader.held_back = held
 
     def shows_groups(self) -> bool:
         """Whether a group that is appended is as safe as was asked for; it is visible then."""
@@ -246,6 +256,10 @@ class StoreParts:
 
     def confirmed_moved(self) -> None:
         """The slaves have more: show it, soon."""
+        held, confirmed = self.reader.held_back, self.upkeep.confirmed
+        if held is not None and confirmed is not None and confirmed.position >= held.until:
+            self.reader.held_back = None
+            self.dispatcher.announce(held.ends)
         if self._loop is None:
             self._dispatch()
         elif not self._dispatch_due:
@@ -333,10 +347,11 @@ class StoreParts:
         if self.flush.failure is not None:
             self.flags.set(Running.FENCED, True)
             return
-        if self.dispatcher.position < self.upkeep.visible_limit():
-            self._dispatch()
+        # First: a master's producers wait for what a slave reports, nobody for its queues.
         if self.replica_log.listeners:
             self.replica_log.changed()
+        if self.dispatcher.position < self.upkeep.visible_limit():
+            self._dispatch()
         if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from broker_core.flush.replicated_ack import ReplicaGate
 from broker_core.store.replica_log import ReplicaLog, next_offsets_at
 from broker_core.store.running_flags import Running
@@ -22,6 +24,34 @@ class StoreReplication:
     def require_replicas(self, gate: ReplicaGate, timeout_ms: int) -> None:
         """Have puts wait for slaves, too (SYNC_MASTER), and readers see what these have."""
         self._parts.require_replicas(gate, timeout_ms)
+
+    def hold_back(self, position: int, shown_topics: Collection[str] = ()) -> None:
+        """Hide the log behind `position` from readers until the slaves have all there is now.
+
+        Queues of `shown_topics`, which belong to the broker, stay as they are.
+        """
+        self._parts.hold_back(position, shown_topics)
+
+    @property
+    def visible_position(self) -> int:
+        """Readers see no record that ends behind this."""
+        held = self._parts.reader.held_back
+        return self._parts.dispatcher.position if held is None else held.position
+
+    @property
+    def message_count(self) -> int:
+        """Messages in the queues."""
+        return sum(queue.max_offset - queue.min_offset for queue in self._parts.queues)
+
+    @property
+    def appended(self) -> tuple[int, int]:
+        """The end of the log, and how many messages were appended since it was opened."""
+        return self._parts.log.position, self._parts.stats.put_messages
+
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """The end of a queue, with what is held back from readers."""
+        queue = self._parts.queues.find(topic.encode("utf-8", "surrogatepass"), queue_id)
+        return 0 if queue is None else queue.max_offset
 
     def confirmed_moved(self) -> None:
         """The gate's position has grown."""

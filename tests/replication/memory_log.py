@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 
 class MemoryLog:
@@ -31,12 +32,20 @@ class MemoryLog:
         at = position - self.start
         return bytes(self.data[at : at + size]) if at >= 0 else b""
 
+    def read_later(
+        self, position: int, size: int
+    ) -> tuple[Callable[[], bytes], Callable[[], object]] | None:
+        return lambda: self.read(position, size), lambda: None
+
     def checksum(self, start: int, end: int) -> int:
         return zlib.crc32(self.data[start - self.start : end - self.start])
 
     def begin_at(self, position: int) -> None:
         assert not self.data
         self.start = position
+
+    def settle(self) -> None:
+        """Safe at once."""
 
     def append(self, data: bytes | memoryview) -> None:
         self.data += data

@@ -9,6 +9,11 @@ from broker_core.broker.newer_master import is_newer
 from broker_core.config import StoreConfig
 from broker_core.errors import LogsDiverged
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus
+from broker_core.replication.confirmed_note import (
+    ConfirmedNote,
+    confirmed_at_start,
+    load_confirmed,
+)
 from broker_core.replication.epoch_file import load_history, save_history
 from broker_core.replication.follower_session import FollowerSession, FollowerSettings
 from broker_core.replication.ha_server import HaServer, _SlaveConnection
@@ -107,7 +112,11 @@ class Node:
         self.server: HaServer | None = None
         self.link: Link | None = None
         self.is_down = True
-        self.opened_end = 0
+        self.note: ConfirmedNote | None = None
+        self.shown = 0
+        """The most that slaves ever had of this log, or that it showed as a slave's."""
+        self.seen_offset = 0
+        """Where the queue ended when it was last looked at."""
 
     @property
     def now(self) -> float:
@@ -141,7 +150,6 @@ class Node:
         self.store = MessageStore.open(self.disk, config, clock=self.clock)
         self.worker = ManualWorker()
         self.store._parts._flush_worker.exchange(self.worker)
-        self.opened_end = self.log.end
         self.history = history
         if self.role is BrokerRole.SLAVE:
             wanted = LastRole.STEPPED_DOWN if stepped_down else LastRole.SLAVE
@@ -151,13 +159,19 @@ class Node:
 
     def lead(self) -> None:
         """A new epoch, and a door for slaves."""
+        if self.history.role is not LastRole.MASTER:
+            self.shown = max(self.shown, self.log.end)
         self.begin_epoch()
         settings = ReplicaSettings(self.in_sync_replicas)
-        self.replicas = ReplicaSet(settings, lambda: self.log.end)
+        waits = self.in_sync_replicas > 1
+        confirmed = self.history.confirmed if waits else None
+        self.replicas = ReplicaSet(settings, lambda: self.log.end, confirmed)
         assert self.store is not None
-        if self.in_sync_replicas > 1:
-            self.replicas.on_confirmed = self.store.replication.confirmed_moved
+        if waits:
+            self.note = ConfirmedNote(self.disk, self.history.seen, self.history.confirmed)
+            self.replicas.on_confirmed = self.confirmed_moved
             self.store.replication.require_replicas(self.replicas, TIMEOUT_MS)
+            self.store.replication.hold_back(self.history.confirmed)
         self.server = HaServer(
             self.log,
             self.identity,
@@ -169,7 +183,20 @@ class Node:
 
     def begin_epoch(self) -> None:
         """Durable before the first append."""
-        self._save(self.history.begin(f"{self.rng.getrandbits(64):x}", self.log.end))
+        confirmed = -1
+        if self.in_sync_replicas > 1:
+            confirmed = confirmed_at_start(self.history, load_confirmed(self.disk), self.log.end)
+        begun = self.history.begin(f"{self.rng.getrandbits(64):x}", self.log.end)
+        self._save(begun._replace(confirmed=confirmed))
+
+    def confirmed_moved(self) -> None:
+        """As `ReplicationRole` does."""
+        assert self.store is not None
+        assert self.replicas is not None
+        assert self.note is not None
+        self.shown = max(self.shown, self.replicas.confirmed.position)
+        self.note.write(self.replicas.confirmed.position)
+        self.store.replication.confirmed_moved()
 
     @property
     def identity(self) -> Identity:
@@ -207,6 +234,7 @@ class Node:
         self.store.close()
         size = SMALL["commit_log_file_size"]
         save_and_cut(self.disk, size, error.agreed, error.end, numbering, 1)
+        self.shown, self.seen_offset = min(self.shown, error.agreed), 0
         self.start(masters)
 
     def promote(self) -> None:
@@ -220,7 +248,8 @@ class Node:
     def has_all(self, end: int) -> bool:
         """Whether everything up to `end` is here, safe and visible."""
         assert self.store is not None
-        return self.log.end == end and self.log.is_settled and self.store.dispatched_position == end
+        visible = self.store.replication.visible_position
+        return self.log.end == end and self.log.is_settled and visible == end
 
     def describe(self) -> str:
         """For a violation."""

@@ -176,6 +176,8 @@ class World:
         link = node.link
         if link is not None and not node.is_down:
             self._follow(link, lambda: link.follower.report(node.now))
+        if node.is_master and node.note is not None:
+            self._do(node, node.note.sync)
 
     def _connect(self) -> None:
         node = self.rng.choice(self.nodes)
@@ -359,10 +361,18 @@ class World:
             return
         for node in self._masters():
             assert node.store is not None
-            assert node.replicas is not None
-            limit = max(node.replicas.confirmed.position, node.opened_end)
-            if node.store.dispatched_position > limit:
+            visible = node.store.replication.visible_position
+            if visible > node.shown:
                 self._violated(f"{node.name} shows what no slave has")
+            end = node.store.offsets(TOPIC, 0)[1]
+            unit = node.store.units(TOPIC, 0, end - 1, 1) if end else []
+            if unit and unit[0][0] + unit[0][1] > visible:
+                self._violated(f"readers of {node.name} see more than is visible")
+            # A killed process must not take back what readers have seen; a power cut may, until
+            # a slave is there again.
+            if not self.plan.power_cuts and end < node.seen_offset:
+                self._violated(f"the queue of {node.name} ends at {end} after {node.seen_offset}")
+            node.seen_offset = end
 
     def _check_end(self) -> None:
         (master,) = self._masters()

@@ -15,8 +15,10 @@ import pytest
 
 from broker_core.errors import RmqError
 from broker_core.replication import follower_session, leader_session
+from broker_core.replication.confirmed_note import ConfirmedNote
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
 from broker_core.store.replica_log import ReplicaLog
+from tests.replication import simulated_node
 from tests.replication.simulation import run_seed
 
 SEEDS = 10_000 if os.environ.get("RMQ_CRASH_LONG") else 120
@@ -80,7 +82,30 @@ def promotion_without_epoch() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("bug", [ack_before_durable, no_position_check, promotion_without_epoch])
+@contextlib.contextmanager
+def everything_shown_after_a_restart() -> Iterator[None]:
+    """A master forgets what its slaves had."""
+    with mock.patch.object(simulated_node, "confirmed_at_start", lambda history, noted, end: end):
+        yield
+
+
+@contextlib.contextmanager
+def confirmed_is_not_noted() -> Iterator[None]:
+    """A master knows only what its slaves had when it was started: readers see less again."""
+    with mock.patch.object(ConfirmedNote, "write", lambda self, position: None):
+        yield
+
+
+BUGS = [
+    ack_before_durable,
+    no_position_check,
+    promotion_without_epoch,
+    everything_shown_after_a_restart,
+    confirmed_is_not_noted,
+]
+
+
+@pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found(
     bug: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> None:

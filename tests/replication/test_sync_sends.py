@@ -37,7 +37,7 @@ async def copying(master: Broker, slave: Broker) -> None:
 def test_statuses(tmp_path: Path, flush: FlushDiskType) -> None:
     @on_loop
     async def scenario() -> None:
-        of_broker = {"store": {"flush_disk_type": flush}, "slave_timeout_ms": 300}
+        of_broker = {"store": {"flush_disk_type": flush}, "slave_timeout_ms": 1_500}
         async with pair(
             tmp_path, BrokerRole.SYNC_MASTER, of_master=of_broker, of_slave=of_broker
         ) as (master, slave):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetTable
-from broker_core.broker.request_fields import required_text
+from broker_core.broker.request_fields import required_number, required_text
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.slave_metadata_format import (
     changes_object,
@@ -25,6 +25,7 @@ from broker_core.broker.slave_metadata_format import (
     counted,
     parse_body,
     parse_offset_table,
+    split_content,
     version_token,
 )
 from broker_core.broker.topic_table import TopicTable
@@ -39,6 +40,9 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
+
+# Slaves that copy for the first time at once; the oldest one has to begin again beyond that.
+SNAPSHOTS_MAX: Final = 4
 
 
 class SlaveMetadataProcessor:
@@ -74,6 +78,8 @@ class SlaveMetadataProcessor:
         self._transactions = transactions
         # Counts of changes begin anew with every start.
         self._run = secrets.token_hex(4)
+        # Pages that slaves have not fetched yet, by snapshot, oldest first.
+        self._pages: dict[str, list[dict[str, Any]]] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
         """What each request code is answered by."""
@@ -114,7 +120,12 @@ class SlaveMetadataProcessor:
             raise RemoteError.for_code(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"this member of {name} is a slave itself"
             )
+        snapshot = ext.get("snapshot", "")
+        if snapshot:
+            return self._page(command, snapshot, required_number(ext, "page", 1, 1 << 30))
         self._take_commits(object_field(parse_body(command.body), "offsetTable"))
+        if ext.get("commitsOnly") == "1":
+            return command.reply()
         tokens: dict[str, str] = {}
         content: dict[str, Any] = {}
         for table, (token, describe) in self._tables(ext).items():
@@ -127,7 +138,31 @@ class SlaveMetadataProcessor:
             "epoch": self._identity.epoch,
             "confirmed": "1" if self._shows_confirmed else "0",
         }
+        if ext.get("paged") == "1":
+            pages = split_content(content)
+            content = pages[0]
+            if len(pages) > 1:
+                fields |= {"pages": str(len(pages)), "snapshot": self._keep_pages(pages)}
         return command.reply(ext={**fields, **tokens}, body=emit_json(content))
+
+    def _keep_pages(self, pages: list[dict[str, Any]]) -> str:
+        snapshot = secrets.token_hex(8)
+        self._pages[snapshot] = pages
+        while len(self._pages) > SNAPSHOTS_MAX:
+            del self._pages[next(iter(self._pages))]
+        return snapshot
+
+    def _page(self, command: RemotingCommand, snapshot: str, number: int) -> RemotingCommand:
+        pages = self._pages.get(snapshot)
+        if pages is None or number >= len(pages):
+            raise RemoteError.for_code(
+                ResponseCode.SYSTEM_ERROR,
+                f"page {number} of snapshot {snapshot[:40]} is not here any more; ask anew",
+            )
+        if number == len(pages) - 1:
+            # Whoever has fetched the last one has fetched them all.
+            del self._pages[snapshot]
+        return command.reply(body=emit_json(pages[number]))
 
     def _tables(
         self, ext: Mapping[str, str]

@@ -1,0 +1,68 @@
+"""R06 (RocketMQ #7689): a master that restarted gave the offsets of unconfirmed messages again.
+
+It went on at the position that slaves had confirmed, while the messages behind that were still in
+its log: two messages with one queue offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from broker_core.protocol_codes import FlushDiskType
+from broker_core.store.store_parts import StoreParts
+from tests.regress.replica_nodes import Group
+from tests.replication.simulated_node import TOPIC
+
+
+def _scenario(flush: FlushDiskType, *, power: bool) -> None:
+    group = Group(2, flush)
+    a, b = group.nodes
+    group.send(a, b"1", b"2", b"3")
+    group.copy(a, b)
+    assert a.store is not None
+    group.cut_off(b)
+    group.send(a, b"4", b"5")
+    assert group.acked == [b"1", b"2", b"3"]
+    for body in (b"6", b"7"):
+        group.kill(a, power=power)
+        a.start([])
+        assert a.store is not None
+        # Readers see what slaves have; what follows is numbered behind all that there is.
+        if not power:
+            assert a.store.offsets(TOPIC, 0)[1] == 3
+        group.send(a, body)
+    assert a.bodies() == [b"1", b"2", b"3"][: len(a.bodies())]
+    group.copy(a, b)
+    for node in group.nodes:
+        assert node.store is not None
+        assert node.bodies() == [b"%d" % n for n in range(1, 8)], "offsets were given twice"
+        records = node.store.get(TOPIC, 0, 0).messages()
+        assert [record.queue_offset for record in records] == list(range(7))
+    group.check(a)
+
+
+@pytest.mark.parametrize("flush", FlushDiskType)
+def test_killed_and_written_to_at_once(flush: FlushDiskType) -> None:
+    _scenario(flush, power=False)
+
+
+def test_with_the_power_lost() -> None:
+    _scenario(FlushDiskType.SYNC_FLUSH, power=True)
+
+
+def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = StoreParts.hold_back
+
+    def as_it_was(self: StoreParts, position: int, shown_topics: Collection[str]) -> None:
+        honest(self, position, shown_topics)
+        if self.reader.held_back is not None:
+            for queue, end in self.reader.held_back.ends.items():
+                self.appender._counters.set_next(queue, end)
+
+    monkeypatch.setattr(StoreParts, "hold_back", as_it_was)
+    with pytest.raises(Exception, match=r"given twice|queue offset|offset"):
+        _scenario(FlushDiskType.ASYNC_FLUSH, power=False)

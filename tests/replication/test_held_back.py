@@ -1,0 +1,240 @@
+"""A SYNC_MASTER that starts again shows what its slaves had, and the rest when they have it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+
+from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, ResponseCode
+from broker_core.remoting.client import RemotingClient
+from broker_core.replication.confirmed_note import (
+    CONFIRMED_FILE,
+    ConfirmedNote,
+    confirmed_at_start,
+    decode_confirmed,
+    encode_confirmed,
+    load_confirmed,
+)
+from broker_core.replication.epoch_file import decode_history, encode_history
+from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
+from broker_core.store.local_range import local_range
+from broker_core.store.message import Message
+from broker_core.store.message_store import MessageStore
+from tests.broker.running_broker import Asker
+from tests.replication.running_pair import (
+    config_of,
+    make_topic,
+    name_server,
+    on_loop,
+    running,
+    same_log,
+    until,
+)
+from tests.replication.test_sync_store import Gate
+from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
+
+TAG_A = 65  # Java's hash of "A"
+HISTORY = EpochHistory((Epoch(1, "a", 0), Epoch(2, "b", 500)), 2, LastRole.MASTER, 400)
+
+
+# What is remembered
+
+
+def test_the_note_and_the_epoch_decide() -> None:
+    assert confirmed_at_start(HISTORY, (2, 700), 1_000) == 700
+    assert confirmed_at_start(HISTORY, (2, 700), 600) == 600, "the log has lost its end"
+    assert confirmed_at_start(HISTORY, (1, 900), 1_000) == 400, "of an earlier run"
+    assert confirmed_at_start(HISTORY, None, 1_000) == 400
+    for everything in (
+        EpochHistory(),
+        HISTORY._replace(confirmed=-1),
+        HISTORY._replace(role=LastRole.SLAVE),
+        HISTORY._replace(role=LastRole.STEPPED_DOWN),
+    ):
+        assert confirmed_at_start(everything, (2, 700), 1_000) == 1_000
+
+
+def test_formats() -> None:
+    whole = encode_confirmed(7, 1 << 40)
+    assert decode_confirmed(whole) == (7, 1 << 40)
+    for place in range(len(whole)):
+        broken = bytearray(whole)
+        broken[place] ^= 1
+        assert decode_confirmed(bytes(broken)) is None
+        assert decode_confirmed(whole[:place]) is None
+    assert decode_history(encode_history(HISTORY)) == HISTORY
+
+
+def test_a_note_survives_a_kill_and_its_sync_a_power_cut() -> None:
+    disk = new_disk()
+    note = ConfirmedNote(disk, 3, 100)
+    note.write(200)
+    note.sync()
+    assert not note.is_unsynced
+    note.write(300)
+    assert note.is_unsynced
+    found = set()
+    for state in list(disk.crash_states(limit=50)):
+        found.add(load_confirmed(disk.reboot(state)))
+    assert found == {(3, 200), (3, 300)}
+    assert load_confirmed(disk.kill()) == (3, 300)
+
+
+def test_a_note_that_cannot_be_written_is_given_up() -> None:
+    disk = new_disk()
+    note = ConfirmedNote(disk, 3, 100)
+    disk.fail(disk.operation_count, errno.EIO, sticky=True, methods=("write",))
+    note.write(200)
+    note.write(300)
+    note.sync()
+    assert not note.is_unsynced
+    assert disk.exists(CONFIRMED_FILE)
+
+
+# What readers of a store see
+
+
+class Everything:
+    """A filter that takes all."""
+
+    cost = 1
+
+    def accepts(self, property_text: bytes, /) -> bool:
+        return True
+
+
+def held(count: int = 9, shown: int = 4) -> tuple[MessageStore, Gate, list[int]]:
+    """A store of `count` messages whose slaves had `shown` of them; the ends of the records."""
+    disk = new_disk()
+    store = open_small(disk)
+    ends = []
+    for body in numbered(count, size=200):
+        ends.append(store.append(Message("T", body, tags="A", keys="K")).end_position)
+    store.append(Message("OWN", b"x"))
+    store.flush()
+    store.close()
+    store = open_small(disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    gate = Gate(store)
+    gate.confirmed._position = ends[shown - 1] + 3  # inside of the next record
+    store.replication.require_replicas(gate, 3_000)
+    store.replication.hold_back(gate.confirmed.position, ("OWN",))
+    return store, gate, ends
+
+
+def test_every_way_to_read_ends_there() -> None:
+    store, gate, ends = held()
+    with contextlib.closing(store):
+        assert store.offsets("T", 0) == (0, 4)
+        assert store.durable_offset("T", 0) == 4
+        assert store.offset_by_time("T", 0, 1 << 62) == 4
+        assert local_range(store, "d", "T", 0).max_offset == 4
+        assert len(bodies(store, "T")) == 4
+        result = store.get("T", 0, 2, 32, tag_codes=[TAG_A])
+        assert (result.next_offset, result.max_offset) == (4, 4)
+        result = store.get("T", 0, 0, 32, record_filter=Everything())
+        assert (result.message_count, result.next_offset) == (4, 4)
+        for offset in range(4, 10):
+            # Somebody may have read so far before a power cut: it waits, and is not sent back.
+            result = store.get("T", 0, offset)
+            assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, offset)
+        assert store.get("T", 0, 10).status is GetStatus.OFFSET_OVERFLOW_BADLY
+        assert store.record_at(ends[2]) is not None
+        assert store.record_at(ends[3]) is None
+        with pytest.raises(ValueError, match="not all readable"):
+            store.read_columns("T", 0, 0, 5, 1)
+        # The broker itself knows all of it.
+        assert store.offsets("OWN", 0) == (0, 1)
+        assert store.record_at(ends[-1]) is not None
+        assert store.next_offset("T", 0) == store.replication.queue_end("T", 0) == 9
+        assert len(store.query("T", "K")) == 9
+        assert store.replication.visible_position == gate.confirmed.position
+
+
+def test_it_is_shown_when_the_slaves_have_all_of_it() -> None:
+    store, gate, _ = held()
+    arrivals: list[tuple[bytes, int, int]] = []
+    with contextlib.closing(store):
+        store.on_arrival(lambda *arrival: arrivals.append(arrival))
+        new = store.append(Message("T", b"new"))
+        store.flush()
+        end = store.dispatched_position
+        gate.reach(end - 1)
+        assert store.offsets("T", 0) == (0, 4)
+        assert not arrivals
+        gate.reach(end)
+        assert store.offsets("T", 0) == (0, 9)
+        assert arrivals == [(b"T", 0, 9)]
+        gate.reach(new.end_position)
+        assert store.offsets("T", 0) == (0, 10)
+        assert store.replication.visible_position == new.end_position
+
+
+def test_a_group_is_hidden_as_a_whole() -> None:
+    disk = new_disk()
+    store = open_small(disk)
+    first = store.append_group([run_of(*numbered(5, size=100))])
+    second = store.append_group([run_of(*numbered(20, size=100, first=5))])
+    assert second.ok
+    store.flush()
+    store.close()
+    for position in range(first.position, second.end_position + 1, 53):
+        store = open_small(disk)
+        gate = Gate(store)
+        gate.confirmed._position = position
+        store.replication.require_replicas(gate, 3_000)
+        store.replication.hold_back(position)
+        shown = 5 * (position >= first.end_position) + 20 * (position >= second.end_position)
+        assert store.offsets("T", 0)[1] == shown
+        store.close()
+
+
+# Whole brokers
+
+
+@pytest.mark.parametrize("flush", FlushDiskType)
+def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDiskType) -> None:
+    @on_loop
+    async def scenario() -> None:
+        settings = {"store": {"flush_disk_type": flush}}
+        async with name_server() as names, contextlib.AsyncExitStack() as stack:
+            of_master = config_of(tmp_path / "m", BrokerRole.SYNC_MASTER, 0, names, **settings)
+            of_slave = config_of(tmp_path / "s", BrokerRole.SLAVE, 1, names, **settings)
+            client = RemotingClient()
+            stack.push_async_callback(client.close)
+            async with running(of_master) as master:
+                make_topic(master)
+                async with running(of_slave):
+                    await until(lambda: master.parts.replication.status()["slaves"])
+                    asker = Asker(master, client)
+                    for _ in range(5):
+                        assert (await asker.send("T", b"safe")).code == ResponseCode.SUCCESS
+                await until(lambda: not master.parts.replication.status()["slaves"])
+                for _ in range(7):
+                    code = (await asker.send("T", b"alone")).code
+                    assert code == ResponseCode.SLAVE_NOT_AVAILABLE
+                assert master.parts.store.offsets("T", 0)[1] == 5
+            for _ in range(2):
+                async with running(of_master) as master:
+                    assert master.parts.store.offsets("T", 0)[1] == 5
+                    status = master.parts.replication.status()
+                    assert status["visible_position"] < status["log_end"]
+                    asker = Asker(master, client)
+                    answer = await asker.pull(offset=5)
+                    assert answer.code != ResponseCode.SUCCESS
+                    assert int(answer.ext["nextBeginOffset"]) == 5
+            async with running(of_master) as master, running(of_slave) as slave:
+                await until(lambda: master.parts.store.offsets("T", 0)[1] == 12)
+                await same_log(master, slave)
+                assert (await Asker(master, client).send("T", b"safe")).code == ResponseCode.SUCCESS
+            # Who waits for nobody shows everything, and remembers nothing.
+            free = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, names, **settings)
+            async with running(free) as master:
+                await Asker(master, client).send("T", b"free")
+                await until(lambda: master.parts.store.offsets("T", 0)[1] == 14)
+            async with running(of_master) as master:
+                assert master.parts.store.offsets("T", 0)[1] == 14
+
+    scenario()
