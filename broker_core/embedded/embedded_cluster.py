@@ -210,10 +210,12 @@ class EmbeddedCluster:
         found = self.node(node)
         role = BrokerRole(self._master_role)
         with SyncAdmin(self.name_server) as admin:
+            members = admin.call(replication_members(admin.asynchronous, found.broker_name))
+            # One that was a master before has another id now than its name says.
+            numbers = [item.broker_id for item in members if item.address == found.address]
+            number = max(numbers, default=found.broker_id)
             done = admin.call(
-                promote(
-                    admin.asynchronous, found.broker_name, found.broker_id, role=role, force=force
-                )
+                promote(admin.asynchronous, found.broker_name, number, role=role, force=force)
             )
         found.set_properties(brokerRole=role.value, brokerId="0")
         return done

@@ -1,4 +1,4 @@
-"""Owns the broker and the driver, sends rows, arms traps, and restarts what was killed."""
+"""Owns the brokers and the driver, sends rows, arms traps, and restarts what was killed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from broker_core import errors
-from pyspark_rmq.embedded import EmbeddedBroker
+from pyspark_rmq.prove.brokers import Brokers, MasterAndSlave, OneBroker
 from pyspark_rmq.prove.comparison import Comparison, compare
 from pyspark_rmq.prove.killing_sink import PLANT_VARIABLE
 from pyspark_rmq.prove.traps import (
-    BROKER,
     FOLDER_VARIABLE,
+    PROMOTION,
     Trap,
     arm,
     disarm,
@@ -40,6 +40,7 @@ class Proof(NamedTuple):
     batches: int
     driver_starts: int
     broker_starts: int
+    promotions: int
     comparison: Comparison
 
 
@@ -53,6 +54,7 @@ class Harness:
         *,
         plant: str = "",
         spark: bool = True,
+        replicated: bool = False,
         rows_per_kill: int = 300,
         patience_s: float = 180.0,
     ) -> None:
@@ -63,9 +65,16 @@ class Harness:
         self._rows_per_kill = rows_per_kill
         self._polls_max = int(patience_s / _POLL_S)
         self._pause = threading.Event()
-        self._broker = EmbeddedBroker(store=folder / "store", topics={SOURCE: 4, TARGET: 4})
+        topics = {SOURCE: 4, TARGET: 4}
+        self._brokers: Brokers = (
+            MasterAndSlave(folder / "stores", topics)
+            if replicated
+            else OneBroker(folder / "store", topics)
+        )
+        # Whether a master that dies is replaced
+        self._promotes = False
         self._driver: subprocess.Popen[bytes] | None = None
-        self._driver_starts = self._broker_starts = 0
+        self._driver_starts = 0
         self._sent = 0
 
     def __enter__(self) -> Harness:
@@ -78,7 +87,7 @@ class Harness:
         trace: TracebackType | None,
     ) -> None:
         self._end_driver()
-        self._broker.stop()
+        self._brokers.stop()
 
     def run(self, traps: Iterable[Trap]) -> Proof:
         """Spring all traps, let the rest of the rows through, and compare."""
@@ -86,6 +95,7 @@ class Harness:
         for trap in traps:
             self._tend()
             self._send()
+            self._promotes = trap.victim == PROMOTION
             arm(self._folder, trap)
             if self._wait(lambda: was_sprung(self._folder)):
                 kills += 1
@@ -97,11 +107,17 @@ class Harness:
         (self._folder / "finish").touch()
         if not self._wait(lambda: self._driver is not None and self._driver.poll() == 0):
             raise errors.RequestTimeout(f"the rows do not all come through: {self.log_end()}")
-        self._tend_broker()
-        ids = [message.body.decode() for message in self._broker.consume(SOURCE)]
-        found = [message.body.decode() for message in self._broker.consume(TARGET)]
+        self._tend_brokers()
+        ids, found = self._brokers.consume(SOURCE), self._brokers.consume(TARGET)
         batches = len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*")))
-        return Proof(kills, batches, self._driver_starts, self._broker_starts, compare(ids, found))
+        return Proof(
+            kills,
+            batches,
+            self._driver_starts,
+            self._brokers.starts,
+            self._brokers.promotions,
+            compare(ids, found),
+        )
 
     def log_end(self) -> str:
         """The last that the driver had to say."""
@@ -120,20 +136,18 @@ class Harness:
         return False
 
     def _tend(self) -> None:
-        self._tend_broker()
+        self._tend_brokers()
         finished = (self._folder / "finish").exists()
         if self._driver is None or self._driver.poll() is not None:
             if finished and self._driver is not None and self._driver.poll() == 0:
                 return
             self._start_driver()
 
-    def _tend_broker(self) -> None:
-        if not self._broker.is_running:
-            # What was killed has not been waited for yet.
-            self._broker.kill()
-            self._broker.start()
-            self._broker_starts += 1
-            name_processes(self._folder, BROKER, [self._broker.process_id])
+    def _tend_brokers(self) -> None:
+        if self._brokers.tend(promotes=self._promotes):
+            self._promotes = False
+            for victim, processes in self._brokers.processes().items():
+                name_processes(self._folder, victim, processes)
 
     def _start_driver(self) -> None:
         self._end_driver()
@@ -144,7 +158,7 @@ class Harness:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
-        arguments = [json.dumps(self._broker.options), SOURCE, TARGET]
+        arguments = [json.dumps(self._brokers.options), SOURCE, TARGET]
         with (self._folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, "-m", self._module, *arguments],
@@ -169,13 +183,13 @@ class Harness:
     def _send(self) -> None:
         """New rows; those that went in are read from the topic at the end."""
         if not self._wait(self._has_sent):
-            raise errors.RequestTimeout(f"the broker takes no rows: {self._broker}")
+            raise errors.RequestTimeout(f"the broker takes no rows: {self._brokers}")
 
     def _has_sent(self) -> bool:
         names = [f"m{number}" for number in range(self._sent, self._sent + self._rows_per_kill)]
         self._sent += len(names)
         try:
-            self._broker.produce(SOURCE, names)
+            self._brokers.produce(SOURCE, names)
         except errors.RmqError:
             # Killed at this moment.
             return False

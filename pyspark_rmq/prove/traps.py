@@ -19,6 +19,10 @@ BROKER: Final = "broker"
 WORKER: Final = "worker"
 QUERY: Final = "query"
 VICTIMS: Final = (DRIVER, BROKER, WORKER, QUERY)
+# With a slave only: it dies; or the master dies and the slave takes its place.
+SLAVE: Final = "slave"
+PROMOTION: Final = "promotion"
+REPLICATED_VICTIMS: Final = (SLAVE, PROMOTION)
 
 # In the order of a batch
 POINTS: Final = (
@@ -81,7 +85,8 @@ def _victims(folder: Path, victim: str) -> list[int]:
         # Stopped by its driver, which looks for this file.
         (folder / "stop-query").touch()
         return []
-    found: list[int] = json.loads((folder / f"{victim}.json").read_text())
+    owner = BROKER if victim == PROMOTION else victim
+    found: list[int] = json.loads((folder / f"{owner}.json").read_text())
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_rmq.prove.comparison import compare
 from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap
-from pyspark_rmq.prove.traps import POINTS, VICTIMS, Trap
+from pyspark_rmq.prove.traps import POINTS, REPLICATED_VICTIMS, VICTIMS, Trap
 
 pytest.importorskip("pyspark")
 
@@ -28,7 +28,7 @@ def prove(*arguments: str) -> tuple[int, str]:
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
-        timeout=1_800 if IS_LONG else 420,
+        timeout=1_800 if IS_LONG else 400,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -56,6 +56,23 @@ def test_every_row_exactly_once() -> None:
 def test_every_kill_at_every_point() -> None:
     """Around the steps of Spark's micro-batches, without its JVM."""
     assert_exact(EVERYTHING, *prove("--without-spark", *at(EVERYTHING)))
+
+
+WITH_A_SLAVE = [f"{victim}@{point}" for victim in REPLICATED_VICTIMS for point in POINTS]
+
+
+def test_the_slave_dies_and_takes_the_place_of_its_master() -> None:
+    """On a SYNC_MASTER with a slave; there and back, so that both have been both."""
+    short = ["promotion@commit_before", "slave@write_middle", "promotion@commit_after"]
+    kills = WITH_A_SLAVE if IS_LONG else short
+    code, output = prove("--without-spark", *at(kills))
+    assert_exact(kills, code, output)
+    assert f"promotions {sum(kill.startswith('promotion') for kill in kills)}," in output
+
+
+@pytest.mark.skipif(not IS_LONG, reason="minutes; RMQ_CRASH_LONG=1 runs it")
+def test_the_slave_dies_and_takes_the_place_of_its_master_with_spark() -> None:
+    assert_exact(WITH_A_SLAVE, *prove(*at(WITH_A_SLAVE)))
 
 
 PLANTED = (
@@ -87,6 +104,11 @@ def test_a_plan_passes_every_point_with_every_victim() -> None:
     assert set(Counter(plan).values()) == {2}
     assert plan != list(islice(kill_plan(8), 2 * count))
     assert parse_trap("driver@commit_after") == Trap("commit_after", "driver")
+    assert parse_trap("promotion@commit_after") == Trap("commit_after", "promotion")
+    assert {trap.victim for trap in islice(kill_plan(7, REPLICATED_VICTIMS), 10)} == {
+        "slave",
+        "promotion",
+    }
     with pytest.raises(ValueError, match="victim@point"):
         parse_trap("driver@lunch")
 
