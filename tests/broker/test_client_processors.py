@@ -31,7 +31,7 @@ from broker_core.errors import (
     RmqError,
     TopicNotExist,
 )
-from broker_core.protocol_codes import RequestCode
+from broker_core.protocol_codes import LanguageCode, RequestCode
 from tests.broker.broker_tables import (
     OpenConnection,
     ask,
@@ -326,6 +326,19 @@ class TestOffsets:
         connection.end()
         assert desk.ask(UPDATE, **QUEUE, commitOffset="3").code == 0
         assert desk.ask(QUERY, **QUEUE).ext == {"offset": "3"}
+
+    def test_a_java_tool_moves_a_group_with_members(self, desk: Desk) -> None:
+        """`resetOffsetByTime -q -o` does, and asks for a reset with notification next."""
+        member = OpenConnection()
+        desk.beat(member)
+        desk.ask(UPDATE, **QUEUE, commitOffset="7")
+        back = RemotingCommand(UPDATE, {**QUEUE, "commitOffset": "3"}, language=LanguageCode.JAVA)
+        with pytest.raises(RemoteError, match="online"):
+            desk.handlers[UPDATE](member, back)
+        assert desk.handlers[UPDATE](OpenConnection(), back).code == 0
+        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "3"}
+        desk.ask(UPDATE, member, flag=ONEWAY_FLAG, **QUEUE, commitOffset="8")
+        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "8"}
 
     def test_a_commit_during_a_reset_is_not_answered_with_success(self, desk: Desk) -> None:
         desk.beat(OpenConnection())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,17 @@ def run_rmq(*arguments: str, given: bytes = b"", **changes: str) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr.decode())
 
 
+@contextmanager
+def killed_late(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What hangs inside of the block does not hang the tests: its output ends."""
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.cancel()
+
+
 class Server:
     """A server command that is running."""
 
@@ -81,9 +93,10 @@ class Server:
 
     def ended(self) -> Ended:
         """Wait for the end; output does not include the ready line."""
-        assert self.process.stdout is not None
-        output = self.process.stdout.read()
-        return Ended(self.process.wait(LIMIT_S), output, self.errors)
+        with killed_late(self.process):
+            assert self.process.stdout is not None
+            output = self.process.stdout.read()
+            return Ended(self.process.wait(LIMIT_S), output, self.errors)
 
 
 @contextmanager
@@ -104,7 +117,8 @@ def running(
     ):
         try:
             assert process.stdout is not None
-            ready = process.stdout.readline().decode()
+            with killed_late(process):
+                ready = process.stdout.readline().decode()
             assert "ready" in ready, errors.read_text(encoding="utf-8")
             yield Server(process, ready, errors)
         finally:

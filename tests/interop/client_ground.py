@@ -18,7 +18,7 @@ from tests.interop.driven_client import DrivenClient, Row
 from tests.interop.observer import Observer
 from tests.interop.server_processes import BROKER_NAME, BrokerCluster, has_route, wait_until
 
-ROUTE_TIMEOUT_S = 30.0
+ROUTE_TIMEOUT_S = 60.0
 JAVA, GO, NODE, OURS = "Java", "Go", "Node", "Ours"
 # Their producers can administer, and their pull consumers do what they are told.
 COMPLETE_LIBRARIES = (JAVA, OURS)

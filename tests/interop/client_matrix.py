@@ -57,7 +57,8 @@ KNOWN_GAPS: dict[tuple[str, str], dict[str, str]] = {
 for _client in (*JAVA_CLIENTS, *GO_CLIENTS, *NODE_CLIENTS, OUR_CLIENT):
     KNOWN_GAPS.setdefault((_client, "4.9.7"), {}).update(
         dict.fromkeys(
-            ("timers", "timers_refused", "recall"), client_scenarios_timers.WITHOUT_TIMERS
+            ("timers", "timers_refused", "recall", "timers_through_a_kill"),
+            client_scenarios_timers.WITHOUT_TIMERS,
         )
     )
 

@@ -38,7 +38,7 @@ def pull_statuses(ground: Ground) -> None:
     for number in range(40):
         producer.send(topic, f"m{number}".encode(), queue=0, tags=["even", "odd"][number % 2])
     # Brokers count a message in its queue shortly after they have answered.
-    wait_until(lambda: producer.offsets(topic)["max"] == 40, 20, "forty messages")
+    wait_until(lambda: producer.offsets(topic)["max"] == 40, 60, "forty messages")
     found = consumer.call("pull", offset=3, count=5)
     assert bounds(found) == ("FOUND", 8, 0, 40)
     assert texts(found["messages"]) == [f"m{number}" for number in range(3, 8)]
@@ -60,7 +60,7 @@ def go_pull_statuses(ground: Ground) -> None:
     for number in range(40):
         producer.send(topic, f"m{number}".encode(), queue=0, tags=["even", "odd"][number % 2])
     # Brokers count a message in its queue shortly after they have answered.
-    wait_until(lambda: producer.offsets(topic)["max"] == 40, 20, "forty messages")
+    wait_until(lambda: producer.offsets(topic)["max"] == 40, 60, "forty messages")
     consumer = ground.pull(topic)
     found = consumer.call("pull", offset=3, count=5)
     assert bounds(found) == ("FOUND", 8, 0, 40)
@@ -79,7 +79,7 @@ def waiting_pull(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     consumer = ground.pull(topic, expression="wanted")
     producer.send(topic, b"first", queue=0)
-    wait_until(lambda: producer.offsets(topic)["max"] == 1, 20, "the first message")
+    wait_until(lambda: producer.offsets(topic)["max"] == 1, 60, "the first message")
     waiting = consumer.begin("pull", offset=1, block=True, expression="wanted")
     # Long enough for the pull to wait at the broker; too short only weakens the test.
     threading.Event().wait(0.3)
@@ -103,9 +103,9 @@ def pull_progress(ground: Ground) -> None:
         producer.send(topic, b"%d" % number, queue=0)
     assert len(pulled(consumer, 5)) == 5
     consumer.call("commit", offset=3)
-    wait_until(lambda: consumer.call("committed") == 3, 20, "offset 3 committed")
+    wait_until(lambda: consumer.call("committed") == 3, 60, "offset 3 committed")
     group = ground.group("-pull")
-    wait_until(lambda: ground.observer.committed(group, topic) == 3, 20, "offset 3 at the broker")
+    wait_until(lambda: ground.observer.committed(group, topic) == 3, 60, "offset 3 at the broker")
 
 
 @scenario(
@@ -121,7 +121,7 @@ def lite_pull(ground: Ground) -> None:
     lite.call("seek", offset=15)
     assert taken(lite, 15, 5) == list(range(15, 20))
     lite.call("commit")
-    wait_until(lambda: lite.call("committed") == 20, 20, "offset 20 committed")
+    wait_until(lambda: lite.call("committed") == 20, 60, "offset 20 committed")
     lite.call("seek_end")
     producer.send(topic, b"m20", queue=0)
     assert taken(lite, 20, 1) == [20]
@@ -156,7 +156,7 @@ def taken(lite: Any, start: int, count: int) -> list[int]:
 def lite_subscription(ground: Ground) -> None:
     topic, producer = ground.topic(4), ground.producer()
     first = ground.lite(topic, "-a", subscribe=True, expression="yes")
-    wait_until(lambda: first.call("assigned") == [0, 1, 2, 3], 30, "all four queues")
+    wait_until(lambda: first.call("assigned") == [0, 1, 2, 3], 60, "all four queues")
     for number in range(12):
         producer.send(
             topic, f"m{number}".encode(), queue=number % 4, tags=["yes", "no"][number % 2]

@@ -53,7 +53,7 @@ def start_positions(ground: Ground) -> None:
         topic, "-last", group=ground.group("-last"), start_at="CONSUME_FROM_LAST_OFFSET"
     )
     assert texts(first.wait(1)) == ["old"]
-    wait_until(lambda: last.queues(topic) == [0], 30, "the queue of the second group")
+    wait_until(lambda: last.queues(topic) == [0], 60, "the queue of the second group")
     producer.send(topic, b"new", queue=0)
     assert texts(first.wait(2)) == ["old", "new"]
     # Brokers may send a new group to the first offset of a topic whose data is still young.
@@ -228,7 +228,7 @@ def rebalance(ground: Ground) -> None:
         for number in range(30):
             producer.send(topic, f"three-{number}".encode(), queue=number % 6)
         everybody = [first, second, third]
-        wait_until(lambda: sum(len(m.received()) for m in everybody) >= 30, 30, "30 messages")
+        wait_until(lambda: sum(len(m.received()) for m in everybody) >= 30, 60, "30 messages")
         assert [len(member.received()) for member in everybody] == [10, 10, 10]
         other.kill()
         shares(topic, [first, second], [[0, 1, 2], [3, 4, 5]])

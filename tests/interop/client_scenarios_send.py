@@ -117,7 +117,7 @@ def first_send_creates(ground: Ground) -> None:
     assert reached.keys() <= {0, 1, 2, 3}
     assert len(reached) > 1
     assert all(offsets == list(range(len(offsets))) for offsets in reached.values())
-    wait_until(lambda: ground.routes(topic), 30, f"a route to {topic}")
+    wait_until(lambda: ground.routes(topic), 60, f"a route to {topic}")
     assert ground.queue_ids(topic) == [0, 1, 2, 3]
 
 
@@ -144,7 +144,7 @@ def oneway_sends(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     for number in range(10):
         producer.send_oneway(topic, b"oneway %d" % number, queue=0, tags="quiet")
-    wait_until(lambda: producer.offsets(topic)["max"] == 10, 20, "ten messages")
+    wait_until(lambda: producer.offsets(topic)["max"] == 10, 60, "ten messages")
     stored = pulled(ground.stored(topic), 10)
     # Oneway requests of one connection may be handled side by side: no order is promised.
     assert sorted(message["text"] for message in stored) == [f"oneway {n}" for n in range(10)]
@@ -308,7 +308,7 @@ def look_ups(ground: Ground) -> None:
 def look_ups_by_key(ground: Ground) -> None:
     topic, producer = ground.topic(), ground.producer()
     sent = [producer.send(topic, b"%d" % n, queue=0, keys=f"k{n} all") for n in range(5)]
-    wait_until(lambda: len(by_key(ground, topic, "all")) == 5, 10, "five messages with one key")
+    wait_until(lambda: len(by_key(ground, topic, "all")) == 5, 60, "five messages with one key")
     assert texts(by_key(ground, topic, "k3")) == ["3"]
     for number, result in enumerate(sent):
         viewed = producer.call("admin.view", topic=topic, msg_id=result["msg_id"])

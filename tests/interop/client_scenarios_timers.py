@@ -14,7 +14,8 @@ from tests.interop.server_processes import OURS as OUR_BROKER
 WITHOUT_TIMERS = "4.9 brokers know delay levels only"
 # RocketMQ rounds to seconds.
 LATE_MAX_MS = 5_000
-LATE_MEDIAN_MS = {OUR_BROKER: 200}
+# Not less than a busy machine needs: how punctual a broker is, the benchmarks measure.
+LATE_MEDIAN_MS = {OUR_BROKER: 1_000}
 
 
 def _now_ms() -> int:
@@ -114,10 +115,12 @@ def timers_through_a_kill(ground: Ground) -> None:
     topic, producer = ground.topic(2), ground.producer(timeout_ms=3_000, **soon)
     consumer = ground.push(topic, **soon)
     begin_ms = _now_ms() + 2_000
-    bodies = [f"m{number}" for number in range(60)]
-    for number, body in enumerate(bodies):
-        _send(ground, producer, topic, body, TIMER_DELIVER_MS=begin_ms + number * 100)
-    consumer.wait(10)
+    due = {f"m{number}": begin_ms + number * 100 for number in range(60)}
+    bodies = list(due)
+    for body, due_ms in due.items():
+        _send(ground, producer, topic, body, TIMER_DELIVER_MS=due_ms)
+    early = consumer.wait(10)
+    assert all(message["store_timestamp"] >= due[message["text"]] for message in early)
     ground.cluster.broker.kill()
     ground.cluster.start_broker()
     received = consumer.wait(lambda got: set(bodies) <= set(texts(got)), 90)

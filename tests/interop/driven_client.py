@@ -150,8 +150,9 @@ class DrivenClient:
         """End the process by its id, without any of the clients' own goodbyes."""
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
-        self._reader.join()
+        self._process.wait(ANSWER_TIMEOUT_S)
+        self._reader.join(ANSWER_TIMEOUT_S)
+        assert not self._reader.is_alive(), "somebody else holds the output of a killed client"
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -163,7 +164,12 @@ class DrivenClient:
         stdout: IO[bytes] | None = self._process.stdout
         assert stdout is not None
         for line in stdout:
-            row = json.loads(line)
+            try:
+                row = json.loads(line)
+            except ValueError:
+                # A warning of the runtime below the driver: nobody's answer.
+                self._stderr.write(line)
+                continue
             with self._changed:
                 self._take(row)
                 self._changed.notify_all()

@@ -20,6 +20,7 @@ from tests.interop.maven_artifacts import PeerUnavailable, cache_root, locked, r
 
 CLIENT_VERSIONS = ("5.5.0", "4.9.8")
 JAVA_RELEASE = 17
+COMPILE_TIMEOUT_S = 300
 BINARY_HEADERS = ("-Drocketmq.serialize.type=ROCKETMQ",)
 
 _SOURCES = Path(__file__).parent / "java_client"
@@ -57,7 +58,9 @@ def _compile(files: Iterable[Path], jars: Path, classes: Path) -> None:
             java_tool("javac"), "--release", str(JAVA_RELEASE), "-nowarn", "-proc:none",
             "-d", str(output), "-cp", f"{jars}/*", *map(str, files),
         ]  # fmt: skip
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        finished = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S
+        )
         if finished.returncode != 0:
             # Not a reason to skip: the driver is ours and must compile against each version.
             raise AssertionError(f"the client driver does not compile: {finished.stderr}")

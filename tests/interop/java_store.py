@@ -268,7 +268,7 @@ class StoreSession:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-        self._process.wait()
+        self._process.wait(self._answer_timeout_s)
         self._stderr.close()
         self._home.cleanup()
 
@@ -344,7 +344,7 @@ class StoreSession:
         raise self._ended(op)
 
     def _ended(self, op: str) -> JavaStoreError:
-        code = self._process.wait()
+        code = self._process.wait(self._answer_timeout_s)
         self._stderr.seek(0)
         last_words = self._stderr.read()[-2000:].decode(errors="replace")
         return JavaStoreError(f"{op}: the Java process ended with code {code}: {last_words}")
@@ -382,7 +382,9 @@ def _java_tool(name: str) -> str:
 
 def _require_java_release() -> None:
     command = [_java_tool("java"), "-version"]
-    text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    text = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=ANSWER_TIMEOUT_S
+    ).stderr
     found = re.search(r'version "(\d+)', text)
     if found is None or int(found[1]) < JAVA_RELEASE:
         said = (text.splitlines() or ["nothing"])[0]
@@ -415,7 +417,7 @@ def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
         finished = subprocess.run(
             [compiler, "-nowarn", "--release", str(JAVA_RELEASE), "-cp", f"{jars}/*",
              "-d", str(output), *map(str, sources)],
-            capture_output=True, text=True, check=False,
+            capture_output=True, text=True, check=False, timeout=ANSWER_TIMEOUT_S,
         )  # fmt: skip
         if finished.returncode != 0:
             # Not a reason to skip: the driver is ours and must compile against each version.

@@ -20,7 +20,7 @@ from tests.interop.java_broker import _ARTIFACTS, SERVER_VERSIONS
 from tests.interop.java_client import compiled_class_path, java_tool
 
 MQADMIN_VERSIONS = tuple(reversed(SERVER_VERSIONS))
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 90.0
 TRIES = 4
 NOT_TWICE = frozenset({"sendMessage", "sendMsgStatus", "checkMsgSendRT"})
 
@@ -85,7 +85,11 @@ class Mqadmin:
             cwd=home,
         )
         # Its first request loads hundreds of classes while the clock runs.
-        self.run("topicList")
+        try:
+            self.run("topicList")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def is_alive(self) -> bool:
@@ -143,7 +147,7 @@ class Mqadmin:
         finally:
             watch.cancel()
         if not answer:
-            self._process.wait()
+            self._process.wait(COMMAND_TIMEOUT_S)
         assert answer.endswith("\n"), f"mqadmin {' '.join(words)} ended or took too long"
         printed, _, codes = answer.rstrip("\n").rpartition(" ")
         numbers = frozenset(int(code) for code in codes.split(",")[1:])
@@ -158,8 +162,12 @@ class Mqadmin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process by its id."""
         self._process.kill()
-        self._process.wait()
+        self._process.wait(COMMAND_TIMEOUT_S)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

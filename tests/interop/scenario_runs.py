@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.interop.client_ground import NODE, Ground, Scenario
 from tests.interop.client_kinds import language_of, start_client
 from tests.interop.driven_client import DrivenClient
 from tests.interop.server_processes import OURS, BrokerCluster
+from tests.interop.side_by_side import SideBySide
 
 SIDE_BY_SIDE = 6
 # The times of real brokers, shortened.
@@ -40,32 +40,33 @@ class ScenarioRuns:
         self.kind = kind
         self._home = home
         self._opening = threading.Lock()
+        self._is_closed = False
         self._stack = ExitStack()
         self._clusters: dict[bool, BrokerCluster] = {}
         self._processes: dict[tuple[str, str, bool], DrivenClient] = {}
-        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="scenario")
-        self._runs: dict[tuple[str, str], Future[None]] = {
-            (client, scenario.name): self._pool.submit(self._run, client, scenario)
-            for client, scenario in wanted
-            if not scenario.alone
-        }
+        self._runs = SideBySide(SIDE_BY_SIDE, "scenario")
+        for client, scenario in wanted:
+            if not scenario.alone:
+                self._runs.start(f"{client} {scenario.name}", self._run, client, scenario)
 
     def failure(self, client: str, scenario: Scenario) -> BaseException | None:
         """What the scenario raised, or None if its checks held."""
+        name = f"{client} {scenario.name}"
         if scenario.alone:
-            wait(self._runs.values())
-            return self._pool.submit(self._run, client, scenario).exception()
-        return self._runs[client, scenario.name].exception()
+            return self._runs.failure_alone(name, self._run, client, scenario)
+        return self._runs.failure(name)
 
     def close(self) -> None:
         """End what runs; scenarios that nobody asked for any more fail quietly."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._runs.cancel()
         with self._opening:
+            self._is_closed = True
             self._stack.close()
-        self._pool.shutdown()
+        self._runs.close()
 
     def _run(self, client: str, scenario: Scenario) -> None:
         with self._opening:
+            assert not self._is_closed, "nobody asks for this scenario any more"
             cluster = self._cluster(scenario.strict)
             process = self._process(client, scenario)
         name = f"{scenario.name}-{client}".replace(".", "_").replace(" ", "_")

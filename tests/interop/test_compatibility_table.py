@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop import conftest
 from tests.interop.certificate import AREAS, Certificate, impossible
 from tests.interop.certificate_marks import cells_of, certifies
 from tests.interop.compatibility_table import (
@@ -116,3 +117,35 @@ def test_marks_name_the_parameters_of_their_test(
         Cell("all sends", client, "5.5.0"),
         Cell("batches", client, "5.5.0"),
     ]
+
+
+@certifies("{what}", client="Java 5.5.0", broker="ours")
+@pytest.mark.parametrize("what", [OURS.title])
+@pytest.mark.parametrize("found", ["passed", "failed", "a reason"])
+def test_a_run_fails_when_a_cell_gets_worse(
+    what: str, found: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when somebody wrote down a reason why the client cannot do it."""
+    certificate = Certificate()
+    certificate._shown = {OURS: PASSED}
+    monkeypatch.setattr(conftest, "_certificate", lambda: certificate)
+    monkeypatch.setattr(conftest, "COMPLETE", False)
+    judged = conftest.pytest_runtest_makereport(request.node, _call())
+    next(judged)
+    with pytest.raises(StopIteration) as ended:
+        judged.send(_report(request.node, found))
+    assert (ended.value.value.outcome == "failed") is (found != "passed")
+
+
+def _call() -> pytest.CallInfo[None]:
+    return pytest.CallInfo.from_call(lambda: None, "call")
+
+
+def _report(item: pytest.Item, found: str) -> pytest.TestReport:
+    report = pytest.TestReport.from_item_and_call(item, _call())
+    if found == "failed":
+        report.outcome = "failed"
+    elif found != "passed":
+        report.outcome = "skipped"
+        report.wasxfail = f"reason: {found}"
+    return report

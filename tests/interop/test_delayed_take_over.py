@@ -28,7 +28,7 @@ from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 # The files of the Java broker are this small, too.
 CONFIG = StoreConfig(
     commit_log_file_size=1 << 20,
@@ -66,7 +66,7 @@ class OurBroker:
     async def until_delivered(self, count: int) -> None:
         while len(self.bodies()) < count:
             self._grown.clear()
-            await asyncio.wait_for(self._grown.wait(), 30)
+            await asyncio.wait_for(self._grown.wait(), 90)
 
     def bodies(self) -> list[bytes]:
         if self.store.offsets("T", 0) == (0, 0):

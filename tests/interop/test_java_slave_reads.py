@@ -63,7 +63,7 @@ def test_a_java_consumer_goes_to_the_slave_and_comes_back(version: str, tmp_path
         cluster.restart("broker-a:0")
         cluster.wait_in_sync()
         # It comes back with what it knew when it was killed, and hears the rest from the slave.
-        wait_until(lambda: _committed(name_server) == COUNT, 30, "offsets at the master")
+        wait_until(lambda: _committed(name_server) == COUNT, 60, "offsets at the master")
         _send(name_server, COUNT, 50)
         received = client.wait_received(
             "reader", lambda got: len(set(texts(got))) == COUNT + 50, 90

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.interop.mqadmin import MQADMIN_VERSIONS, Mqadmin
 from tests.interop.mqadmin_scenarios import SCENARIOS, AdminScenario, Desk
 from tests.interop.peer_releases import COMPLETE
 from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster
+from tests.interop.side_by_side import SideBySide
 
 pytestmark = pytest.mark.interop
 
@@ -40,22 +40,22 @@ class AdminRuns:
         self._stack = ExitStack()
         self._cluster = self._stack.enter_context(BrokerCluster(kind, home))
         self._tools: SimpleQueue[Mqadmin] = SimpleQueue()
-        self._made = 0
         self._making = threading.Lock()
-        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="mqadmin")
-        self._runs: dict[str, Future[None]] = {
-            case.title: self._pool.submit(self._run, case) for case in wanted if not case.alone
-        }
+        self._runs = SideBySide(SIDE_BY_SIDE, "mqadmin")
+        for case in wanted:
+            if not case.alone:
+                self._runs.start(case.title, self._run, case)
 
     def check(self, case: AdminScenario) -> None:
         if case.alone:
-            wait(self._runs.values())
-            self._pool.submit(self._run, case).result()
-            return
-        self._runs[case.title].result()
+            failure = self._runs.failure_alone(case.title, self._run, case)
+        else:
+            failure = self._runs.failure(case.title)
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._runs.close()
         self._stack.close()
 
     def _run(self, case: AdminScenario) -> None:
@@ -65,19 +65,15 @@ class AdminRuns:
         finally:
             if tool.is_alive:
                 self._tools.put(tool)
-            else:
-                self._tools.put(self._new_tool())
 
     def _tool(self) -> Mqadmin:
-        with self._making:
-            if self._made < SIDE_BY_SIDE and self._tools.empty():
-                self._made += 1
-                return self._new_tool()
-        return self._tools.get()
-
-    def _new_tool(self) -> Mqadmin:
-        tool = Mqadmin(self._version, self._cluster.name_server_address)
-        return self._stack.enter_context(tool)
+        """One that nobody uses; there are never more than scenarios that run."""
+        try:
+            return self._tools.get_nowait()
+        except Empty:
+            tool = Mqadmin(self._version, self._cluster.name_server_address)
+            with self._making:
+                return self._stack.enter_context(tool)
 
 
 Runs = Callable[[str, str], AdminRuns]

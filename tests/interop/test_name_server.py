@@ -21,7 +21,7 @@ from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
-REQUEST_TIMEOUT_MS = 3_000
+REQUEST_TIMEOUT_MS = 10_000
 
 
 class Cluster:

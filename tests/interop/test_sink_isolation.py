@@ -75,6 +75,6 @@ def test_a_java_consumer_sees_whole_batches_only() -> None:
         try:
             bodies = poll(java, broker.name_server, ended)
         finally:
-            writer.join()
+            writer.join(180)
             connections.close_connections()
     assert bodies == [f"b{batch}" for batch in range(BATCHES) for _ in range(TASKS * ROWS)]

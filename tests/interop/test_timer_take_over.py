@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not COMPLETE, reason="part of the complete interop run"),
 ]
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 # The files of the Java broker are this small, too.
 CONFIG = StoreConfig(
     commit_log_file_size=1 << 20,
@@ -130,7 +130,7 @@ def test_we_deliver_what_apache_left(tmp_path: Path, run_async: Callable[..., An
         assert sorted(bodies[:3]) == [b"0", b"1", b"2"]
         assert bodies[3:] == [b"3", b"5", b"6"]
         for record in records[3:]:
-            assert 0 <= record.store_timestamp - (far_ms + int(record.body)) < 5_000
+            assert 0 <= record.store_timestamp - (far_ms + int(record.body)) < 30_000
         delivery.stop()
         store.close()
         files.close()

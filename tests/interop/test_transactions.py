@@ -56,7 +56,7 @@ QUICK = {
 # 5.x notes an end some time after it: a half that is checked before that ends twice.
 APACHE = QUICK | {"transactionTimeOut": "5000"}
 GROUP = "TransactionGroup"
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,17 @@ from typing import Any
 
 Batch = tuple[int, list[Any]]
 
+# Less than a test is given in all: a query that hangs says so.
+QUERY_LIMIT_S = 360
+
+
+def await_end(query: Any) -> None:
+    """Wait for a query that ends by itself; raises what it failed with."""
+    if not query.awaitTermination(QUERY_LIMIT_S):
+        status = query.status
+        query.stop()
+        raise AssertionError(f"the query still runs after {QUERY_LIMIT_S} s: {status}")
+
 
 class StreamRuns:
     """Starts the same query again and again on one checkpoint; keeps every batch it was given."""
@@ -49,7 +60,7 @@ class StreamRuns:
         """Run to the end of what is there; the query that ended."""
         query = self.start(**(trigger or {"availableNow": True}))
         try:
-            query.awaitTermination()
+            await_end(query)
         finally:
             query.stop()
         return query

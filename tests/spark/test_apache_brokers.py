@@ -48,7 +48,7 @@ def _send(name_server: str, first: int, until: int) -> None:
             for n in range(first, until)
         ]
         for result in sent:
-            result.result(timeout=30)
+            result.result(timeout=120)
 
 
 def _batch(spark: Any, options: dict[str, str]) -> None:

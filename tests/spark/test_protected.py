@@ -12,6 +12,7 @@ import pytest
 from tests.access.access_files import BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import running
 from tests.remoting.certificates import Authority
+from tests.spark.stream_runs import await_end
 
 pytest.importorskip("pyspark")
 
@@ -75,7 +76,7 @@ def test_read_and_write(spark: Any, protected: dict[str, str], tmp_path: Path) -
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    await_end(query)
     copied = spark.read.format("rmq").options(**protected).load("Out").collect()
     assert sorted(int(bytes(row.value)) for row in copied) == list(range(20))
     for file in checkpoint.rglob("*"):

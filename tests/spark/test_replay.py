@@ -18,6 +18,7 @@ import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncProducer
 from pyspark_rmq import EmbeddedBroker
+from tests.spark.stream_runs import await_end
 
 pytest.importorskip("pyspark")
 
@@ -109,7 +110,7 @@ def ended(query: Any) -> str:
     from pyspark.errors import StreamingQueryException
 
     try:
-        query.awaitTermination()
+        await_end(query)
     except StreamingQueryException as failure:
         return str(failure)
     return ""
@@ -128,7 +129,12 @@ def run_driver(killed: Killed, kill_at: str) -> int:
             stderr=log,
         )
     with driver:
-        return driver.wait(timeout=300)
+        try:
+            return driver.wait(timeout=300)
+        except subprocess.TimeoutExpired:
+            # Or the end of the block would wait for it without a limit.
+            driver.kill()
+            raise
 
 
 def test_a_killed_driver_reads_the_same(killed: Killed) -> None:
@@ -137,6 +143,10 @@ def test_a_killed_driver_reads_the_same(killed: Killed) -> None:
     for point in POINTS if IS_LONG else ("sink_after",):
         kill_at = f"{point}:{last_batch(killed.work) + 1}"
         code = run_driver(killed, kill_at)
+        while code == 1 and LATE in (killed.work / "driver.log").read_text()[-20_000:]:
+            # Nothing was read: a busy machine was slower than Spark waits for its processes.
+            (killed.work / "driver.log").unlink()
+            code = run_driver(killed, kill_at)
         assert code < 0, (kill_at, (killed.work / "driver.log").read_text()[-3000:])
         killed.produce()
     code = run_driver(killed, ":0")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_rmq import EmbeddedBroker
+from tests.spark.stream_runs import await_end
 
 pytest.importorskip("pyspark")
 
@@ -118,7 +119,7 @@ class Stream:
     def run(self, frame: Any = None, mode: str = "append") -> None:
         query = self.start(frame, mode, availableNow=True)
         try:
-            query.awaitTermination()
+            await_end(query)
         finally:
             query.stop()
 
@@ -220,7 +221,7 @@ def test_inside_foreach_batch(stream: Stream, new_topic: Callable[..., str]) -> 
             .option("checkpointLocation", str(stream.work / "checkpoint"))
             .trigger(availableNow=True).start()
         )  # fmt: skip
-        query.awaitTermination()
+        await_end(query)
 
     with pytest.raises(Exception, match="a sinkId of its own"):
         run(both)

@@ -14,7 +14,7 @@ from broker_core import BulkProducer, MessageQueue, OutgoingMessage, SyncAdmin, 
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.progress import QueryLag, lag_listener
-from tests.spark.stream_runs import StreamRuns
+from tests.spark.stream_runs import StreamRuns, await_end
 
 pytest.importorskip("pyspark")
 
@@ -142,6 +142,6 @@ def test_a_large_backlog(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    await_end(query)
     assert sum(row[0] for row in seen) == count
     assert sum(row[1] for row in seen) == count * (count - 1) // 2

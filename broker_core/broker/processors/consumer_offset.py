@@ -14,7 +14,7 @@ from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import QUEUE_ID_MAX
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument, NoPermission, RemoteError
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 
@@ -66,7 +66,7 @@ class ConsumerOffsetProcessor:
             )
         return command.reply(ext={"offset": str(offset)})
 
-    def _update(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         group, topic, queue_id = _queue_of(command)
         offset = required_number(command.ext, "commitOffset", 0, I64_MAX)
         if group == TRANSACTION_GROUP:
@@ -82,7 +82,13 @@ class ConsumerOffsetProcessor:
             return command.reply()
         stored = self._offsets.query(group, topic, queue_id)
         if stored is not None and offset != stored:
-            self._move(group, topic, queue_id, offset, stored)
+            if not self._is_tool(connection, command, group):
+                raise RemoteError.for_code(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"group {group} is online at {stored} in queue {queue_id} of {topic}: stop it "
+                    f"or reset its offset to move it to {offset}",
+                )
+            self._offsets.reset(group, topic, queue_id, offset)
         return command.reply()
 
     def _check_queue(self, group: str, topic: str, queue_id: int) -> None:
@@ -97,20 +103,17 @@ class ConsumerOffsetProcessor:
         if queue_id >= queue_count:
             raise InvalidArgument(f"topic {topic} has no queue {queue_id}, only {queue_count}")
 
-    def _move(self, group: str, topic: str, queue_id: int, offset: int, stored: int) -> None:
-        """An offset that no commit may set: it goes back, or the queue is being reset.
+    def _is_tool(self, connection: Connection, command: RemotingCommand, group: str) -> bool:
+        """Who may set an offset that no commit may: it goes back, or the queue is being reset.
 
-        Members commit oneway. Somebody who waits for the answer and moves an idle group is a tool
-        that resets it.
+        Consumers commit oneway, but for ours. Anybody who waits for the answer and moves an idle
+        group is a tool that resets it. Java's does so with members online, too, before it has them
+        told where to go on.
         """
-        if self._clients.consumers(group) is not None:
-            code = ResponseCode.ILLEGAL_OPERATION
-            raise RemoteError.for_code(
-                code,
-                f"group {group} is online at {stored} in queue {queue_id} of {topic}: stop it or "
-                f"reset its offset to move it to {offset}",
-            )
-        self._offsets.reset(group, topic, queue_id, offset)
+        live = self._clients.consumers(group)
+        if live is None:
+            return True
+        return command.language == LanguageCode.JAVA and connection not in live.members
 
 
 def _queue_of(command: RemotingCommand) -> tuple[str, str, int]:

@@ -20,6 +20,15 @@ final class Reflected {
         throw new UnsupportedOperationException("this client has no " + setter);
     }
 
+    /** Calls a setter of a flag that not every version has. */
+    static void set(Object target, String setter, boolean value) throws Exception {
+        try {
+            target.getClass().getMethod(setter, boolean.class).invoke(target, value);
+        } catch (NoSuchMethodException missing) {
+            throw new UnsupportedOperationException("this client has no " + setter);
+        }
+    }
+
     /** 5.x wants attributes of the topic as well. */
     static void createTopic(DefaultMQProducer producer, String key, String topic, int queues)
         throws Throwable {

@@ -28,6 +28,7 @@ public final class Scenarios {
     private final Administering administering;
     private final Loading loading;
     private final Transacting transacting;
+    private final Featuring featuring = new Featuring();
 
     private Scenarios(PrintStream out) {
         this.out = out;
@@ -84,6 +85,7 @@ public final class Scenarios {
             case "pull": return pulling.perform(op, command);
             case "lite": return litePulling.perform(op, command);
             case "load": return loading.perform(op, command);
+            case "feature": return featuring.perform(op, command);
             case "admin": return administering.perform(op, command);
             default: throw new IllegalArgumentException("no such command: " + op);
         }

@@ -1,0 +1,52 @@
+"""Fetches and builds every peer that a run needs: `python -m tests.interop.fetched_peers`.
+
+On a fresh machine that takes minutes, which no test should be charged with. What cannot be had is
+said on one line each; the tests that need it skip themselves with the same reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from tests.interop.go_client import GO_VERSIONS, go_driver
+from tests.interop.java_broker import SERVER_VERSIONS, server_class_path
+from tests.interop.java_client import CLIENT_VERSIONS, client_class_path
+from tests.interop.java_store import VERSIONS as STORE_VERSIONS
+from tests.interop.java_store import JavaStore
+from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.node_client import NODE_VERSIONS, node_modules
+from tests.interop.peer_releases import releases
+
+
+def _store(version: str) -> None:
+    reason = JavaStore(version).available()
+    if reason is not None:
+        raise PeerUnavailable(reason)
+
+
+def _peers() -> Iterator[tuple[str, Callable[[], object]]]:
+    for version in releases(SERVER_VERSIONS):
+        yield f"Apache broker {version}", partial(server_class_path, version)
+    for version in CLIENT_VERSIONS:
+        yield f"Java client {version}", partial(client_class_path, version)
+    for version in releases(STORE_VERSIONS):
+        yield f"Apache store {version}", partial(_store, version)
+    for version in GO_VERSIONS:
+        yield f"Go client {version}", partial(go_driver, version)
+    for version in NODE_VERSIONS:
+        yield f"Node client {version}", partial(node_modules, version)
+
+
+def main() -> None:
+    """Fetch all of them."""
+    for name, fetch in _peers():
+        try:
+            fetch()
+        except PeerUnavailable as missing:
+            sys.stderr.write(f"{name} cannot be had: {missing}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Work side by side: results by name, one piece alone, and nothing that hangs for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.side_by_side import SideBySide
+
+
+@pytest.fixture
+def runs() -> Iterator[SideBySide]:
+    found = SideBySide(2, "test", limit_s=20.0)
+    yield found
+    found.close()
+
+
+def fails() -> None:
+    raise KeyError("as told")
+
+
+def test_each_piece_tells_how_it_ended(runs: SideBySide) -> None:
+    runs.start("good", lambda: None)
+    runs.start("bad", fails)
+    assert runs.failure("good") is None
+    assert isinstance(runs.failure("bad"), KeyError)
+
+
+def test_work_alone_begins_when_all_others_are_done(runs: SideBySide) -> None:
+    done: list[str] = []
+    gate = threading.Event()
+
+    def wait_for_the_second() -> None:
+        gate.wait(20)
+        done.append("first")
+
+    def let_the_first_go() -> None:
+        gate.set()
+        done.append("second")
+
+    runs.start("first", wait_for_the_second)
+    runs.start("second", let_the_first_go)
+    assert runs.failure_alone("last", lambda: done.append("last")) is None
+    assert done[-1] == "last" and len(done) == 3
+
+
+def test_what_hangs_is_named() -> None:
+    gate = threading.Event()
+    runs = SideBySide(1, "test", limit_s=0.05)
+
+    def hang() -> None:
+        gate.wait(60)
+
+    runs.start("stuck", hang)
+    runs.start("behind", lambda: None)
+    with pytest.raises(AssertionError, match=r"still running after .* s: stuck"):
+        runs.failure("stuck")
+    with pytest.raises(AssertionError, match="stuck; behind"):
+        runs.failure_alone("last", lambda: None)
+    with pytest.raises(AssertionError, match="stuck"):
+        runs.close()
+    gate.set()
+    assert runs.failure("stuck") is None
