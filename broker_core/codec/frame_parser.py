@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker_core.codec.remoting_command import RemotingCommand, decode_header
 from broker_core.errors import ProtocolViolation
+from broker_core.protocol_codes import RequestCode
 
 # Serialize type and header -> the command, still without its body.
 HeaderDecoder = Callable[[int, bytes], RemotingCommand]
+
+T = TypeVar("T")
+
+_SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
+SEND_HEADER_FACTOR = 4
 
 _HEAD = struct.Struct(">II")
 _LENGTH = struct.Struct(">I")
@@ -41,6 +56,7 @@ class FrameParser:
         "frame_size_max",
         "header_size_max",
         "keeps_body",
+        "send_header_size_max",
     )
 
     def __init__(
@@ -51,6 +67,9 @@ class FrameParser:
     ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
+        # A send carries its properties there, and escapes make them longer in JSON: it is read, so
+        # that properties that are too long get an answer and those that are not are stored.
+        self.send_header_size_max = SEND_HEADER_FACTOR * header_size_max
         self._decode = decode
         # Asked with a command whose body has not arrived, and the size of its frame: False throws
         # the body away as it comes, and the command is handed out without it.
@@ -94,6 +113,19 @@ class FrameParser:
             self._data = self._data[self._position :] + data
             self._position = 0
 
+    def offer(self, take: Callable[[T, bytes, int], int], taker: T) -> bool:
+        """Let `take(taker, data, start)` have whole frames first, up to where it says.
+
+        Whether it took any.
+        """
+        start = self._position
+        if self._open is None and start < len(self._data):
+            end = take(taker, self._data, start)
+            if end != start:
+                self._advance(end)
+                return True
+        return False
+
     def next_command(self) -> RemotingCommand | None:
         """The next complete command; None when more bytes are needed.
 
@@ -118,6 +150,8 @@ class FrameParser:
             self._compact()
             return None
         command = self._decode(word >> 24, data[start + _HEAD_SIZE : header_end])
+        if header_size > self.header_size_max and command.code not in _SENDS:
+            raise _too_large(header_size, self.header_size_max)
         frame_end = start + 4 + length
         if frame_end <= len(data):
             if frame_end > header_end:
@@ -143,10 +177,8 @@ class FrameParser:
     def _check_header(self, length: int, serialize_type: int, header_size: int) -> None:
         if header_size > length - 4:
             raise ProtocolViolation(f"a header of {header_size} bytes in a frame of {length}")
-        if header_size > self.header_size_max:
-            raise ProtocolViolation(
-                f"a header of {header_size} bytes; up to {self.header_size_max} are accepted"
-            )
+        if header_size > self.header_size_max and header_size > self.send_header_size_max:
+            raise _too_large(header_size, self.header_size_max)
         if serialize_type > 1:
             raise ProtocolViolation(f"serialize type {serialize_type} is neither 0 nor 1")
 
@@ -187,3 +219,9 @@ class FrameParser:
         if self._position == len(self._data):
             self._data, self._position = b"", 0
         return command
+
+
+def _too_large(header_size: int, header_size_max: int) -> ProtocolViolation:
+    return ProtocolViolation(
+        f"a header of {header_size} bytes; up to {header_size_max} are accepted"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker_core.codec.frame_parser import FrameParser
+from broker_core.codec.frame_parser import SEND_HEADER_FACTOR, FrameParser
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.request_signature import ACCESS_KEY
 from broker_core.config import RemotingLimits
@@ -19,12 +19,14 @@ from broker_core.config import RemotingLimits
 def restrict(parser: FrameParser, limits: RemotingLimits) -> None:
     """For a connection whose peer is not known."""
     parser.header_size_max = min(limits.header_size_max, limits.stranger_frame_size_max)
+    parser.send_header_size_max = parser.header_size_max
     parser.keeps_body = partial(_keeps_body, limits.stranger_frame_size_max)
 
 
 def unrestrict(parser: FrameParser, limits: RemotingLimits) -> None:
     """Now it is."""
     parser.header_size_max = limits.header_size_max
+    parser.send_header_size_max = SEND_HEADER_FACTOR * limits.header_size_max
     parser.keeps_body = None
 
 

@@ -136,7 +136,7 @@ def head(length: int, header_size: int, serialize_type: int = 0) -> bytes:
         head(4, 1),
         head(100, 97),
         head((16 << 20) - 4, 0xFFFFFF),
-        head(1 << 20, (64 << 10) + 1),
+        head(1 << 20, (256 << 10) + 1),
         head(100, 50, 2),
         head(100, 50, 255),
         head(4, 0),
@@ -154,7 +154,7 @@ def test_bad_lengths_are_refused_before_anything_is_kept(data: bytes) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    frame = frame_bytes(RemotingCommand(10, {"a": "b"}, b"body"))
+    frame = frame_bytes(RemotingCommand(34, {"a": "b"}, b"body"))
     header_size = int.from_bytes(frame[5:8], "big")
     for frame_max, header_max, is_accepted in (
         (len(frame), header_size, True),
@@ -168,6 +168,21 @@ def test_limits_are_inclusive() -> None:
         else:
             with pytest.raises(ProtocolViolation):
                 parser.next_command()
+
+
+@pytest.mark.parametrize("code", [10, 310, 320, 324, 325])
+def test_sends_may_have_long_properties(code: int) -> None:
+    """What is too long for a store gets an answer, which a closed connection would not be."""
+    command = RemotingCommand(code, {"i": "p" * 100_000}, b"body")
+    parser = FrameParser()
+    parser.receive_data(frame_bytes(command))
+    found = parser.next_command()
+    assert found is not None and found.ext == command.ext
+    for refused in (RemotingCommand(34, command.ext), RemotingCommand(code, {"i": "p" * 300_000})):
+        parser = FrameParser()
+        parser.receive_data(frame_bytes(refused))
+        with pytest.raises(ProtocolViolation, match="up to 65536 are accepted"):
+            parser.next_command()
 
 
 def test_commands_before_a_bad_frame_still_come_out() -> None:
