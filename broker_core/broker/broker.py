@@ -237,15 +237,7 @@ class Broker:
         security, observability = self._security, self._observability
         assert security is not None
         assert observability is not None
-        self._server = RemotingServer(
-            observability.timed(security.guarded(parts.router, parts.access_resources)),
-            self._limits,
-            security.tls,
-            self._clock,
-            request_decoder(parts.suffix),
-            observability.new_load,
-            security.is_stranger,
-        )
+        self._server = self._make_server(parts, security, observability)
         security.start()
         await observability.start(parts, self._server.budget, lambda: security.refused_count)
         for bound in sockets:
@@ -262,6 +254,22 @@ class Broker:
                 self._step_down,
                 parts.registration.again,
             )
+
+    def _make_server(
+        self, parts: BrokerParts, security: BrokerSecurity, observability: Observability
+    ) -> RemotingServer:
+        handler = observability.timed(security.guarded(parts.router, parts.access_resources))
+        return RemotingServer(
+            handler,
+            self._limits,
+            security.tls,
+            self._clock,
+            request_decoder(parts.suffix),
+            observability.new_load,
+            security.is_stranger,
+            # Where each request is looked at on its own, none may be taken past that.
+            parts.take_sends if handler is parts.router else None,
+        )
 
     async def _release(self) -> None:
         parts, self._parts = self._parts, None

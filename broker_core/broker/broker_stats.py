@@ -81,6 +81,11 @@ class _Entry:
         self.size += size
         self.calls += 1
 
+    def add_each(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+        self.calls += count
+
     def mark(self, window: int, kept: int) -> None:
         marks = self.marks[window]
         counts = (self.count, self.size, self.calls)

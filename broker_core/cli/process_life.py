@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_POLL_S: Final = 0.5
+# New objects between two looks for garbage: requests leave next to none behind.
+_GARBAGE_THRESHOLD: Final = 10_000
 _STANDARD_INPUT: Final = Path("/dev/stdin")
 
 
@@ -78,6 +81,10 @@ async def _serve(service: Service, options: LifeOptions) -> bool:
         await service.stop()
         raise
     try:
+        # What was made so far stays until the end: looking through it again and again would hold
+        # requests up for milliseconds at a time.
+        gc.freeze()
+        gc.set_threshold(_GARBAGE_THRESHOLD)
         if not end.is_asked:
             _write_pid(options.pid_file)
             print(ready, flush=True)

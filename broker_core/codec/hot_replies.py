@@ -12,10 +12,9 @@ from typing import Final
 from broker_core.protocol_codes import VERSION_4_9_8
 
 _HEAD: Final = struct.Struct(">II")
-_TAIL: Final = (
-    b'},"flag":1,"language":"PYTHON","opaque":%d,'
-    b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION_4_9_8
-)
+# What every header ends with, behind the request's id.
+REPLY_ENDING: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION_4_9_8
+_TAIL: Final = b'},"flag":1,"language":"PYTHON","opaque":%d' + REPLY_ENDING
 _SENT: Final = (
     b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%d","queueOffset":"%d",'
     b'"transactionId":"%b"' + _TAIL

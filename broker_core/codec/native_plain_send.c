@@ -5,26 +5,13 @@
  * text, other codes, flags, batches, retries, delays, duplicate keys, wrong types. Whoever calls
  * goes the general way then, so giving up is always right and never an error.
  */
-#include "native_growth.h"
-#include "native_text.h"
+#include "native_plain_send.h"
 
 typedef struct {
     const uint8_t *at, *end;
 } Reader;
 
-typedef struct {
-    const uint8_t *data;
-    size_t size;
-    int has_escape;
-} Text;
-
-typedef struct {
-    int64_t code, flag, opaque, version;
-    unsigned seen; /* bits of TOP_* */
-    unsigned fields; /* bit per one-letter field */
-    Text topic, text;
-    int64_t queue_id, sys_flag, born, user_flag;
-} Header;
+typedef PlainSendHeader Header;
 
 enum { TOP_CODE = 1, TOP_EXT = 2, TOP_FLAG = 4, TOP_LANGUAGE = 8, TOP_OPAQUE = 16, TOP_TYPE = 32,
        TOP_VERSION = 64 };
@@ -283,24 +270,37 @@ static int pairs_are_plain(const uint8_t *text, size_t size, Slice *unique) {
     return unique->size != 0;
 }
 
+int plain_send_read(const uint8_t *data, size_t size, PlainSendHeader *header) {
+    Reader reader = {data, data + size};
+    memset(header, 0, sizeof *header);
+    return read_header(&reader, header);
+}
+
+size_t plain_send_text(const PlainSendHeader *header, uint8_t *out, Slice *unique) {
+    int64_t size = unescape(header->text, out);
+    if (size <= 0 || !pairs_are_plain(out, (size_t)size, unique))
+        return 0;
+    if (out[size - 1] != 2)
+        out[size++] = 2;
+    return (size_t)size;
+}
+
 static PyObject *made(const Header *header, const Py_buffer *suffix) {
     PyObject *text = PyBytes_FromStringAndSize(
         NULL, (Py_ssize_t)(header->text.size + 1) + suffix->len);
     if (text == NULL)
         return NULL;
     uint8_t *start = (uint8_t *)PyBytes_AS_STRING(text);
-    int64_t size = unescape(header->text, start);
     Slice unique;
-    if (size <= 0 || !pairs_are_plain(start, (size_t)size, &unique)) {
+    Py_ssize_t size = (Py_ssize_t)plain_send_text(header, start, &unique);
+    if (size == 0) {
         Py_DECREF(text);
         Py_RETURN_NONE;
     }
-    if (start[size - 1] != 2)
-        start[size++] = 2;
     if (suffix->len != 0)
         memcpy(start + size, suffix->buf, (size_t)suffix->len);
     PyObject *key = PyBytes_FromStringAndSize((const char *)unique.data, (Py_ssize_t)unique.size);
-    if (key == NULL || _PyBytes_Resize(&text, (Py_ssize_t)size + suffix->len) < 0) {
+    if (key == NULL || _PyBytes_Resize(&text, size + suffix->len) < 0) {
         Py_XDECREF(key);
         Py_XDECREF(text);
         return NULL;
@@ -324,11 +324,9 @@ PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssiz
         PyBuffer_Release(&data);
         return NULL;
     }
-    Reader reader = {data.buf, (const uint8_t *)data.buf + data.len};
     Header header;
-    memset(&header, 0, sizeof header);
     PyObject *result;
-    if (read_header(&reader, &header))
+    if (plain_send_read(data.buf, (size_t)data.len, &header))
         result = made(&header, &suffix);
     else
         result = Py_NewRef(Py_None);

@@ -60,9 +60,11 @@ __all__ = [
     "inspect_run",
     "java_hash",
     "join_client_batch",
+    "join_sent_replies",
     "list_message_ids",
     "measure_batch",
     "read_plain_send",
+    "read_sends",
     "relocate_run",
     "scan_records",
     "split_client_batch",
@@ -104,9 +106,11 @@ if TYPE_CHECKING:
         inspect_run,
         java_hash,
         join_client_batch,
+        join_sent_replies,
         list_message_ids,
         measure_batch,
         read_plain_send,
+        read_sends,
         relocate_run,
         scan_records,
         split_client_batch,
@@ -125,9 +129,11 @@ else:
     inspect_run = _backend.inspect_run
     java_hash = _backend.java_hash
     join_client_batch = _backend.join_client_batch
+    join_sent_replies = _backend.join_sent_replies
     list_message_ids = _backend.list_message_ids
     measure_batch = _backend.measure_batch
     read_plain_send = _backend.read_plain_send
+    read_sends = _backend.read_sends
     relocate_run = _backend.relocate_run
     scan_records = _backend.scan_records
     split_client_batch = _backend.split_client_batch

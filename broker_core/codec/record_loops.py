@@ -17,6 +17,7 @@ from broker_core.codec.record_encode_loops import encode_batch, measure_batch
 from broker_core.codec.record_message_loops import encode_message
 from broker_core.codec.record_run_loops import inspect_run, relocate_run
 from broker_core.codec.record_scan_loops import scan_records
+from broker_core.codec.send_burst_loops import join_sent_replies, read_sends
 from broker_core.codec.unit_choice import choose_units
 from broker_core.codec.unusual_records import find_unusual
 from broker_core.codec.wire_runs import cut_wire_runs
@@ -35,9 +36,11 @@ __all__ = [
     "inspect_run",
     "java_hash",
     "join_client_batch",
+    "join_sent_replies",
     "list_message_ids",
     "measure_batch",
     "read_plain_send",
+    "read_sends",
     "relocate_run",
     "scan_records",
     "split_client_batch",

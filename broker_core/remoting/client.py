@@ -22,7 +22,12 @@ from broker_core.errors import (
 )
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.closing import close_connections
-from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
+from broker_core.remoting.connection import (
+    Connection,
+    RequestReceived,
+    SignRequest,
+    TakeFrames,
+)
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
@@ -76,6 +81,7 @@ class RemotingClient:
     """Requests to any number of servers; their own requests go to `request_handler`."""
 
     serves = False
+    take_frames: TakeFrames | None = None
 
     def __init__(
         self,

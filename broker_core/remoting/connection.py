@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from broker_core.codec.frame_parser import FrameParser, HeaderDecoder
@@ -31,15 +31,13 @@ from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.liveness import Liveness
+from broker_core.remoting.output_pieces import LARGE_PIECE, joined_but_large
 from broker_core.remoting.peer_address import peer_address
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.strangers import restrict, unrestrict
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
-
-# Pieces of output from this size on are written on their own.
-_LARGE_PIECE = 128 << 10
 
 # Why a connection is not read from.
 _PEER_DOES_NOT_READ = 1
@@ -48,9 +46,11 @@ _NO_ROOM = 4
 # Half frames may not wait for room for ever: they are what takes it.
 _STOPS_THE_CLOCK = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
 
-
 # Takes a request and the size of its frame; must not raise.
 RequestReceived = Callable[["Connection", RemotingCommand, int], None]
+# Takes a connection, what has arrived and where its next frame begins, and handles whole frames
+# from there on itself; returns where the first begins that it leaves. Must not raise.
+TakeFrames = Callable[["Connection", bytes, int], int]
 # Adds signatures to a request that is about to be written and has its id.
 SignRequest = Callable[["Connection", RemotingCommand], None]
 
@@ -64,6 +64,8 @@ class ConnectionOwner(Protocol):
     # Whether this side serves, so that it may stop reading.
     serves: bool
     request_received: RequestReceived
+    # None: every request is handed over on its own.
+    take_frames: TakeFrames | None
     # How headers of incoming frames are read; (serialize type, header) -> command.
     decode_header: HeaderDecoder
     # None: requests go out as they are.
@@ -188,6 +190,11 @@ class Connection(asyncio.Protocol):
         self.load.answered(opaque)
         if not self.is_closed:
             self._queue(head, body)
+
+    def send_encoded(self, responses: bytes) -> None:
+        """Queue whole responses whose requests the caller has ended, or never began."""
+        if not self.is_closed:
+            self._queue(responses, b"")
 
     def begin_request(self, command: RemotingCommand, timeout_ms: float) -> Answer:
         """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`.
@@ -391,10 +398,14 @@ class Connection(asyncio.Protocol):
 
     def _take_commands(self) -> None:
         parser, load = self._parser, self.load
-        request_received = self._owner.request_received
+        request_received, take = self._owner.request_received, self._owner.take_frames
         self._in_wake_up = True
         try:
             while not self._paused:
+                if take is not None and parser.offer(take, self):
+                    self._liveness.partial_since = None
+                    if load.size and self._has_too_much():
+                        break
                 command = parser.next_command()
                 if command is None:
                     break
@@ -404,8 +415,8 @@ class Connection(asyncio.Protocol):
                 else:
                     request_received(self, command, parser.frame_size)
                     # Nothing is left of a request that was answered at once.
-                    if load.size and not load.may_work and not len(self._in_flight):
-                        self._wait_for_budget(_TOO_MUCH_WORK)
+                    if load.size and self._has_too_much():
+                        break
         except ProtocolViolation as violation:
             _log.info("closing %s: %s", self.peer_text, violation)
             self.close(f"protocol violation: {violation}")
@@ -426,6 +437,13 @@ class Connection(asyncio.Protocol):
         self.load.note_arrived(self._parser.buffered_size, self)
         if not self.load.may_read(self):
             self._wait_for_budget(_NO_ROOM)
+
+    def _has_too_much(self) -> bool:
+        """Whether the peer has to wait until some of its requests are answered."""
+        if self.load.may_work or len(self._in_flight):
+            return False
+        self._wait_for_budget(_TOO_MUCH_WORK)
+        return bool(self._paused)
 
     def _wait_for_budget(self, reason: int) -> None:
         if self._owner.serves:
@@ -465,10 +483,10 @@ class Connection(asyncio.Protocol):
             return
         out, self._out = self._out, []
         self._written_total += self._out_size
-        if self._out_size < _LARGE_PIECE:
+        if self._out_size < LARGE_PIECE:
             self._transport.write(b"".join(out))
         else:
-            for data in _joined_but_large(out):
+            for data in joined_but_large(out):
                 self._transport.write(data)
         self._out_size = 0
         if self._transport.get_write_buffer_size() > self._owner.limits.write_buffer_max:
@@ -479,18 +497,3 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes with small pieces joined; copying large ones costs more than a system call."""
-    small: list[bytes | memoryview] = []
-    for piece in pieces:
-        if len(piece) < _LARGE_PIECE:
-            small.append(piece)
-        else:
-            if small:
-                yield b"".join(small)
-                small = []
-            yield piece
-    if small:
-        yield b"".join(small)

@@ -72,6 +72,20 @@ class ConnectionLoad:
         self.size -= cost
         self._budget.end_request(self._host, cost)
 
+    def begin_many(self, count: int, frames_size: int) -> int:
+        """`begin` for requests that end together, with `end_many`; returns what they cost."""
+        cost = frames_size + count * REQUEST_OVERHEAD
+        self._budget.begin_request(self._host, cost, count)
+        self.requests += count
+        self.size += cost
+        return cost
+
+    def end_many(self, count: int, cost: int) -> None:
+        """Requests that began together are over."""
+        self.requests -= count
+        self.size -= cost
+        self._budget.end_request(self._host, cost, count)
+
     def hold(self, opaque: int, cost: int) -> None:
         """The request ends with the `send` of its answer."""
         self._unanswered.setdefault(opaque, []).append(cost)

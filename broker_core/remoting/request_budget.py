@@ -123,15 +123,15 @@ class RequestBudget:
         self._pass_on(load.strangers, who)
         self._pass_on(self._strangers, who)
 
-    def begin_request(self, load: HostLoad, cost: int) -> None:
-        """One more request is worked on."""
-        self.requests += 1
+    def begin_request(self, load: HostLoad, cost: int, count: int = 1) -> None:
+        """One more request, or several, are worked on."""
+        self.requests += count
         self._all.work_size += cost
         load.work_size += cost
 
-    def end_request(self, load: HostLoad, cost: int) -> None:
-        """One is done."""
-        self.requests -= 1
+    def end_request(self, load: HostLoad, cost: int, count: int = 1) -> None:
+        """They are done."""
+        self.requests -= count
         self._all.work_size -= cost
         load.work_size -= cost
         self._freed(load)

@@ -27,18 +27,44 @@ _REMARK_MAX = 1024
 # `connection.send(command.reply(…))`; an awaitable gives either.
 Result = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand], "Result | Awaitable[Result]"]
+# Handles whole frames itself: connection, what has arrived, where its next frame begins, how many
+# requests may be taken; returns where the first frame begins that it leaves to the handler.
+FrameHandler = Callable[[Connection, bytes, int, int], int]
 
 
 class RequestDispatcher:
     """Runs the handler of one server or client."""
 
-    def __init__(self, handler: Handler, limits: RemotingLimits, budget: RequestBudget) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        limits: RemotingLimits,
+        budget: RequestBudget,
+        frame_handler: FrameHandler | None = None,
+    ) -> None:
         self._handler = handler
+        self._frame_handler = frame_handler
         self._limits = limits
         self._budget = budget
         self._tasks: set[asyncio.Future[Result]] = set()
         # Set when the server stops: requests that still come are sent elsewhere.
         self.is_stopping = False
+
+    def take_frames(self, connection: Connection, data: bytes, start: int) -> int:
+        """Let the frame handler have what it can take, within the limits of `dispatch`."""
+        load, limits = connection.load, self._limits
+        count_max = min(
+            limits.requests_max - self._budget.requests,
+            limits.connection_requests_max - load.requests,
+        )
+        if self.is_stopping or count_max <= 0 or (load.size and not load.may_work):
+            return start
+        assert self._frame_handler is not None
+        try:
+            return self._frame_handler(connection, data, start, count_max)
+        except Exception as error:  # noqa: BLE001 - the handler of single requests is asked instead
+            _log.error("frames of %s are taken one by one", connection.peer_text, exc_info=error)
+            return start
 
     def dispatch(self, connection: Connection, command: RemotingCommand, frame_size: int) -> None:
         """Work on a request that came in a frame of this size."""

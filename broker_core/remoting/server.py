@@ -14,10 +14,15 @@ from broker_core.codec.frame_parser import HeaderDecoder
 from broker_core.codec.remoting_command import decode_header
 from broker_core.config import RemotingLimits
 from broker_core.remoting.closing import close_connections
-from broker_core.remoting.connection import Connection, RequestReceived, SignRequest
+from broker_core.remoting.connection import (
+    Connection,
+    RequestReceived,
+    SignRequest,
+    TakeFrames,
+)
 from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
-from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
+from broker_core.remoting.request_dispatch import FrameHandler, Handler, RequestDispatcher
 from broker_core.remoting.tls_context import ServerTls
 from broker_core.remoting.tls_listener import TlsListener
 from broker_core.runtime.clock import Clock, SystemClock
@@ -68,12 +73,16 @@ class RemotingServer:
         decoder: HeaderDecoder = decode_header,
         new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad,
         is_stranger: Callable[[str], bool] = _nobody,
+        frame_handler: FrameHandler | None = None,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
         self.connections: set[Connection] = set()
-        self._dispatcher = RequestDispatcher(handler, self.limits, self.budget)
+        self._dispatcher = RequestDispatcher(handler, self.limits, self.budget, frame_handler)
+        self.take_frames: TakeFrames | None = (
+            None if frame_handler is None else self._dispatcher.take_frames
+        )
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
         self.new_load = new_load

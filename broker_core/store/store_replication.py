@@ -35,6 +35,7 @@ class StoreReplication:
     @property
     def visible_position(self) -> int:
         """Readers see no record that ends behind this."""
+        self._parts.catch_up()
         held = self._parts.reader.held_back
         return self._parts.dispatcher.position if held is None else held.position
 
@@ -50,6 +51,7 @@ class StoreReplication:
 
     def queue_end(self, topic: str, queue_id: int) -> int:
         """The end of a queue, with what is held back from readers."""
+        self._parts.catch_up()
         queue = self._parts.queues.find(topic.encode("utf-8", "surrogatepass"), queue_id)
         return 0 if queue is None else queue.max_offset
 

@@ -53,6 +53,17 @@ class StoreStats:
         if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
             self.topic_messages[topic] += 1
 
+    def put_rows(self, topic: bytes, count: int, size: int, ms: float) -> None:
+        """`put_one` for messages of one topic that were accepted together, in `ms` altogether."""
+        self._put_one_count += count
+        self.put_messages += count
+        self.put_bytes += size
+        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += count
+        if ms > self.put_time_max_ms:
+            self.put_time_max_ms = ms
+        if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
+            self.topic_messages[topic] += count
+
     def get(self, status: GetStatus, count: int, size: int, ms: float = 0.0) -> None:
         """One read by queue offset."""
         if ms > self.get_time_max_ms:

@@ -88,6 +88,7 @@ def test_only_a_matching_message_wakes_a_filtered_pull(tmp_path: Path, run_async
         async with running(broker_config(tmp_path)) as asker:
             await fill(asker, 2)
             held = asyncio.ensure_future(asker.pull(offset=2, subscription="B", **HELD))
+            await until(lambda: len(asker.broker.parts.pending) == 1)
             await fill(asker, 5)
             assert not held.done()
             assert len(asker.broker.parts.pending) == 1
@@ -108,6 +109,7 @@ def test_a_held_pull_ends_in_time_and_remembers_what_it_passed(
             held = asyncio.ensure_future(
                 asker.pull(offset=1, subscription="B", sysFlag=6, suspendTimeoutMillis=300)
             )
+            await until(lambda: len(asker.broker.parts.pending) == 1)
             await fill(asker, 3)
             answer = await held
             assert answer.code == NOTHING

@@ -15,6 +15,7 @@ from typing import Final
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.new_topics import NewTopics
+from broker_core.broker.send_bursts import SendBursts
 from broker_core.broker.send_hooks import SendContext, SendHooks, SendOutcome
 from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property_value
 from broker_core.broker.topic_table import TopicTable
@@ -25,6 +26,7 @@ from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
 from broker_core.codec.topic_config import PERM_WRITE
+from broker_core.config import RemotingLimits
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -53,6 +55,7 @@ class SendMessageProcessor:
         hooks: SendHooks,
         routes_told: Callable[[], Awaitable[object]],
         new_topics: NewTopics,
+        limits: RemotingLimits,
         random: Random | None = None,
     ) -> None:
         self._new_topics = new_topics
@@ -68,13 +71,25 @@ class SendMessageProcessor:
         trace = "true" if config.trace_on else "false"
         self._answer_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace}
         self._answer_constants = f'"MSG_REGION":"{config.region_id}","TRACE_ON":"{trace}",'.encode()
+        self.bursts = SendBursts(
+            store=store,
+            topics=topics,
+            stats=stats,
+            hooks=hooks,
+            suffix=planner.suffix,
+            answer_constants=self._answer_constants,
+            limits=limits,
+            message_size_max=config.store.message_size_max,
+            born_host=born_host,
+        )
+        self.bursts.enabled = self._is_writable
         self._id_prefix = store.store_host.hex().upper().encode()
         # Topics that need more than to be stored to, met so far.
         self._not_plain = _NotPlainTopics(topics)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Whether this broker may be written to from now on."""
-        self._is_writable = bool(config.broker_permission & PERM_WRITE)
+        self._is_writable = self.bursts.enabled = bool(config.broker_permission & PERM_WRITE)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Codes -> methods."""
@@ -104,6 +119,7 @@ class SendMessageProcessor:
         if result[0] is not _PUT_OK:
             return command.reply(result.status.response_code, result.remark)
         self._stats.put(topic, 1, result[3] - result[2])
+        self.bursts.note_ready(topic, config.write_queue_count)
         if self._is_async:
             self._answer_one(connection, opaque, queue_id, unique, result, _PUT_OK)
         else:
