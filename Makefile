@@ -25,7 +25,7 @@ ifdef LONG
 export RMQ_CRASH_LONG := $(LONG)
 endif
 
-.PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARG
 bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--quick takes at most 5 minutes
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/spark_sink.py $(ARGS)
+
+audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import run_rmq, running
 from tests.remoting.certificates import Authority
@@ -79,6 +87,54 @@ def test_by_default_only_this_machine_can_connect(tmp_path: Path) -> None:
     # Name server, broker, VIP port, slaves, metrics
     assert len(found) >= 4
     assert {host for host, _ in found} <= {"0100007F", "00000000000000000000000001000000"}
+
+
+# Of RocketMQ's history: keys through which its brokers could be made to run something, or to write
+# where nobody expects it.
+EXPLOITS = (
+    "rocketmqHome", "filterServerNums", "configStorePath", "kvConfigPath", "brokerConfigPath",
+    "storePathRootDir", "storePathCommitLog", "namesrvAddr", "accessFile", "bindAddress",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def traced(pid: int, trace: Path) -> Iterator[None]:
+    """Notes every program that a process begins to run."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    command = ["strace", "-f", "-p", str(pid), "-o", str(trace), "-e", "trace=execve,execveat"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as strace:
+        assert strace.stderr is not None
+        try:
+            first = strace.stderr.readline().decode()
+            if "attached" not in first:
+                pytest.skip(f"needs the right to trace: {first}")
+            yield
+        finally:
+            strace.terminate()
+
+
+def test_no_setting_makes_a_server_start_a_process(tmp_path: Path) -> None:
+    async def set_all(address: str) -> None:
+        client = RemotingClient()
+        for key in EXPLOITS:
+            for value in ("$(touch canary)", "/bin/touch canary", "1"):
+                command = RemotingCommand(
+                    RequestCode.UPDATE_BROKER_CONFIG, {}, f"{key}={value}\n".encode()
+                )
+                answer = await client.request(address, command, 10_000)
+                assert answer.code in (0, ResponseCode.NO_PERMISSION)
+        await client.close()
+
+    ports = ("--port", "0", "--broker-port", "0", "-t", "T:1")
+    with running(tmp_path, "standalone", *ports) as server:
+        with traced(server.process.pid, tmp_path / "trace"):
+            asyncio.run(set_all(server.ready.rstrip().rpartition(" ")[2]))
+            produced = run_rmq("produce", "-n", server.address, "-t", "T", given=b"one\n")
+            assert produced.code == 0, produced.errors
+        server.end()
+    assert "exec" not in (tmp_path / "trace").read_text()
+    assert not list(tmp_path.rglob("canary"))
 
 
 def listening(pid: int) -> list[tuple[str, str]]:

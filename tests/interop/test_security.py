@@ -107,7 +107,8 @@ async def our_cluster(
     server = NameServer(access_file=str(file), tls=server_tls)
     port = await server.start(port=0)
     address = f"127.0.0.1:{port}"
-    config = broker_config(tmp_path / "store", namesrvAddr=address, **given, **properties)
+    given |= {"namesrvAddr": address, "mappedFileSizeCommitLog": str(8 << 20), **properties}
+    config = broker_config(tmp_path / "store", **given)
     broker = Broker(config)
     await broker.start()
     try:

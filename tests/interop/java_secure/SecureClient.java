@@ -51,7 +51,7 @@ public final class SecureClient {
         producer.start();
         try {
             for (int number = 0; number < count; number++) {
-                String padding = number == 0 ? " ".repeat(LARGE) : "";
+                String padding = number == 0 ? new String(new char[LARGE]).replace('\0', ' ') : "";
                 byte[] body =
                         ("body " + number + " é" + padding).getBytes(StandardCharsets.UTF_8);
                 Message message = new Message(topic, "TagA", "key" + number, body);
