@@ -10,6 +10,7 @@ from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.live_settings import LiveSettings
 from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.processors.assignment import AssignmentProcessor
 from broker_core.broker.processors.broker_settings import BrokerSettingsProcessor
 from broker_core.broker.processors.cleanup import CleanupProcessor
 from broker_core.broker.processors.client_relays import ClientRelaysProcessor
@@ -24,6 +25,7 @@ from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.processors.transaction_resume import TransactionResumeProcessor
 from broker_core.broker.request_router import Processor
 from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.route_data import TopicRoute
 from broker_core.runtime.clock import Clock
 from broker_core.store.message_store import MessageStore
 
@@ -39,6 +41,7 @@ def administration(
     clients: ClientTable,
     stats: BrokerStats,
     routes_told: Callable[[], Awaitable[object]] | None = None,
+    route: Callable[[str], Awaitable[TopicRoute | None]] | None = None,
 ) -> tuple[Processor, ...]:
     """Every processor of administration that needs only these."""
     config = settings.config
@@ -64,4 +67,7 @@ def administration(
         BrokerSettingsProcessor(settings=settings),
         TransactionResumeProcessor(store=store),
         RequestModeProcessor(topics=topics),
+        AssignmentProcessor(
+            broker_name=config.broker_name, topics=topics, clients=clients, route=route
+        ),
     )

@@ -375,6 +375,7 @@ class BrokerParts:
                 clients=self.clients,
                 stats=self.stats,
                 routes_told=self.registration.announced,
+                route=self.registration.route,
             ),
             OffsetLookupProcessor(store=self.store),
             QueryMessageProcessor(

@@ -17,6 +17,7 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.route_data import TopicRoute, decode_topic_route
 from broker_core.codec.topic_config import (
     PERM_INHERIT,
     PERM_READ,
@@ -77,6 +78,18 @@ class NameServerRegistration:
         for server in self._servers:
             server.register_again()
         await self.announced()
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic lives, by the first name server that knows; None if none does."""
+        for address in self._config.name_servers:
+            command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            try:
+                answer = await self._client.request(address, command, ANNOUNCE_TIMEOUT_MS)
+                if answer.code == ResponseCode.SUCCESS:
+                    return decode_topic_route(answer.body)
+            except RmqError as error:
+                _log.info("name server %s did not tell where %s is: %s", address, topic, error)
+        return None
 
     async def stop(self) -> None:
         """Say good-bye and close the connections."""

@@ -7,7 +7,6 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from broker_core.client.queue_allocation import Allocation, allocate_average
 from broker_core.client.received_message import ReceivedMessage
 from broker_core.codec.heartbeat_data import (
     BROADCASTING,
@@ -17,6 +16,7 @@ from broker_core.codec.heartbeat_data import (
     FROM_TIMESTAMP,
 )
 from broker_core.codec.message_queue import MessageQueue
+from broker_core.codec.queue_allocation import Allocation, allocate_average
 from broker_core.errors import InvalidConfig
 
 LEVEL_BY_BROKER: Final = 0

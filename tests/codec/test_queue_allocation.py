@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.client.queue_allocation import allocate_average, allocate_by_circle
 from broker_core.codec.message_queue import MessageQueue
+from broker_core.codec.queue_allocation import allocate_average, allocate_by_circle
 
 
 def queues(count: int) -> list[MessageQueue]:

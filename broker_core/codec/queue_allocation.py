@@ -1,7 +1,8 @@
 """Which member of a consumer group reads which queues: the arithmetic that all members share.
 
-Every member computes the whole division for itself, from the same two lists, so both functions
-give exactly what Java's `AVG` and `AVG_BY_CIRCLE` strategies give for them. Pure.
+Every member computes the whole division for itself, from the same two lists, or has a broker do
+it, so both functions give exactly what Java's `AVG` and `AVG_BY_CIRCLE` strategies give for them.
+Pure.
 """
 
 from __future__ import annotations
