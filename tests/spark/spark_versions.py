@@ -33,7 +33,9 @@ _NEEDED: Final = (
     "pyarrow>=15", "pandas>=2.2,<3", "numpy", "msgpack", "orjson", "lz4", "zstandard", "setuptools",
     "uvloop; sys_platform != 'win32'",
 )  # fmt: skip
-_TESTS: Final = ("pytest", "pytest-xdist", "chispa", "hypothesis", *CONNECT)
+_TESTS: Final = (
+    "pytest", "pytest-timeout", "pytest-xdist", "chispa", "cryptography", "hypothesis", *CONNECT
+)  # fmt: skip
 
 
 def spark_python(release: str, packages: Sequence[str] = _TESTS) -> Path:
@@ -42,16 +44,25 @@ def spark_python(release: str, packages: Sequence[str] = _TESTS) -> Path:
     directory = cache_root() / f"spark-{release}-python-{version}"
     venv = directory / "venv"
     with locked(directory):
-        if not (venv / ".installed").exists():
-            _install(venv, [f"pyspark=={release}", *_NEEDED, *packages])
+        wanted = [f"pyspark=={release}", *_NEEDED, *packages]
+        if not set(wanted) <= _installed(venv):
+            _install(venv, sorted({*wanted, *_installed(venv)}))
         # Checkouts share the cache, so the path is written every time.
         packages_dir = sysconfig.get_path("purelib", vars={"base": str(venv)})
         (Path(packages_dir) / "checkout.pth").write_text(f"{_PROJECT}\n")
     return venv / "bin" / "python"
 
 
+def _installed(venv: Path) -> set[str]:
+    """What was asked for when it was made; nothing for one that was not finished."""
+    mark = venv / ".installed"
+    return set(mark.read_text().splitlines()) if mark.exists() else set()
+
+
 def _install(venv: Path, packages: Sequence[str]) -> None:
-    shutil.rmtree(venv, ignore_errors=True)
+    # A complete one may be in use, and only lacks something.
+    if not (venv / ".installed").exists():
+        shutil.rmtree(venv, ignore_errors=True)
     python = venv / "bin" / "python"
     commands = (
         [sys.executable, "-m", "venv", str(venv)],
@@ -75,4 +86,4 @@ def _install(venv: Path, packages: Sequence[str]) -> None:
                 raise PeerUnavailable(
                     f"{packages[0]} cannot be installed: {done.stderr.strip()[-400:]}"
                 )
-    (venv / ".installed").touch()
+    (venv / ".installed").write_text("".join(f"{package}\n" for package in packages))

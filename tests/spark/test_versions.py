@@ -25,6 +25,7 @@ FILES = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(1_000)
 @pytest.mark.parametrize("release", RELEASES)
 def test_release(release: str) -> None:
     try:
