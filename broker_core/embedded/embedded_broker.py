@@ -28,16 +28,18 @@ _STOP_TIMEOUT_S: Final = 10.0
 class EmbeddedBroker:
     """Starts with `start` or `with`; a stopped one may be started again.
 
-    `store` is a directory to keep; without it messages are gone at the end. `sync_flush` makes an
-    acknowledged message survive a power cut and not only a crash. `topics` maps names to numbers of
-    queues; others are made when they are first sent to. `properties` are settings of the broker
-    under Apache's names. A port of 0 is any free one; a restart keeps the ports of the first start.
+    `store`, or `store_dir`, is a directory to keep; without it messages are gone at the end.
+    `sync_flush` makes an acknowledged message survive a power cut and not only a crash. `topics`
+    maps names to numbers of queues; others are made when they are first sent to. `properties` are
+    settings of the broker under Apache's names. A port of 0 is any free one; a restart keeps the
+    ports of the first start.
     """
 
     def __init__(
         self,
         *,
         store: str | os.PathLike[str] | None = None,
+        store_dir: str | os.PathLike[str] | None = None,
         topics: Mapping[str, int] | None = None,
         sync_flush: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -46,7 +48,10 @@ class EmbeddedBroker:
         start_timeout_s: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
-        self._kept_store = Path(store).absolute() if store is not None else None
+        if store is not None and store_dir is not None and Path(store) != Path(store_dir):
+            raise InvalidArgument(f"store={store} and store_dir={store_dir} are the same setting")
+        kept = store_dir if store is None else store
+        self._kept_store = Path(kept).absolute() if kept is not None else None
         self._topics = dict(topics or {})
         self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")

@@ -54,8 +54,10 @@ def test_a_store_of_ones_own_is_kept(tmp_path: Path) -> None:
         assert broker.store_dir == store
         send(broker.name_server, "orders", b"kept")
     assert (store / "commitlog").is_dir()
-    with EmbeddedBroker(store=str(store)) as broker:
+    with EmbeddedBroker(store_dir=str(store)) as broker:
         assert bodies(broker.name_server, "orders") == [b"kept"]
+    with pytest.raises(InvalidArgument, match="the same setting"):
+        EmbeddedBroker(store=store, store_dir=tmp_path)
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])
