@@ -17,9 +17,8 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
 from broker_core.broker.property_file import read_secret
 from broker_core.broker.system_topics import (
-    APPEND_GROUP_TOPIC,
     SCHEDULE_TOPIC,
-    TIMER_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
 )
@@ -52,14 +51,9 @@ _log = logging.getLogger(__name__)
 
 _ASK_TIMEOUT_MS: Final = 3_000
 _NOTE_SYNC_S: Final = 1.0
-# What the broker itself reads: it has to know what it did, whether a slave has that or not.
-_OWN_TOPICS: Final = (
-    APPEND_GROUP_TOPIC,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_TOPIC,
-)
+# What the broker itself reads, besides those with the prefix of system topics: it has to know what
+# it did, whether a slave has that or not.
+_OWN_TOPICS: Final = (SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC)
 
 
 class ReplicationRole:
@@ -80,6 +74,7 @@ class ReplicationRole:
         self._clock = clock
         self._file_system = file_system
         self._store = store.replication
+        self._topics = {topic for topic, _ in store.queues()} if config.is_master else set()
         self._log = self._store.log
         self._key = _key(config)
         self._stepped_down = stepped_down
@@ -228,7 +223,8 @@ class ReplicationRole:
                 Running.REPLICAS_MISSING, not enough
             )
             store.require_replicas(replicas, config.slave_timeout_ms)
-            store.hold_back(self.history.confirmed, _OWN_TOPICS)
+            own = {t for t in self._topics if t.startswith(SYSTEM_TOPIC_PREFIX)}
+            store.hold_back(self.history.confirmed, own.union(_OWN_TOPICS))
             if self.history.confirmed < self._log.end:
                 _log.info(
                     "the log from %d to %d is shown to readers once slaves have it",

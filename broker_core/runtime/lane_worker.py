@@ -26,6 +26,11 @@ def _load_lanes() -> ModuleType | None:
 _lanes = _load_lanes()
 
 
+def native_lanes() -> ModuleType | None:
+    """The module with the inbox in native code, where it is built."""
+    return _lanes
+
+
 def start_worker(name: str, loop: asyncio.AbstractEventLoop) -> Worker:
     """A worker for `loop`, the faster one where it is built."""
     if _lanes is None:

@@ -19,7 +19,7 @@ from broker_core.flush.flush_service import FlushService
 from broker_core.flush.replicated_ack import ReplicaGate, ReplicatedAcks
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.lane_worker import start_worker
+from broker_core.runtime.quick_sync_worker import start_worker
 from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
@@ -171,7 +171,9 @@ class StoreParts:
             return
         self._loop = loop
         self.flush.pump_later = self._pump_soon
-        self._flush_worker.exchange(start_worker("rmq-flush", loop))
+        # Nobody but the master writes to a slave, and it waits for the answer.
+        quick = self.clock if self.config.broker_role is BrokerRole.SLAVE else None
+        self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._schedule()
 
