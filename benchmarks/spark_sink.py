@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kafka_peer, spark_ceiling
-from benchmarks.measure import info
+from benchmarks.measure import info, touch_memory
 from tests.interop.maven_artifacts import PeerUnavailable
 
 PARTS = ("write", "sync", "publish", "apache", "trickle")
@@ -52,6 +52,10 @@ def main() -> int:
         return 1
     from benchmarks.spark_sink_parts import Benchmark
 
+    started = time.perf_counter()
+    touched = 4 if arguments.quick else 8
+    touch_memory(touched << 30)
+    info(f"{touched} GiB of memory touched in {time.perf_counter() - started:.0f} s")
     with ExitStack() as stack:
         root = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from broker_core.embedded.embedded_broker import EmbeddedBroker
     from broker_core.embedded.embedded_cluster import EmbeddedCluster
     from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
+    from broker_core.runtime.kept_memory import keep_freed_memory
     from broker_core.store.message import Message
     from broker_core.store.message_store import MessageStore
     from broker_core.store.read_only_store import ReadOnlyStore
@@ -91,6 +92,7 @@ __all__ = [
     "decompress_body",
     "errors",
     "java_hash",
+    "keep_freed_memory",
     "parse_tag_expression",
     "to_arrow",
 ]
@@ -136,6 +138,7 @@ _HOMES = {
     "compress_body": "broker_core.codec.compression",
     "decompress_body": "broker_core.codec.compression",
     "java_hash": "broker_core.codec.java_hash",
+    "keep_freed_memory": "broker_core.runtime.kept_memory",
     "parse_tag_expression": "broker_core.codec.subscription_data",
     "to_arrow": "broker_core.codec.arrow_columns",
 }

@@ -51,6 +51,7 @@ def test_public_names() -> None:
         "decompress_body",
         "errors",
         "java_hash",
+        "keep_freed_memory",
         "parse_tag_expression",
         "to_arrow",
     ]

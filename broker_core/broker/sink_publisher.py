@@ -24,6 +24,7 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.sink_record import PublishedBatch, Sink
 from broker_core.broker.sink_staging import SinkStaging
+from broker_core.broker.staged_proofs import StagedProofs
 from broker_core.codec.sink_messages import (
     BATCH_NOTE,
     COMPLETE,
@@ -41,13 +42,13 @@ from broker_core.codec.sink_messages import (
     Publication,
     PublishAnswer,
     SinkNote,
+    StagedPart,
     encode_note,
 )
 from broker_core.errors import (
     InvalidArgument,
     MalformedRecord,
     RemoteError,
-    RmqError,
     SinkBatchOld,
     SinkFenced,
     StagingRefused,
@@ -87,6 +88,7 @@ class SinkPublisher:
         self._pending: dict[str, asyncio.Future[None]] = {}
         # Staging ids that are about to be prepared
         self._promised: set[str] = set()
+        self._proofs = StagedProofs(store, staging.check_records)
         store.staging.keep(batches.prepared_ids())
 
     async def announce(self, identity: BatchIdentity) -> None:
@@ -98,6 +100,16 @@ class SinkPublisher:
         self._batches.check_run(identity)
         if not identity.once and not self._batches.is_current(identity):
             await self._take_over(identity)
+
+    def sealed(self, part: StagedPart) -> None:
+        """A writer has ended: prove what it staged before anybody waits for it."""
+        if part.size > self._inline_size_max:
+            self._proofs.sealed(StagedBatch(*part))
+
+    def written(self, staging_id: str, until: int) -> None:
+        """A writer on this machine has written its file that far."""
+        if until > self._inline_size_max:
+            self._proofs.written(staging_id, until)
 
     async def publish(self, asked: Publication) -> PublishAnswer:
         """Do what one SINK_PUBLISH asks for.
@@ -310,7 +322,7 @@ class SinkPublisher:
                 self._prove(batches, runs)
             else:
                 sink = note.identity.sink
-                runs, inspected = await self._inspected(sink, opened, batches)
+                runs, inspected = await self._proven(sink, opened, batches)
             before = self._next_offsets(runs, is_checked=is_checked)
             result = _stored(self._store.append_group(runs, encode_note(note), inspected))
         ranges = {
@@ -323,23 +335,17 @@ class SinkPublisher:
         answer = PublishAnswer(False, note.identity.batch, _by_topic(ranges))
         return answer._replace(token=note.token, others=note.others)
 
-    async def _inspected(
+    async def _proven(
         self, sink: str, opened: contextlib.ExitStack, batches: list[StagedBatch]
     ) -> tuple[tuple[TemplateRun, ...], Inspected]:
-        """Open and verify on another thread: others are served meanwhile, but not this sink."""
+        """Proofs and room from other threads: others are served meanwhile, but not this sink."""
         store = self._store
-        opening = store.staging.open_runs(batches)
-        try:
-            with self._held(sink):
-                runs = await asyncio.to_thread(opened.enter_context, opening)
-                inspected = await asyncio.to_thread(store.inspect_runs, runs)
-                if not self._staging.are_proven(batches):
-                    await asyncio.to_thread(self._check_records, runs)
-        except MalformedRecord as error:
-            raise StagingRefused(f"the staged records cannot be published: {error}") from error
+        with self._held(sink):
+            inspected = await self._proofs.proven(batches)
+            await store.prepare_room(sum(batch.size for batch in batches))
         if not store.staging.has_sealed(batches):
             raise StagingRefused("staged data was dropped while it was being published")
-        return runs, inspected
+        return opened.enter_context(store.staging.open_runs(batches, is_proven=True)), inspected
 
     def _prove(self, batches: list[StagedBatch], runs: tuple[TemplateRun, ...]) -> None:
         """Look at what writers put into the staging area themselves, or before a restart."""
@@ -347,18 +353,9 @@ class SinkPublisher:
             return
         try:
             self._store.inspect_runs(runs)
-            self._check_records(runs)
         except MalformedRecord as error:
             raise StagingRefused(f"the staged records cannot be published: {error}") from error
-
-    def _check_records(self, runs: tuple[TemplateRun, ...]) -> None:
-        try:
-            for run in runs:
-                with memoryview(run.records) as records:
-                    self._staging.check_records(run.queues, records)
-        except RmqError as error:
-            # Its frames hold pieces of a map, which could not be closed then.
-            raise error.with_traceback(None) from None
+        self._proofs.check(runs)
 
     def _next_offsets(
         self, runs: tuple[TemplateRun, ...], *, is_checked: bool = False

@@ -145,13 +145,17 @@ class SinkStaging:
             draft.touched = self._clock.monotonic()
         return draft.part
 
-    def grow(self, staging_id: str, size: int) -> None:
-        """A writer on this machine writes the file itself, and is about to reach this size."""
+    def grow(self, staging_id: str, size: int) -> int:
+        """A writer on this machine writes the file itself, and is about to reach this size.
+
+        Returns the size that it was granted before.
+        """
         draft = self._draft(staging_id)
         if draft.part is not None or draft.blocks:
             raise StagingRefused(f"{staging_id} is sealed, or blocks were sent for it")
-        self._staging.grow(staging_id, size)
+        before = self._staging.grow(staging_id, size)
         draft.touched = self._clock.monotonic()
+        return before
 
     def seal_written(self, part: StagedPart) -> StagedPart:
         """`seal` for a file that its writer wrote itself; its records are proven later."""

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker_core.cli.event_loop import run_on_loop
 from broker_core.cli.exit_codes import DONE, CommandFailed
+from broker_core.runtime.kept_memory import keep_freed_memory
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def run_service(
     `when_orphaned` is called last, when the end was that of the parent.
     """
     _log_to_stderr(options.log_level, options.log_format)
+    keep_freed_memory()
     is_orphan = run_on_loop(_serve(service, options))
     if is_orphan and when_orphaned is not None:
         when_orphaned()

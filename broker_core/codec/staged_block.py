@@ -117,6 +117,18 @@ def parse_block_at(staging_id: str, view: memoryview, position: int) -> StagedBl
     return StagedBlock(head, table, count, checksum, records_at, records_at + records_size)
 
 
+def is_whole_block(view: memoryview, position: int, until: int) -> bool:
+    """Whether the block that begins there ends at `until` or before, if its head is to be believed.
+
+    Damaged heads count as whole: whoever parses them says what is wrong.
+    """
+    if until - position < HEAD_SIZE:
+        return False
+    magic, table_size, records_size, _, _ = _HEAD.unpack_from(view, position)
+    end: int = position + HEAD_SIZE + table_size + records_size
+    return bool(magic != _MAGIC) or end <= until
+
+
 def check_block(staging_id: str, view: memoryview, position: int, block: StagedBlock) -> None:
     """Raise `StagingRefused` unless the content is what was written."""
     table_at = position + HEAD_SIZE

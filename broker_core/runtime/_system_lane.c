@@ -13,6 +13,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -299,6 +302,26 @@ static int module_exec(PyObject *module) {
     return result;
 }
 
+/* Other C libraries do not give memory back, or cannot be told when. */
+static PyObject *keep_memory(PyObject *module, PyObject *args) {
+    (void)module;
+    int buffer_size, kept_size;
+    if (!PyArg_ParseTuple(args, "ii:keep_memory", &buffer_size, &kept_size))
+        return NULL;
+#ifdef __GLIBC__
+    return PyBool_FromLong(mallopt(M_MMAP_THRESHOLD, buffer_size) &&
+                           mallopt(M_TRIM_THRESHOLD, kept_size));
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
+static PyMethodDef module_methods[] = {
+    {"keep_memory", keep_memory, METH_VARARGS,
+     "(size of a buffer, size in all): keep freed memory of buffers up to the first size."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},
     {0, NULL},
@@ -308,6 +331,7 @@ static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_system_lane",
     .m_doc = "The inbox of a worker thread that can also run system calls.",
+    .m_methods = module_methods,
     .m_slots = slots,
 };
 

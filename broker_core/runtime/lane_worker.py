@@ -52,8 +52,13 @@ class LaneWorker(ThreadWorker):
 
     @property
     def ready_to_sync(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._pending
+        """Whether no job is under way; syncs are carried out in their order."""
+        return all(is_sync for is_sync, _ in self._pending)
+
+    @property
+    def syncs_natively(self) -> bool:
+        """That is what it is for."""
+        return True
 
     @property
     def sync_failed(self) -> bool:

@@ -25,7 +25,11 @@ class Worker(Protocol):
 
     @property
     def ready_to_sync(self) -> bool:
-        """Whether `submit_sync` may be called now: it can sync itself, and nothing is under way."""
+        """Whether it can sync itself, and no job is under way whose fields a sync would change."""
+
+    @property
+    def syncs_natively(self) -> bool:
+        """Whether `submit_sync` needs no job in Python; jobs and syncs keep their order."""
 
     @property
     def sync_failed(self) -> bool:
@@ -50,6 +54,11 @@ class _JobsOnly:
     @property
     def ready_to_sync(self) -> bool:
         """Never."""
+        return False
+
+    @property
+    def syncs_natively(self) -> bool:
+        """No."""
         return False
 
     @property
@@ -170,6 +179,11 @@ class WorkerSlot:
     def ready_to_sync(self) -> bool:
         """As `Worker.ready_to_sync`."""
         return self._worker.ready_to_sync
+
+    @property
+    def syncs_natively(self) -> bool:
+        """As `Worker.syncs_natively`."""
+        return self._worker.syncs_natively
 
     @property
     def sync_failed(self) -> bool:

@@ -62,6 +62,7 @@ class InspectedRun(NamedTuple):
 
     record_count: int
     counts: array[int]
+    size: int
 
 
 Inspected = tuple[InspectedRun, ...]
@@ -112,8 +113,12 @@ def plan_group(
     header_of: HeaderBatch,
     check_crc: int,
     message_size_max: int,
+    inspected: Inspected = (),
 ) -> GroupLayout:
-    """Verify every run and lay the group out from the log's end. Writes nothing."""
+    """Verify every run and lay the group out from the log's end. Writes nothing.
+
+    Runs that were `inspected` are walked only where a file ends inside of them.
+    """
     draft = header_of(encode_header(GroupHeader(0, 0, 0, note)))
     header_size, _ = measure_batch(draft)
     if header_size + BLANK_SIZE > segment_size:
@@ -122,38 +127,46 @@ def plan_group(
     cursor = start + header_size
     total = 0
     counts = []
-    for run in runs:
-        count, cursor, per_queue = inspect_run(
-            run.records,
-            len(run.queues),
-            cursor,
-            segment_size,
-            encode_places(run.queues),
-            len(draft.store_host),
-            check_crc,
-            message_size_max,
-        )
+    for number, run in enumerate(runs):
+        size = len(run.records)
+        known = inspected[number] if inspected else None
+        fits = cursor % segment_size + size + BLANK_SIZE <= segment_size
+        if known is not None and known.size == size and fits:
+            count, cursor, per_queue = known.record_count, cursor + size, known.counts
+        else:
+            count, cursor, found = inspect_run(
+                run.records,
+                len(run.queues),
+                cursor,
+                segment_size,
+                encode_places(run.queues),
+                len(draft.store_host),
+                check_crc,
+                message_size_max,
+            )
+            per_queue = array("q", found)
         total += count
-        counts.append(array("q", per_queue))
+        counts.append(per_queue)
     header = header_of(encode_header(GroupHeader(start, cursor, total, note)))
     return GroupLayout(header, header_size, start, cursor, total, tuple(counts))
 
 
 def inspect_runs(
-    runs: Sequence[TemplateRun], segment_size: int, store_host_size: int, check_crc: int
+    runs: Sequence[TemplateRun],
+    segment_size: int,
+    store_host_size: int,
+    check_crc: int,
+    message_size_max: int,
 ) -> Inspected:
     """Verify runs ahead of `plan_group`, on any thread; raises `MalformedRecord`."""
-    found = (_inspect(run, 0, segment_size, store_host_size, check_crc) for run in runs)
-    return tuple(InspectedRun(count, array("q", per_queue)) for count, _, per_queue in found)
-
-
-def _inspect(
-    run: TemplateRun, cursor: int, segment_size: int, store_host_size: int, check_crc: int
-) -> tuple[int, int, bytes]:
-    places = encode_places(run.queues)
-    return inspect_run(
-        run.records, len(run.queues), cursor, segment_size, places, store_host_size, check_crc
-    )
+    found = []
+    for run in runs:
+        count, _, per_queue = inspect_run(
+            run.records, len(run.queues), 0, segment_size, encode_places(run.queues),
+            store_host_size, check_crc, message_size_max,
+        )  # fmt: skip
+        found.append(InspectedRun(count, array("q", per_queue), len(run.records)))
+    return tuple(found)
 
 
 class HeaderBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 
 from broker_core.errors import DiskFull
 from broker_core.runtime.worker import Worker
@@ -45,7 +46,8 @@ class SegmentSequence:
         self._spares: deque[Segment] = deque()
         # Hand-over from the worker, taken by whoever comes first: its report or a waiting owner.
         self._made: deque[Segment] = deque()
-        self._preparing = False
+        # Files that the worker was asked for and that were not taken yet
+        self._preparing = 0
         self.size = size
 
     @property
@@ -117,11 +119,36 @@ class SegmentSequence:
 
     def prepare_ahead(self) -> None:
         """Ask the worker for the next spare unless one is there or on its way."""
-        if self._preparing or self._spares or not self._segments:
-            return
-        self._preparing = True
-        base = self.next_base
-        self._worker.submit(lambda: self._made.append(self._create(base)), self._prepared)
+        if not self._preparing and not self._spares:
+            self.prepare(1, lambda: None)
+
+    def prepare(self, count: int, done: Callable[[], object]) -> bool:
+        """Ask the worker for what is missing to `count` spares; `done` is called when it has tried.
+
+        False when nothing is missing, or when nobody knows yet where the log begins.
+        """
+        known = len(self._spares) + self._preparing
+        missing = count - known
+        if missing <= 0 or not self._segments:
+            return False
+        first = self.next_base + known * self.size
+
+        made: list[int] = []
+
+        def make() -> None:
+            for base in range(first, first + missing * self.size, self.size):
+                self._made.append(self._create(base))
+                made.append(base)
+
+        def tried(_: object, error: BaseException | None) -> None:
+            # A failure is not fatal: the roll that needs the file tries again and reports it.
+            self._preparing -= missing - len(made)
+            self._take_made()
+            done()
+
+        self._preparing += missing
+        self._worker.submit(make, tried)
+        return True
 
     def start_after_drop(self, position: int) -> int:
         """What `start` will be when `drop_before(position)` is done."""
@@ -197,14 +224,10 @@ class SegmentSequence:
         self._worker.run(lambda: None)
         self._take_made()
 
-    def _prepared(self, _: object, error: BaseException | None) -> None:
-        # A failure is not fatal: the roll that needs the file tries again and reports it.
-        self._preparing = False
-        self._take_made()
-
     def _take_made(self) -> None:
         while self._made:
             segment = self._made.popleft()
+            self._preparing -= 1
             if segment.base == self.next_base + len(self._spares) * self.size:
                 self._spares.append(segment)
             else:

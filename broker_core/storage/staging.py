@@ -22,17 +22,21 @@ from broker_core.codec.staged_block import (
     check_block,
     encode_head,
     encode_table,
+    is_whole_block,
     join_heads,
     parse_block_at,
 )
 from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.worker import InlineWorker, Worker
 from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import FileSystem, StoreFile
 
 STAGING_DIR = "staging"
 TEMPLATE = -1
+# To remove a file takes a while for every megabyte of it.
+UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -45,6 +49,17 @@ class StagedBatch(NamedTuple):
     record_count: int
     size: int
     checksum: int
+
+
+class ReadSoFar(NamedTuple):
+    """How far a staged file was read, and what was found up to there."""
+
+    position: int
+    record_count: int
+    checksum: int
+
+
+NOTHING_READ = ReadSoFar(0, 0, 0)
 
 
 def encode_template(batch: ColumnBatch) -> TemplateRun:
@@ -71,8 +86,15 @@ class StagingArea:
     """Owner thread only."""
 
     def __init__(
-        self, file_system: FileSystem, clock: Clock, size_max: int, expiry_ms: int
+        self,
+        file_system: FileSystem,
+        clock: Clock,
+        size_max: int,
+        expiry_ms: int,
+        worker: Worker | None = None,
     ) -> None:
+        """`worker` removes large files, which takes its time."""
+        self._worker = worker or InlineWorker()
         self._file_system = file_system
         self._clock = clock
         self._size_max = size_max
@@ -139,13 +161,15 @@ class StagingArea:
         self._sealed[staging_id] = (draft.size, self._clock.monotonic())
         return StagedBatch(staging_id, draft.count, draft.size, draft.checksum)
 
-    def grow(self, staging_id: str, size: int) -> None:
-        """A writer that has the file itself is about to let it have this size."""
+    def grow(self, staging_id: str, size: int) -> int:
+        """A writer that has the file itself is about to let it have this size; the one before."""
         draft = self._draft(staging_id)
+        before = draft.size
         if size > draft.size:
             self._check_room(size - draft.size)
             draft.size = size
         draft.touched = self._clock.monotonic()
+        return before
 
     def seal_written(self, batch: StagedBatch) -> set[tuple[bytes, int]]:
         """`seal` for a file that its writer wrote itself; the queues that its records are for.
@@ -192,8 +216,13 @@ class StagingArea:
             )
 
     @contextlib.contextmanager
-    def open_runs(self, batches: Sequence[StagedBatch]) -> Iterator[tuple[TemplateRun, ...]]:
-        """The verified records of sealed batches, mapped for the time of the `with` block."""
+    def open_runs(
+        self, batches: Sequence[StagedBatch], *, is_proven: bool = False
+    ) -> Iterator[tuple[TemplateRun, ...]]:
+        """The verified records of sealed batches, mapped for the time of the `with` block.
+
+        Whoever verified them before (`is_proven`) has only their heads looked at.
+        """
         if not isinstance(batches, (list, tuple)) or not all(map(_is_staged, batches)):
             raise InvalidArgument("batches must be a list of StagedBatch, as `seal` returned them")
         if len({batch.staging_id for batch in batches}) != len(batches):
@@ -204,7 +233,7 @@ class StagingArea:
         try:
             for batch in batches:
                 try:
-                    self._open(batch, files, views, runs)
+                    self._open(batch, files, views, runs, is_proven)
                 except OSError as error:
                     raise DiskFailed(f"cannot read {batch.staging_id}: {error}") from error
             yield tuple(runs)
@@ -217,9 +246,52 @@ class StagingArea:
             for file in files:
                 file.close()
 
+    @contextlib.contextmanager
+    def open_blocks(
+        self, staging_id: str, before: ReadSoFar, until: int
+    ) -> Iterator[tuple[tuple[TemplateRun, ...], ReadSoFar]]:
+        """Verified blocks of a file that may still grow, from `before` on, as far as `until`.
+
+        Mapped for the time of the `with` block; on any thread.
+        """
+        runs: list[TemplateRun] = []
+        view = memoryview(b"")
+        try:
+            file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
+        except OSError as error:
+            raise StagingRefused(f"{staging_id} cannot be read: {error}") from error
+        try:
+            if file.size:
+                view = file.buffer()
+            read = _read_blocks(staging_id, view, runs, before, min(until, len(view)))
+            yield tuple(runs), read
+        finally:
+            for run in runs:
+                if isinstance(run.records, memoryview):
+                    run.records.release()
+            view.release()
+            file.close()
+
     def has_sealed(self, batches: Iterable[StagedBatch]) -> bool:
         """Whether all of these are still here to be published."""
         return all(batch.staging_id in self._sealed for batch in batches)
+
+    def is_known(self, staging_id: str) -> bool:
+        """Whether it is being written or waits to be published."""
+        return staging_id in self._sealed or staging_id in self._drafts
+
+    def modified_ms(self, staging_id: str) -> int:
+        """When its file was last written to; on any thread."""
+        try:
+            file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
+            try:
+                return file.modified_ms()
+            finally:
+                file.close()
+        except OSError as error:
+            raise StagingRefused(
+                f"staging id {staging_id!r:.80} cannot be read: {error}"
+            ) from error
 
     def keep(self, staging_ids: Iterable[str]) -> None:
         """These do not expire until they are dropped."""
@@ -265,16 +337,26 @@ class StagingArea:
             raise InvalidArgument(f"staging id must be text, not {staging_id!r:.80}")
         self._kept.discard(staging_id)
         draft = self._drafts.pop(staging_id, None)
+        known = self._sealed.pop(staging_id, None) or self._claimed.pop(staging_id, None)
         if draft is not None:
             draft.file.close()
-        elif (self._sealed.pop(staging_id, None) or self._claimed.pop(staging_id, None)) is None:
+            known = draft.size, draft.touched
+        if known is None:
             return False
-        try:
-            self._file_system.unlink(f"{STAGING_DIR}/{staging_id}")
-        except OSError:
-            # Nobody can publish it any more; the file goes when it expires.
-            size = draft.size if draft is not None else 0
-            self._claimed[staging_id] = size, self._clock.monotonic()
+        # Nobody can publish it any more; if the file cannot go now, it does when it expires.
+        self._claimed[staging_id] = known[0], self._clock.monotonic()
+        path = f"{STAGING_DIR}/{staging_id}"
+
+        def removed(_: object, error: BaseException | None) -> None:
+            if error is None:
+                self._claimed.pop(staging_id, None)
+
+        if known[0] > UNLINK_INLINE_MAX:
+            self._worker.submit(lambda: self._file_system.unlink(path), removed)
+        else:
+            with contextlib.suppress(OSError):
+                self._file_system.unlink(path)
+                removed(None, None)
         return True
 
     def expire(self) -> list[str]:
@@ -309,6 +391,7 @@ class StagingArea:
         files: list[StoreFile],
         views: list[memoryview],
         runs: list[TemplateRun],
+        is_proven: bool,
     ) -> None:
         if batch.staging_id not in self._sealed:
             raise StagingRefused(f"staging id {batch.staging_id!r:.80} is unknown, open or expired")
@@ -322,8 +405,8 @@ class StagingArea:
             return
         view = file.buffer()
         views.append(view)
-        count, checksum = _read_blocks(batch.staging_id, view, runs)
-        if (count, checksum) != (batch.record_count, batch.checksum):
+        read = _read_blocks(batch.staging_id, view, runs, is_proven=is_proven)
+        if read[1:] != (batch.record_count, batch.checksum):
             raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
 
 
@@ -333,13 +416,26 @@ def _is_staged(batch: object) -> bool:
     return all(type(number) is int for number in batch[1:])
 
 
-def _read_blocks(staging_id: str, view: memoryview, runs: list[TemplateRun]) -> tuple[int, int]:
-    position = count = checksum = 0
-    while position < len(view):
+def _read_blocks(
+    staging_id: str,
+    view: memoryview,
+    runs: list[TemplateRun],
+    before: ReadSoFar = NOTHING_READ,
+    until: int | None = None,
+    *,
+    is_proven: bool = False,
+) -> ReadSoFar:
+    """Blocks that end at `until` or before; all of them without it."""
+    position, count, checksum = before
+    end = len(view) if until is None else until
+    while position < end:
+        if until is not None and not is_whole_block(view, position, end):
+            break
         block = parse_block_at(staging_id, view, position)
-        check_block(staging_id, view, position, block)
+        if not is_proven:
+            check_block(staging_id, view, position, block)
         runs.append(TemplateRun(block.queues, view[block.records_at : block.end]))
         count += block.record_count
         checksum = join_heads(block.head, checksum)
         position = block.end
-    return count, checksum
+    return ReadSoFar(position, count, checksum)

@@ -12,6 +12,7 @@ class ManualWorker:
     """Implements `broker_core.runtime.worker.Worker`."""
 
     ready_to_sync = False
+    syncs_natively = False
     sync_failed = False
 
     def submit_sync(self, call: SyncCall, done: Done) -> None:

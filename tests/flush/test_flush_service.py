@@ -67,6 +67,67 @@ class TestGroupCommit:
         worker.run_all()
         assert seen == list(range(50))
 
+    def test_the_next_sync_runs_while_many_are_woken(self) -> None:
+        worker = ManualWorker()
+        log = FlushedLog(worker)
+        under_way: list[int] = []
+
+        def again(failure: BaseException | None) -> None:
+            assert failure is None
+            under_way.append(worker.waiting)
+            log.service.flushed.when(log.append(), again)
+
+        log.append()
+        for _ in range(200):
+            log.service.flushed.when(log.append(), again)
+        worker.run_next()
+        assert (under_way, worker.waiting) == ([], 1)
+        worker.run_next()
+        assert under_way == [0] * 100 + [1] * 100, "half of them append, then their sync begins"
+        for _ in range(3):
+            before = len(under_way)
+            worker.run_next()
+            assert under_way[before:] == [1] * 100, "from now on there are two groups in turns"
+
+    def test_few_who_are_woken_share_one_sync(self) -> None:
+        worker = ManualWorker()
+        log = FlushedLog(worker)
+        under_way: list[int] = []
+
+        def again(_: BaseException | None) -> None:
+            under_way.append(worker.waiting)
+            log.service.flushed.when(log.append(), again)
+
+        for _ in range(60):
+            log.service.flushed.when(log.append(), again)
+        for _ in range(5):
+            worker.run_next()
+        assert under_way == [0] * (1 + 4 * 60)
+
+    def test_a_waiter_that_raises_in_an_overlapped_wake_up_stops_nobody_else(self) -> None:
+        worker = ManualWorker()
+        log = FlushedLog(worker)
+        woken: list[int] = []
+
+        def wait(number: int) -> None:
+            def waiter(_: BaseException | None) -> None:
+                woken.append(number)
+                if number in (30, 170):
+                    raise ZeroDivisionError("a waiter's own mistake")
+
+            log.service.flushed.when(log.append(), waiter)
+
+        log.append()
+        for number in range(200):
+            wait(number)
+        worker.run_next()
+        with pytest.raises(ZeroDivisionError):
+            worker.run_next()
+        assert woken == list(range(200))
+        wait(200)
+        worker.run_all()
+        assert woken == list(range(201))
+
     def test_a_waiter_that_raises_stops_nobody_else(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
@@ -356,6 +417,25 @@ class TestState:
         assert log.state_on_disk(durable=True).log_start == FILE_SIZE
         log.append()
         assert log.state_on_disk().log_start == FILE_SIZE
+
+    def test_early_write_back_of_group_commit_needs_no_job(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worker, calls = ManualWorker(), []
+        log = FlushedLog(worker)
+        log.append()
+        worker.run_all()
+        monkeypatch.setattr(worker, "syncs_natively", True)
+        monkeypatch.setattr(worker, "submit_sync", lambda call, done: calls.append(call))
+        segment = log.log.segments.all[-1]
+        monkeypatch.setattr(type(segment.file), "sync_descriptor", property(lambda _: 7))
+        flushed = log.service.flushed.position
+        log.append()
+        log.service.start_writeback()
+        log.service.start_writeback()
+        # One after the other, without a note: what they reach is told by the flush that follows.
+        assert calls == [((7,), -1, 0, b"")] * 2
+        assert log.service.flushed.position == flushed
 
     def test_early_write_back_claims_nothing(self) -> None:
         worker = ManualWorker()

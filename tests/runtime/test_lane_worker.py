@@ -59,8 +59,14 @@ def test_a_sync_is_reported_and_then_noted(
         worker.submit_sync(((log, log), note, 7, b"noted"), lambda _, e: reported.set_result(e))
         ready.append(worker.ready_to_sync)
         assert await reported is None
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        worker.submit(lambda: None, lambda _result, _error: told.set_result(None))
+        # Syncs keep their order by themselves; a job may be about to change what they note.
         ready.append(worker.ready_to_sync)
-        assert ready == [True, False, True]
+        await told
+        ready.append(worker.ready_to_sync)
+        assert ready == [True, True, False, True]
+        assert worker.syncs_natively
         # The thread takes what comes next only when the note is written.
         assert worker.run(lambda: os.pread(note, 100, 0)) == bytes(7) + b"noted"
         assert not worker.sync_failed

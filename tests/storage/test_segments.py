@@ -225,3 +225,48 @@ def test_segments_of_an_earlier_run() -> None:
     segments = SegmentSequence(disk, SIZE, [opened], 3 * SIZE, InlineWorker())
     assert (segments.start, segments.next_base) == (3 * SIZE, 4 * SIZE)
     assert segments.roll().base == 4 * SIZE
+
+
+class TestRoomAhead:
+    def test_files_for_a_long_append_are_made_by_the_worker(self) -> None:
+        disk, worker, tried = log_disk(), ManualWorker(), []
+        segments = sequence(disk, worker)
+        assert not segments.prepare(2, lambda: tried.append("nothing to follow"))
+        segments.roll()
+        segments.prepare_ahead()
+        assert segments.prepare(3, lambda: tried.append("first"))
+        # Asked for already
+        assert not segments.prepare(3, lambda: tried.append("second"))
+        assert names(disk) == [0]
+        worker.run_all()
+        assert tried == ["first"]
+        assert names(disk) == [0, SIZE, 2 * SIZE, 3 * SIZE]
+        assert [segments.roll().base for _ in range(3)] == [SIZE, 2 * SIZE, 3 * SIZE]
+        assert segments.prepare(1, lambda: tried.append("third"))
+        worker.run_all()
+        assert segments.roll().base == 4 * SIZE
+        segments.release()
+
+    def test_whoever_cannot_wait_takes_them_first(self) -> None:
+        disk, worker, tried = log_disk(), ManualWorker(), []
+        segments = sequence(disk, worker)
+        segments.roll()
+        segments.prepare(2, lambda: tried.append(1))
+        segments.reserve(3)
+        assert segments.prepare(4, lambda: tried.append(2))
+        worker.run_all()
+        assert [segments.roll().base for _ in range(4)] == [SIZE * n for n in range(1, 5)]
+        assert names(disk) == [SIZE * n for n in range(5)]
+        segments.release()
+
+    def test_a_full_disk_is_told_by_the_append(self) -> None:
+        disk, tried = log_disk(), []
+        segments = sequence(disk)
+        segments.roll()
+        disk.space_limit = 2 * SIZE + SIZE // 2
+        assert segments.prepare(3, lambda: tried.append(1))
+        assert tried == [1]
+        with pytest.raises(DiskFull):
+            segments.reserve(3)
+        assert segments.roll().base == SIZE
+        segments.release()

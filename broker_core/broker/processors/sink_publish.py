@@ -94,7 +94,9 @@ class SinkPublishProcessor:
     def _append(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         if "size" in ext:
-            self._staging.grow(required_text(ext, "stagingId"), required_number(ext, "size", 0))
+            staging_id, size = required_text(ext, "stagingId"), required_number(ext, "size", 0)
+            # It asks for more when it has filled what it was granted.
+            self._publisher.written(staging_id, self._staging.grow(staging_id, size))
             return command.reply(ResponseCode.SUCCESS)
         queues, records = parse_block(command.body)
         index = required_number(ext, "index", 0, _BLOCKS_MAX)
@@ -109,6 +111,7 @@ class SinkPublishProcessor:
             part = self._staging.seal_written(StagedPart(staging_id, *numbers))
         else:
             part = self._staging.seal(staging_id)
+        self._publisher.sealed(part)
         fields = {
             "count": str(part.record_count),
             "size": str(part.size),

@@ -1,0 +1,29 @@
+"""What callers of the store hand over: texts and numbers, or `InvalidArgument` with the name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.errors import InvalidArgument
+
+
+def encoded_text(name: str, value: Any) -> bytes:
+    """UTF-8 of a text."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be str, not {value!r:.80}")
+    # What cannot be encoded was never stored; it must not match a "?" that was.
+    return value.encode("utf-8", "surrogatepass")
+
+
+def check_integer(name: str, value: Any) -> None:
+    """Nothing but a whole number will do."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
+
+
+def check_numbers(**numbers: Any) -> None:
+    """Positions, offsets and counts."""
+    for name, value in numbers.items():
+        check_integer(name, value)
+        if value < 0 or value >= 1 << 63:
+            raise InvalidArgument(f"{name}={value} is out of range")

@@ -1,0 +1,103 @@
+"""Staged records are proven on threads before anybody waits for them, and never on trust."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_core.codec.sink_messages import Publication, StagedPart, parse_block
+from broker_core.errors import StagingRefused
+from broker_core.storage.staging import StagedBatch
+from tests.broker.sink_store import SinkStore, blocks_of, identity
+
+WHO = identity()
+
+
+def rows(first: int, count: int = 20) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+async def staged(sinks: SinkStore, *parts: list[bytes], told: bool = True) -> StagedPart:
+    """A writer that tells the broker after every part how far it is."""
+    await sinks.publisher.announce(WHO)
+    staging_id = sinks.staging.begin(WHO)
+    for index, part in enumerate(parts):
+        [block] = blocks_of(part)
+        sinks.staging.append(staging_id, index, *parse_block(block))
+        if told:
+            sinks.publisher.written(staging_id, sinks.store.staging.size)
+            await asyncio.sleep(0)
+    part = sinks.staging.seal(staging_id)
+    if told:
+        sinks.publisher.sealed(part)
+    return part
+
+
+def damage(sinks: SinkStore, part: StagedPart, at: int) -> None:
+    sinks.clock.advance(1)
+    file = sinks.disk.open(f"staging/{part.staging_id}")
+    file.write(at, bytes([file.read(at, 1)[0] ^ 1]))
+    file.close()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_is_proven_is_published(told: bool) -> None:
+    sinks = SinkStore(inline_size_max=0)
+
+    async def scenario() -> None:
+        parts = [await staged(sinks, rows(0), rows(20), rows(40), told=told)]
+        parts.append(await staged(sinks, rows(60), told=not told))
+        answer = await sinks.publisher.publish(Publication(WHO, tuple(parts)))
+        assert answer.offsets["T"][0] == (0, 80)
+
+    asyncio.run(scenario())
+    assert sinks.bodies() == rows(0, 80)
+    assert sinks.staged_files == []
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+def test_what_is_changed_after_its_proof_is_refused(share: float) -> None:
+    sinks = SinkStore(inline_size_max=0)
+
+    async def scenario() -> None:
+        part = await staged(sinks, rows(0), rows(20), rows(40))
+        proofs = sinks.publisher._proofs
+        await proofs.proven([StagedBatch(*part)])
+        assert len(proofs) == 1
+        damage(sinks, part, int(part.size * share))
+        with pytest.raises(StagingRefused):
+            await sinks.publisher.publish(Publication(WHO, (part,)))
+
+    asyncio.run(scenario())
+    assert sinks.all_bodies() == []
+    assert not sinks.store.fenced
+
+
+def test_proofs_of_what_is_gone_are_forgotten() -> None:
+    sinks = SinkStore(inline_size_max=0)
+
+    async def scenario() -> None:
+        first = await staged(sinks, rows(0))
+        await sinks.publisher.publish(Publication(WHO, (first,)))
+        await staged(sinks, rows(20))
+        assert len(sinks.publisher._proofs) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_changes_while_it_is_published_fences_the_store() -> None:
+    """Its header is in the log by then: only recovery can take it away."""
+    sinks = SinkStore(inline_size_max=0)
+    part = sinks.stage(WHO, rows(0))
+    batch = StagedBatch(*part)
+    with sinks.store.staging.open_runs([batch]) as runs:
+        inspected = sinks.store.inspect_runs(runs)
+    damage(sinks, part, part.size - len(rows(0)) * 10)
+    file = sinks.disk.open(f"staging/{part.staging_id}")
+    file.write(part.size // 2, bytes(part.size // 2))
+    file.close()
+    with sinks.store.staging.open_runs([batch], is_proven=True) as runs:
+        result = sinks.store.append_group(runs, b"note", inspected)
+    assert not result.ok
+    assert sinks.store.fenced
