@@ -66,6 +66,8 @@ class Desk(NamedTuple):
     def progress(self) -> dict[int, tuple[int, int]]:
         """Queue → broker and consumer offset."""
         printed = self.tool.run("consumerProgress", "-g", self.name)
+        # Or who waits for a broker that cannot be asked waits in vain.
+        assert "not supported" not in printed.text, printed.text[-2000:]
         rows = [row for row in printed.rows if row[:2] == [self.name, BROKER_NAME]]
         return {int(row[2]): (int(row[3]), int(row[4])) for row in rows}
 
