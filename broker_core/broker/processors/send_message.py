@@ -23,7 +23,7 @@ from broker_core.codec.host_address import encode_host
 from broker_core.codec.hot_replies import sent_reply
 from broker_core.codec.plain_send import PlainSend
 from broker_core.codec.record_layout import TRANSACTION_BITS
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.remoting_command import JSON_HEADER, RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
 from broker_core.codec.topic_config import PERM_WRITE
 from broker_core.config import RemotingLimits
@@ -240,7 +240,24 @@ class SendMessageProcessor:
         context: SendContext | None,
         status: PutStatus,
     ) -> None:
-        connection.send(self._planned_reply(command, plan, unique, results, status, context))
+        if (
+            status is not _PUT_OK
+            or context is not None
+            or plan.recall_handle
+            or command.is_oneway
+            or command.serialize_type != JSON_HEADER
+            or not (unique.isascii() and unique.isalnum())
+        ):
+            connection.send(self._planned_reply(command, plan, unique, results, status, context))
+            return
+        ids = ",".join(map(self._store.message_ids, results))
+        connection.send_reply(
+            command.opaque,
+            sent_reply(
+                command.opaque, self._answer_constants, ids.encode(),
+                plan.answered_queue_id, results[0].queue_offset, unique.encode(),
+            ),
+        )  # fmt: skip
 
     def _planned_reply(
         self,
