@@ -12,7 +12,7 @@ import socket
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
-from broker_core.broker.broker_security import BrokerSecurity
+from broker_core.broker.broker_security import BrokerSecurity, ReplicationTls
 from broker_core.broker.broker_upkeep import BrokerUpkeep
 from broker_core.broker.newer_master import NewerMaster, place_taken
 from broker_core.broker.observability import Observability
@@ -68,6 +68,11 @@ class Broker:
         """The tables and services, while the broker runs."""
         assert self._parts is not None, "the broker is not running"
         return self._parts
+
+    @property
+    def _replication_tls(self) -> ReplicationTls:
+        assert self._security is not None
+        return self._security.replication_tls
 
     @property
     def address(self) -> str:
@@ -214,6 +219,7 @@ class Broker:
             stepped_down=self._stepped_down,
             diverged=lambda error: self._changes.soon(self._cut(error)),
             newer_seen=lambda epoch: self._changes.look(),
+            tls=self._replication_tls,
         )
         await self._store.start()
         parts = BrokerParts(

@@ -110,6 +110,7 @@ class BrokerConfig:
     ha_classic_master: bool = False
     ha_auth_key: str = dataclasses.field(default="", repr=False)
     ha_auth_key_file: str = ""
+    ha_tls_enable: bool = False
     ha_heartbeat_ms: int = 5_000
     ha_housekeeping_ms: int = 20_000
     ha_batch_size: int = 32 << 10

@@ -27,6 +27,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "haClassicMaster": "ha_classic_master",
     "haAuthKey": "ha_auth_key",
     "haAuthKeyFile": "ha_auth_key_file",
+    "haTlsEnable": "ha_tls_enable",
     "haSendHeartbeatInterval": "ha_heartbeat_ms",
     "haHousekeepingInterval": "ha_housekeeping_ms",
     "haTransferBatchSize": "ha_batch_size",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.access.access_gate import AccessGate
 from broker_core.access.account_file import AccountFile
@@ -64,22 +64,34 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
     )
 
 
+def inner_context(config: BrokerConfig) -> ssl.SSLContext | None:
+    """For connections of this broker to others; None for plain text. Reads the files."""
+    if not config.tls_client_enable:
+        return None
+    return client_context(
+        _CLIENT_NAMES,
+        authority=config.tls_client_trust,
+        certificate=config.tls_client_cert,
+        key=config.tls_client_key,
+    )
+
+
 def inner_client(config: BrokerConfig, clock: Clock | None = None) -> RemotingClient:
     """Connections of this broker to name servers and to its master: signed, encrypted if asked."""
-    context: ssl.SSLContext | None = None
-    if config.tls_client_enable:
-        context = client_context(
-            _CLIENT_NAMES,
-            authority=config.tls_client_trust,
-            certificate=config.tls_client_cert,
-            key=config.tls_client_key,
-        )
+    context = inner_context(config)
     signer = None
     if config.inner_access_key:
         secret = read_secret_file(config.inner_secret_key_file, "innerSecretKeyFile")
         credentials = Credentials(config.inner_access_key, secret)
         signer = RequestSigner(credentials, clock or SystemClock())
     return RemotingClient(ssl_context=context, sign_request=signer, clock=clock)
+
+
+class ReplicationTls(NamedTuple):
+    """For a master that serves slaves, and for a slave that connects; None for plain text."""
+
+    server: ssl.SSLContext | None = None
+    client: ssl.SSLContext | None = None
 
 
 class BrokerSecurity:
@@ -94,6 +106,13 @@ class BrokerSecurity:
         self._gate: AccessGate | None = None
         self._logged_from = clock.monotonic()
         self._logged_count = 0
+
+    @property
+    def replication_tls(self) -> ReplicationTls:
+        """What the link between master and slaves is encrypted with, on either side."""
+        if not self._config.ha_tls_enable or self.tls is None:
+            return ReplicationTls()
+        return ReplicationTls(self.tls.context, inner_context(self._config))
 
     @property
     def refused_count(self) -> int:

@@ -30,6 +30,15 @@ def check_security_settings(config: Any) -> None:
         name = "inner_secret_key_file" if config.inner_access_key else "inner_access_key"
         raise InvalidConfig(name, "", "innerAccessKey and innerSecretKeyFile go together")
     _check_tls(config)
+    if config.ha_tls_enable and (
+        config.tls_server_mode == "disabled" or not config.tls_client_enable
+    ):
+        raise InvalidConfig(
+            "ha_tls_enable",
+            True,
+            "it needs tlsServerMode=permissive or enforcing for slaves that connect here, and "
+            "tls.enable=true for the time when this broker is a slave itself",
+        )
     try:
         is_local = ipaddress.ip_address(config.metrics_host).is_loopback
     except ValueError:

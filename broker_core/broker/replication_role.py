@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker_core.broker.broker_config import BrokerConfig
-from broker_core.broker.broker_security import inner_client
+from broker_core.broker.broker_security import ReplicationTls, inner_client
 from broker_core.broker.property_file import read_secret
 from broker_core.broker.system_topics import (
     SCHEDULE_TOPIC,
@@ -69,7 +69,9 @@ class ReplicationRole:
         stepped_down: int = 0,
         diverged: Callable[[LogsDiverged], object] = lambda error: None,
         newer_seen: Callable[[int], object] = lambda epoch: None,
+        tls: ReplicationTls | None = None,
     ) -> None:
+        self._tls = tls or ReplicationTls()
         self._config = config
         self._clock = clock
         self._file_system = file_system
@@ -271,7 +273,7 @@ class ReplicationRole:
         )
         self._counts = MessageCounts(self._log.start, self._log.end, self._store.message_count)
         self._mark()
-        await self._server.serve(bound)
+        await self._server.serve(bound, self._tls.server)
         self._log.listeners.append(self._server.wake)
 
     def _mark(self) -> None:
@@ -310,6 +312,7 @@ class ReplicationRole:
             find_master=self._find_master,
             learn=self._learn,
             diverged=self._diverged,
+            tls=self._tls.client,
         )
         self._log.listeners.append(self._client.changed)
         self._client.start()

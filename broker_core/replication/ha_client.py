@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -64,7 +65,10 @@ class HaClient:
         find_master: FindMaster,
         learn: Callable[[tuple[Epoch, ...]], None],
         diverged: Callable[[LogsDiverged], object],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`tls` encrypts, and believes only a master whose certificate names its address."""
+        self._tls = tls
         self._log = log
         self._identity = identity
         self._history = history
@@ -142,6 +146,8 @@ class HaClient:
             lambda: _MasterConnection(self._session(settings), self._clock, self._streams),
             master.host,
             master.port,
+            ssl=self._tls,
+            server_hostname=None if self._tls is None else master.host,
         )
         try:
             _, link = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)

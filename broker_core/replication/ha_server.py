@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 WRITE_BUFFER_HIGH: Final = 4 << 20
 # One slave's share of a turn of the loop.
 TURN_SIZE: Final = 4 << 20
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 # Peers that have not said yet who they are, besides the slaves.
 STRANGERS_MAX: Final = 16
 
@@ -65,10 +67,15 @@ class HaServer:
         self._empty: asyncio.Event | None = None
         self._reads: set[asyncio.Future[bytes]] = set()
 
-    async def serve(self, bound: socket.socket) -> None:
-        """Accept on a bound socket."""
+    async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept on a bound socket; with `tls` nobody who does not encrypt."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: _SlaveConnection(self), sock=bound)
+        self._listener = await loop.create_server(
+            lambda: _SlaveConnection(self),
+            sock=bound,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
+        )
         self._schedule()
 
     async def stop(self) -> None:
