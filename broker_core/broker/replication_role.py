@@ -50,7 +50,7 @@ from broker_core.store.running_flags import Running
 _log = logging.getLogger(__name__)
 
 _ASK_TIMEOUT_MS: Final = 3_000
-_NOTE_SYNC_S: Final = 1.0
+_NOTE_SYNC_S: Final = 0.25
 # What the broker itself reads, besides those with the prefix of system topics: it has to know what
 # it did, whether a slave has that or not.
 _OWN_TOPICS: Final = (SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC)

@@ -75,6 +75,7 @@ def test_slaves_are_read_and_promoted() -> None:
         rows = _ha(cluster.name_server)
         assert [row["role"] for row in rows] == ["SYNC_MASTER", "SLAVE"]
         assert [row["lagBytes"] for row in rows] == [None, 0]
+        assert [row["lagMessages"] for row in rows] == [None, 0]
         with pytest.raises(PromotionRefused, match="stop it first"):
             cluster.promote("broker-a:1")
         # While the master is away its messages can be read.
