@@ -158,6 +158,7 @@ class KafkaServer:
             java_tool("java"),
             *flags,
             f"-Duser.home={self._home}",
+            f"-Djava.io.tmpdir={self._home}",
             "-cp",
             self._class_path,
         ]

@@ -92,6 +92,7 @@ class JavaClient(DrivenClient):
             java_tool("java"),
             # The client keeps logs and the offsets of broadcasting consumers under these.
             f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
             f"-Drocketmq.client.logRoot={home}",
             f"-Drocketmq.log.root={home}",
             f"-Drocketmq.client.localOffsetStoreDir={home}/offsets",

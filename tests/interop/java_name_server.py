@@ -37,6 +37,7 @@ class JavaNameServer:
                 *java_broker._QUICK_START_FLAGS,
                 *java_broker._MODULE_FLAGS,
                 f"-Duser.home={self._home}",
+                f"-Djava.io.tmpdir={self._home}",
                 "-cp",
                 f"{conf}{os.pathsep}{self._class_path}",
                 "org.apache.rocketmq.namesrv.NamesrvStartup",

@@ -362,6 +362,7 @@ def _java_command(class_path: str, jvm_flags: Sequence[str], home: str) -> list[
         *jvm_flags,
         *_MODULE_FLAGS,
         f"-Duser.home={home}",
+        f"-Djava.io.tmpdir={home}",
         f"-Drocketmq.log.root={home}",
         # 4.9 takes these from system properties only; a fuller test disk must not change results.
         "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",

@@ -37,7 +37,8 @@ class JavaTransactionProducer:
         with (self._home / "stderr").open("wb") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 java_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-                f"-Duser.home={self._home}", f"-Drocketmq.client.logRoot={self._home}",
+                f"-Duser.home={self._home}", f"-Djava.io.tmpdir={self._home}",
+                f"-Drocketmq.client.logRoot={self._home}",
                 f"-Drocketmq.log.root={self._home}", "-Drocketmq.client.logLevel=WARN",
                 "-cp", self._class_path, "TransactionDriver", *self._arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,

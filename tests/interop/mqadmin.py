@@ -71,6 +71,7 @@ class Mqadmin:
                 java_tool("java"),
                 *_FLAGS,
                 f"-Duser.home={home}",
+                f"-Djava.io.tmpdir={home}",
                 f"-Drocketmq.log.root={home}/logs",
                 f"-Drocketmq.client.logRoot={home}/logs",
                 "-cp",

@@ -211,6 +211,7 @@ class BrokerCluster:
             *flags,
             *_MODULE_FLAGS,
             f"-Duser.home={self._home}",
+            f"-Djava.io.tmpdir={self._home}",
             f"-Drocketmq.log.root={self._home / 'logs'}",
             "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
             "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",

@@ -67,7 +67,8 @@ async def java(
     with tempfile.TemporaryDirectory(prefix="rmq-java-") as scratch:
         process = await asyncio.create_subprocess_exec(
             java_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            f"-Duser.home={scratch}", f"-Drocketmq.client.logRoot={scratch}",
+            f"-Duser.home={scratch}", f"-Djava.io.tmpdir={scratch}",
+            f"-Drocketmq.client.logRoot={scratch}",
             f"-Drocketmq.log.root={scratch}", *flags, "-cp", class_path(version), main, *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
