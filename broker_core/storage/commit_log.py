@@ -22,7 +22,7 @@ BLANK_MAGIC = 0xCBD43194
 # A record needs this much room behind it, so that the blank that ends a file always fits.
 BLANK_SIZE = 8
 # Long appends start their write-back early, a slice at a time.
-SLICE_SIZE = 16 << 20
+SLICE_SIZE = 8 << 20
 LARGE_SIZE = 256 << 10
 SCRATCH_SIZE = 512 << 10
 
@@ -54,6 +54,7 @@ class CommitLog:
         self.check_level = check_level
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
+        self._sliced = position
 
     @property
     def segments(self) -> SegmentSequence:
@@ -81,6 +82,13 @@ class CommitLog:
             # Each file may leave up to one record's room unused at its end.
             usable = max(self._segments.size - largest - BLANK_SIZE, 1)
             self._segments.reserve(min(count, -(-size // usable)))
+
+    def prepare_room(self, size: int, done: Callable[[], object]) -> bool:
+        """Have files made for `size` more bytes; False when there is nothing to wait for."""
+        missing = self._position + size - self._segments.next_base
+        # Each file may leave some room unused at its end.
+        usable = self._segments.size - self._segments.size // 64
+        return missing > 0 and self._segments.prepare(-(-missing // usable), done)
 
     def reserve_until(self, end: int) -> None:
         """The same for a layout that is known to end at log position `end`."""
@@ -130,6 +138,30 @@ class CommitLog:
         self._position = segment.base + end
         return start
 
+    def append_rows(
+        self, batch: ColumnBatch, next_offsets: memoryview, store_timestamp: int
+    ) -> tuple[int, int]:
+        """Append as many rows as the current file has room for; how many, and where they begin.
+
+        `next_offsets` moves on by what was appended.
+        """
+        segment = self._segments.last
+        if segment is None:
+            return 0, -1
+        wrote = segment.wrote
+        start = segment.base + wrote
+        count, end = encode_batch(
+            batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
+        )
+        if count:
+            segment.stored(end)
+            self._position = segment.base + end
+        return count, start
+
+    def begin_slices(self) -> None:
+        """What is appended next is a long group: count its slices from here."""
+        self._sliced = self._position
+
     def append_run(
         self,
         run: TemplateRun,
@@ -138,7 +170,10 @@ class CommitLog:
         store_host: bytes,
         after_slice: Callable[[], None],
     ) -> None:
-        """Append template records; `after_slice` is called after each `SLICE_SIZE` or so."""
+        """Append template records; `after_slice` is called after each `SLICE_SIZE` or so.
+
+        Counted from `begin_slices`, over all runs of a group.
+        """
         records = run.records
 
         def relocate(start: int, out: memoryview, at: int, limit: int, position: int) -> Produced:
@@ -166,7 +201,7 @@ class CommitLog:
         if large and not self._scratch:
             self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         segment = self._room_for(0)
-        done, first, sliced = 0, -1, self._position
+        done, first = 0, -1
         while done < until:
             at = segment.wrote
             room = segment.size - at
@@ -187,8 +222,8 @@ class CommitLog:
                 done = taken
             if done < until and limit == room:
                 segment = self._roll(segment)
-            if after_slice is not None and self._position - sliced >= SLICE_SIZE:
-                sliced = self._position
+            if after_slice is not None and self._position - self._sliced >= SLICE_SIZE:
+                self._sliced = self._position
                 after_slice()
         return first
 

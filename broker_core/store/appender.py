@@ -174,6 +174,37 @@ class Appender:
         self._appended()
         return _new_result((_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
+    def append_rows(self, batch: ColumnBatch) -> PutResult | None:
+        """Rows of one topic that took messages before, as many as the current file has room for.
+
+        None when not even the first could be appended: the long way has to say why.
+        """
+        if not self._flags.writeable or self._pressure.busy:
+            return None
+        queues = batch.queues
+        offsets = self._counters.next_offsets(queues)
+        first_offset = offsets[0]
+        timestamp = self._counters.stamp(self._clock.wall_ms())
+        started = self._clock.monotonic()
+        try:
+            count, start = self._log.append_rows(
+                batch._replace(append_crc=True) if self._crc else batch,
+                memoryview(offsets),
+                timestamp,
+            )
+        except MalformedBatch:
+            return None
+        if not count:
+            return None
+        self._counters.advance(queues, offsets)
+        end = self._log.position
+        ms = self._pressure.took(started) * 1000
+        self._stats.put_rows(queues[0][0], count, end - start, ms)
+        self._appended()
+        return _new_result(
+            (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
+        )
+
     def _note_known(self, result: PutResult, topic: str, queue: QueueKey) -> None:
         if result.ok and len(self._known) < KNOWN_QUEUES_MAX:
             self._known[topic, queue[1]] = queue
@@ -195,7 +226,10 @@ class Appender:
     def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> Inspected:
         """Verify runs ahead of `append_group`, on any thread; raises `MalformedRecord`."""
         log = self._log
-        return inspect_runs(runs, log.segments.size, len(self.store_host), log.check_level)
+        return inspect_runs(
+            runs, log.segments.size, len(self.store_host), log.check_level,
+            self._config.message_size_max,
+        )  # fmt: skip
 
     def append_group(
         self, runs: tuple[TemplateRun, ...], note: Any, inspected: Inspected = ()
@@ -273,6 +307,7 @@ class Appender:
                 # since, the copies still carry what does not fit them.
                 SKIP_CHECKSUMS if inspected else log.check_level,
                 self._config.message_size_max,
+                inspected,
             )
         except MalformedRecord as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
@@ -288,10 +323,11 @@ class Appender:
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         try:
             return self._write_group(runs, layout)
-        except OSError as error:
+        except (OSError, MalformedRecord) as error:
+            # A run that changed after it was inspected leaves half a group, as a full disk would.
             return self._broken(error)
 
-    def _broken(self, error: OSError) -> PutResult:
+    def _broken(self, error: Exception) -> PutResult:
         """A write into the log failed: what is there now, only recovery can say."""
         self._fence(error)
         return PutResult(PutStatus.UNKNOWN_ERROR, f"the log cannot be written: {error}")
@@ -306,6 +342,7 @@ class Appender:
             layout.header, memoryview(offsets), timestamp, layout.header_size
         )
         counters.advance((GROUP_QUEUE,), offsets)
+        self._log.begin_slices()
         for run in runs:
             offsets = counters.next_offsets(run.queues)
             self._log.append_run(

@@ -25,6 +25,7 @@ from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
+from broker_core.store.argument_checks import check_integer, check_numbers, encoded_text
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.group_ranges import group_ranges
@@ -33,6 +34,7 @@ from broker_core.store.message_reader import GetResult
 from broker_core.store.opening import RecoveryReport
 from broker_core.store.prepared_offsets import prepared_offsets
 from broker_core.store.put_result import PutResult
+from broker_core.store.send_rows import SendRows
 from broker_core.store.store_parts import StoreParts
 from broker_core.store.store_replication import StoreReplication
 
@@ -132,6 +134,11 @@ class MessageStore:
             born_timestamp, born_host, reconsume_times, prepared_offset,
         )  # fmt: skip
 
+    @property
+    def send_rows(self) -> SendRows:
+        """`append_text` for many messages at once."""
+        return SendRows(self._open_parts())
+
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
         check_batch(batch)
@@ -166,7 +173,9 @@ class MessageStore:
 
     def message_ids(self, result: PutResult) -> str:
         """Offset ids of a batch that was appended `together`, separated by commas."""
-        return self._open_parts().message_ids(result.position, result.message_count)
+        # Asked after every batch: nobody looks at queues for that.
+        parts = self._open_parts() if self._closed else self._parts
+        return parts.message_ids(result.position, result.message_count)
 
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
@@ -200,6 +209,10 @@ class MessageStore:
     def inspect_runs(self, runs: Sequence[TemplateRun]) -> Inspected:
         """Verify runs ahead of `append_group`; on any thread. Raises `MalformedRecord`."""
         return self._open_parts().appender.inspect_runs(checked_runs(runs))
+
+    async def prepare_room(self, size: int) -> None:
+        """Have the files made that a group of `size` bytes takes, while others are served."""
+        await self._open_parts().prepare_room(size)
 
     async def put_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
         """Append a group and wait until all of it is durable, whatever the flush mode."""
@@ -243,13 +256,13 @@ class MessageStore:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue gets, visible or not."""
-        _check_numbers(queue_id=queue_id)
+        check_numbers(queue_id=queue_id)
         return self._open_parts().appender.next_offset((_name(topic), queue_id))
 
     @names_disk_errors
     def group_ranges(self, start: int, end: int) -> dict[tuple[str, int], tuple[int, int]]:
         """First and next offset of every queue in the append group at `[start, end)`."""
-        _check_numbers(start=start, end=end)
+        check_numbers(start=start, end=end)
         return group_ranges(self._open_parts().log, start, end)
 
     @property
@@ -308,13 +321,13 @@ class MessageStore:
         """
         parts = self._open_parts()
         count_max = parts.config.read_count_max if count_max is None else count_max
-        _check_numbers(queue_id=queue_id, count_max=count_max)
+        check_numbers(queue_id=queue_id, count_max=count_max)
         # Any number is an offset: the status corrects those outside the queue.
-        _check_integer("offset", offset)
+        check_integer("offset", offset)
         if tag_codes is not None and not isinstance(tag_codes, Collection):
             raise InvalidArgument(f"tag_codes must be a collection, not {tag_codes!r:.80}")
         limit = parts.config.read_size_max if size_max is None else size_max
-        _check_numbers(size_max=limit)
+        check_numbers(size_max=limit)
         started = parts.clock.monotonic()
         result = parts.reader.get(
             _name(topic), queue_id, offset, count_max, limit, tag_codes, record_filter
@@ -329,7 +342,7 @@ class MessageStore:
     ) -> dict[str, Any]:
         """Exactly `[start, until)` as column buffers; `wanted` is a mask of `record_columns`."""
         parts = self._open_parts()
-        _check_numbers(queue_id=queue_id, start=start, until=until, wanted=wanted)
+        check_numbers(queue_id=queue_id, start=start, until=until, wanted=wanted)
         columns = parts.reader.columns(_name(topic), queue_id, start, until, wanted)
         parts.stats.get(GetStatus.FOUND, until - start, 0)
         return columns
@@ -337,14 +350,14 @@ class MessageStore:
     @names_disk_errors
     def message_at(self, position: int) -> MessageRecord | None:
         """The message whose record starts at a log position."""
-        _check_numbers(position=position)
+        check_numbers(position=position)
         parts = self._open_parts()
         return parts.reader.at(position) if position < parts.dispatcher.position else None
 
     @names_disk_errors
     def record_at(self, position: int) -> bytes | None:
         """The stored bytes of the message whose record starts at a log position."""
-        _check_numbers(position=position)
+        check_numbers(position=position)
         parts = self._open_parts()
         return parts.reader.record_at(position) if position < parts.dispatcher.position else None
 
@@ -354,18 +367,19 @@ class MessageStore:
     ) -> list[MessageRecord]:
         """Messages by key or unique key within a time range."""
         parts = self._open_parts()
-        _check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
-        return parts.reader.query(_name(topic), _text("key", key), count_max, begin_ms, end_ms)
+        check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        name = encoded_text("key", key)
+        return parts.reader.query(_name(topic), name, count_max, begin_ms, end_ms)
 
     @names_disk_errors
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""
-        _check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
+        check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
         return self._open_parts().reader.offset_by_time(_name(topic), queue_id, timestamp_ms)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Readable offsets `[min, max)` of a queue; (0, 0) when there is none."""
-        _check_numbers(queue_id=queue_id)
+        check_numbers(queue_id=queue_id)
         parts = self._open_parts()
         queue = parts.queues.find(_name(topic), queue_id)
         return (0, 0) if queue is None else (queue.min_offset, parts.reader.end_of(queue))
@@ -373,13 +387,13 @@ class MessageStore:
     @names_disk_errors
     def durable_offset(self, topic: str, queue_id: int) -> int:
         """Offsets below this one survive a power cut, in every flush mode."""
-        _check_numbers(queue_id=queue_id)
+        check_numbers(queue_id=queue_id)
         return self._open_parts().durable_offset(_name(topic), queue_id)
 
     @names_disk_errors
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of one message in epoch milliseconds."""
-        _check_numbers(queue_id=queue_id, offset=offset)
+        check_numbers(queue_id=queue_id, offset=offset)
         parts = self._open_parts()
         queue = parts.queues.find(_name(topic), queue_id)
         return None if queue is None else parts.reader.store_time(queue, offset)
@@ -389,7 +403,7 @@ class MessageStore:
         self, topic: str, queue_id: int, offset: int, count: int
     ) -> list[tuple[int, int, int]]:
         """(position, size, tag code) of readable entries `[offset, offset + count)`."""
-        _check_numbers(queue_id=queue_id, offset=offset, count=count)
+        check_numbers(queue_id=queue_id, offset=offset, count=count)
         return self._open_parts().reader.units(_name(topic), queue_id, offset, count)
 
     @names_disk_errors
@@ -398,7 +412,7 @@ class MessageStore:
 
         Records from log position `start` on, where one must begin, or from the log's first one.
         """
-        _check_numbers(start=start)
+        check_numbers(start=start)
         parts = self._open_parts()
         start = max(start, parts.log.start)
         return prepared_offsets(parts.log, start, parts.dispatcher.position)
@@ -477,27 +491,9 @@ class MessageStore:
     def _open_parts(self) -> StoreParts:
         if self._closed:
             raise StoreClosed("the store is closed; open it again")
+        self._parts.catch_up()
         return self._parts
 
 
 def _name(topic: str) -> bytes:
-    return _text("topic", topic)
-
-
-def _text(name: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be str, not {value!r:.80}")
-    # What cannot be encoded was never stored; it must not match a "?" that was.
-    return value.encode("utf-8", "surrogatepass")
-
-
-def _check_integer(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
-
-
-def _check_numbers(**numbers: Any) -> None:
-    for name, value in numbers.items():
-        _check_integer(name, value)
-        if value < 0 or value >= 1 << 63:
-            raise InvalidArgument(f"{name}={value} is out of range")
+    return encoded_text("topic", topic)

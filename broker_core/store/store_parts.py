@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from broker_core.codec.record_columns import list_message_ids
@@ -39,12 +39,22 @@ from broker_core.store.upkeep import Upkeep
 _logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 600_000
+# Nobody waits to be told of new messages, and readers look before they read: so many appends share
+# one walk over the log.
+DISPATCH_DELAY_S = 0.002
 
 Acks = DurableAcks | ReplicatedAcks
 
 
 class StoreParts:
-    """The open parts of one store."""
+    """The open parts of one store.
+
+    `is_awaited` is asked after an append: whether someone waits to be told of it.
+    """
+
+    # Whether new messages are to be made visible, soon.
+    dispatch_due = False
+    _dispatch_timer: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -62,7 +72,7 @@ class StoreParts:
         self._flush_worker, self._background = workers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._dispatch_due = False
+        self.is_awaited: Callable[[], bool] = lambda: True
         self._pump_due = False
         self.owns_file_system = False
         self.config = config
@@ -130,7 +140,7 @@ class StoreParts:
             workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
             # Only reads, and may fail: before anything is written or kept open.
             staging = StagingArea(
-                file_system, clock, config.staging_size_max, config.staging_expiry_ms
+                file_system, clock, config.staging_size_max, config.staging_expiry_ms, workers[1]
             )
             opened = Opening(file_system, config, clock, workers[1], process_id).run()
             return cls(file_system, config, clock, lock, opened, staging, workers)
@@ -176,6 +186,12 @@ class StoreParts:
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._schedule()
+
+    async def prepare_room(self, size: int) -> None:
+        """Files for `size` more bytes; when they cannot be had, the append will say so."""
+        made = asyncio.Event()
+        if self.log.prepare_room(size, made.set):
+            await made.wait()
 
     def tick(self) -> None:
         """Everything that depends on time; each part knows whether it is due."""
@@ -264,9 +280,8 @@ class StoreParts:
             self.dispatcher.announce(held.ends)
         if self._loop is None:
             self._dispatch()
-        elif not self._dispatch_due:
-            self._dispatch_due = True
-            self._loop.call_soon(self._dispatch_once)
+        else:
+            self._dispatch_soon()
 
     def _begin_at(self, position: int) -> None:
         self.log.begin_at(position)
@@ -301,8 +316,9 @@ class StoreParts:
 
     def close(self) -> None:
         """Clean stop when everything is well; otherwise release and leave `abort` in place."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._dispatch_timer):
+            if timer is not None:
+                timer.cancel()
         self.flush.pump_later = None
         if self._loop is not None:
             self._flush_worker.exchange(InlineWorker())
@@ -324,10 +340,9 @@ class StoreParts:
             return
         if self._loop is None:
             self.upkeep.dispatch()
-        elif not self._dispatch_due:
+        else:
             # Several appends of one wake-up share one walk over the log.
-            self._dispatch_due = True
-            self._loop.call_soon(self._dispatch_once)
+            self._dispatch_soon()
 
     def _pump_soon(self) -> None:
         if not self._pump_due and self._loop is not None:
@@ -339,8 +354,23 @@ class StoreParts:
         if self._loop is not None:
             self.flush.pump()
 
-    def _dispatch_once(self) -> None:
-        self._dispatch_due = False
+    def _dispatch_soon(self) -> None:
+        if self.dispatch_due or self._loop is None:
+            return
+        self.dispatch_due = True
+        if self.is_awaited():
+            self._loop.call_soon(self.catch_up)
+        else:
+            self._dispatch_timer = self._loop.call_later(DISPATCH_DELAY_S, self.catch_up)
+
+    def catch_up(self) -> None:
+        """Do the dispatch that is due, if one is: readers find all that was answered."""
+        if not self.dispatch_due:
+            return
+        self.dispatch_due = False
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
         if self._loop is not None:
             self._dispatch()
 
@@ -353,7 +383,10 @@ class StoreParts:
         if self.replica_log.listeners:
             self.replica_log.changed()
         if self.dispatcher.position < self.upkeep.visible_limit():
-            self._dispatch()
+            if self._loop is None or self._loop.is_closed() or self.is_awaited():
+                self._dispatch()
+            else:
+                self._dispatch_soon()
         if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -329,9 +330,11 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "clean": lambda s: s.clean(),
     "on_arrival": lambda s: s.on_arrival(print),
     "before_clean": lambda s: s.before_clean(print),
+    "set_retention": lambda s: s.set_retention(StoreConfig()),
     "group_ranges": lambda s: s.group_ranges(0, 0),
     "next_offset": lambda s: s.next_offset("T", 0),
     "inspect_runs": lambda s: s.inspect_runs([]),
+    "prepare_room": lambda s: asyncio.run(s.prepare_room(1)),
     "get": lambda s: s.get("T", 0, 0),
     "read_columns": lambda s: s.read_columns("T", 0, 0, 1, 1),
     "message_at": lambda s: s.message_at(0),
@@ -348,6 +351,7 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "delete_topic": lambda s: s.delete_topic("T"),
     "staging": lambda s: s.staging,
     "replication": lambda s: s.replication,
+    "send_rows": lambda s: s.send_rows,
     "message_ids": lambda s: s.message_ids(PutResult(PutStatus.PUT_OK)),
     "publish_now": lambda s: s.publish_now([]),
 }
