@@ -32,6 +32,12 @@ CLOCK_READERS = frozenset(
 )
 BANNED_CALLS = frozenset({"eval", "exec", "__import__"})
 
+# Path -> why this file may name what no other may.
+MAY_NAME_THEM: Mapping[str, str] = {
+    "tests/broker/test_planted_code.py": "plants pickles and sees that none of them runs",
+    "tests/pyspark_rmq/test_pickles.py": "looks at what Spark would read",
+}
+
 # Path -> why this file may sleep for real.
 MAY_SLEEP: Mapping[str, str] = {
     "broker_core/runtime/clock.py": "the seam that everyone else sleeps through",
@@ -116,6 +122,8 @@ def no_real_sleep(file: SourceFile) -> Iterator[str]:
 
 def no_code_from_data(file: SourceFile) -> Iterator[str]:
     """Nothing turns data into code."""
+    if file.path in MAY_NAME_THEM:
+        return
     for line, module, _ in file.imports():
         if module.split(".")[0] in BANNED_MODULES:
             yield file.finding(line, f"{module} is not used in this project")

@@ -14,6 +14,7 @@ from typing import Final
 from broker_core.access.accounts import AccountTable, parse_accounts
 from broker_core.access.credentials import FileStamp, file_stamp, read_private_file
 from broker_core.errors import InvalidArgument, InvalidConfig, MalformedJson, RmqError
+from broker_core.runtime.repeated_check import RepeatedCheck
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +34,13 @@ def read_accounts(path: str) -> AccountTable:
         raise InvalidConfig(OPTION, path, str(error)) from None
 
 
-class AccountFile:
+class AccountFile(RepeatedCheck):
     """Keeps whoever uses the accounts up to date; `start` it on the event loop."""
 
     def __init__(self, path: str) -> None:
+        super().__init__(CHECK_INTERVAL_S)
         self._path = path
         self._stamp: FileStamp | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._check: asyncio.Task[bool] | None = None
         self._changed: Callable[[AccountTable], None] | None = None
 
     def load(self) -> AccountTable:
@@ -51,15 +51,7 @@ class AccountFile:
     def start(self, changed: Callable[[AccountTable], None]) -> None:
         """Call `changed` with new accounts whenever the file has other ones."""
         self._changed = changed
-        self._schedule()
-
-    async def stop(self) -> None:
-        """Look no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._check is not None:
-            await asyncio.wait((self._check,))
+        self.begin()
 
     async def check(self) -> bool:
         """Look now; whether there were new accounts."""
@@ -76,11 +68,3 @@ class AccountFile:
         if self._changed is not None:
             self._changed(accounts)
         return True
-
-    def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._schedule()
-        if self._check is None or self._check.done():
-            self._check = asyncio.ensure_future(self.check())

@@ -8,53 +8,38 @@ later; nothing overtakes it within its level. Exactly once: see `delay_progress`
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.copy_append import CopyAppender
 from broker_core.broker.delay_progress import DelayProgress
 from broker_core.broker.parked_message import delivered, shortened
 from broker_core.broker.system_topics import SCHEDULE_TOPIC
+from broker_core.broker.timed_service import (
+    CLOCK_STEP_MS,
+    SLICE_COUNT_MAX,
+    SLICE_SIZE_MAX,
+    TICK_MS,
+    ServiceRun,
+    Timer,
+    Timers,
+    back_off_ms,
+    drift_ms,
+    elapsed_ms,
+)
 from broker_core.codec.topic_config import DataVersion
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.worker import ThreadWorker, Worker
+from broker_core.runtime.worker import Worker
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-# What is appended before others get their turn.
-SLICE_COUNT_MAX: Final = 64
-SLICE_SIZE_MAX: Final = 1 << 20
-BACK_OFF_MIN_MS: Final = 100
-BACK_OFF_MAX_MS: Final = 10_000
-SAVE_INTERVAL_MS: Final = 1_000
-# Timers run by the other clock: look again when the wall clock moved this much against it.
-CLOCK_STEP_MS: Final = 50
-
 _TOPIC: Final = SCHEDULE_TOPIC.encode()
-
-
-class Timer(Protocol):
-    """Something that will be called."""
-
-    def cancel(self) -> None:
-        """Or not."""
-
-
-class Timers(Protocol):
-    """Calls later; an event loop is one."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
-        """Call in `delay` seconds."""
-
-    def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
-        """Call once others had their turn."""
 
 
 class _Level:
@@ -103,7 +88,7 @@ class DelayedDelivery:
         clock: Clock,
         levels: Sequence[int],
         stats: BrokerStats | None = None,
-        save_interval_ms: int = SAVE_INTERVAL_MS,
+        save_interval_ms: int = TICK_MS,
         timers: Timers | None = None,
         worker: Worker | None = None,
     ) -> None:
@@ -113,9 +98,7 @@ class DelayedDelivery:
         self._levels_ms = tuple(levels)
         self._copies = CopyAppender(store, stats, shortened)
         self._save_interval_s = save_interval_ms / 1000
-        self._given_timers = timers
-        self._given_worker = worker
-        self._own_worker: Worker | None = None
+        self._run = ServiceRun("rmq-delay", timers, worker)
         self._timers: Timers | None = None
         self._progress: DelayProgress | None = None
         self._levels: dict[int, _Level] = {}
@@ -136,23 +119,14 @@ class DelayedDelivery:
         """
         if self._progress is not None:
             return
-        self._timers, worker = self._given_timers, self._given_worker
-        if self._timers is None:
-            self._timers = asyncio.get_running_loop()
-        if worker is None:
-            # Saving waits for the disk, which the event loop must not.
-            post = asyncio.get_running_loop().call_soon_threadsafe
-            worker = self._own_worker = ThreadWorker("rmq-delay", post)
+        self._timers, worker = self._run.begin()
         progress = DelayProgress(
             store=self._store, table=self._table, clock=self._clock, worker=worker
         )
-        try:
+        with self._run.ended_by_failure():
             progress.load()
-        except BaseException:
-            self._stop_worker()
-            raise
         self._progress = progress
-        self._drift_ms = self._drift()
+        self._drift_ms = drift_ms(self._clock)
         self._store.on_arrival(self._arrived)
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
@@ -170,12 +144,7 @@ class DelayedDelivery:
             level.stop_timer()
         self._line.clear()
         self._progress.close()
-        self._stop_worker()
-
-    def _stop_worker(self) -> None:
-        if self._own_worker is not None:
-            self._own_worker.stop()
-            self._own_worker = None
+        self._run.end()
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -256,7 +225,7 @@ class DelayedDelivery:
         # is shorter than it was). What was there before that is due now.
         if level.held_from is None or offset < level.held_from:
             return 0
-        now_ms = self._elapsed_ms()
+        now_ms = elapsed_ms(self._clock)
         if offset >= level.held_until:
             level.held_until = level.max_offset
             level.held_due = now_ms + delay_ms
@@ -280,7 +249,7 @@ class DelayedDelivery:
         elif level.held_from is None:
             level.held_from = first_new
             level.held_until = level.max_offset
-            level.held_due = self._elapsed_ms() + delay_ms
+            level.held_due = elapsed_ms(self._clock) + delay_ms
 
     def _delay_ms(self, level: _Level, offset: int, due_ms: int) -> int:
         if level.queue_id < len(self._levels_ms):
@@ -377,9 +346,9 @@ class DelayedDelivery:
         if level.failures == 0:
             _log.warning("delay level %d cannot be delivered: %s", level.queue_id + 1, reason)
         level.failures += 1
-        wait_ms = min(BACK_OFF_MIN_MS << min(level.failures - 1, 10), BACK_OFF_MAX_MS)
         level.stop_timer()
-        level.timer = self._timers.call_later(wait_ms / 1000, self._look, level)
+        wait_s = back_off_ms(level.failures) / 1000
+        level.timer = self._timers.call_later(wait_s, self._look, level)
 
     # Periodic work
 
@@ -388,16 +357,10 @@ class DelayedDelivery:
             return
         self._tick_timer = self._timers.call_later(self._save_interval_s, self._tick)
         self._progress.save_when_due()
-        drift_ms = self._drift()
-        was_set = abs(drift_ms - self._drift_ms) > CLOCK_STEP_MS
+        drift = drift_ms(self._clock)
+        was_set = abs(drift - self._drift_ms) > CLOCK_STEP_MS
         if was_set:
-            self._drift_ms = drift_ms
+            self._drift_ms = drift
         for level in list(self._levels.values()):
             if level.timer is None or (was_set and not level.failures):
                 self._look(level)
-
-    def _drift(self) -> int:
-        return self._clock.wall_ms() - self._elapsed_ms()
-
-    def _elapsed_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)

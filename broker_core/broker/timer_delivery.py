@@ -9,16 +9,25 @@ will not take it. Exactly once: each outcome is one record (see `timer_message`)
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.copy_append import CopyAppender
-from broker_core.broker.delayed_delivery import Timer, Timers
 from broker_core.broker.parked_message import shortened
 from broker_core.broker.system_topics import TIMER_TOPIC
+from broker_core.broker.timed_service import (
+    CLOCK_STEP_MS,
+    SLICE_COUNT_MAX,
+    SLICE_SIZE_MAX,
+    TICK_MS,
+    ServiceRun,
+    Timer,
+    Timers,
+    back_off_ms,
+    drift_ms,
+)
 from broker_core.broker.timer_intake import Recalled
 from broker_core.broker.timer_message import (
     TIMER_QUEUE,
@@ -34,21 +43,13 @@ from broker_core.codec.message_record import MessageRecord
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.worker import ThreadWorker, Worker
+from broker_core.runtime.worker import Worker
 from broker_core.storage.file_system import FileSystem
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
 
 _log = logging.getLogger(__name__)
 
-# What is appended before others get their turn.
-SLICE_COUNT_MAX: Final = 64
-SLICE_SIZE_MAX: Final = 1 << 20
-BACK_OFF_MIN_MS: Final = 100
-BACK_OFF_MAX_MS: Final = 10_000
-TICK_MS: Final = 1_000
-# Timers run by the other clock: look again when the wall clock moved this much against it.
-CLOCK_STEP_MS: Final = 50
 # A record is stored anew at half the age at which retention may take it, after two days at most.
 ROLL_AFTER_MAX_MS: Final = 2 * 86_400_000
 ROLL_AFTER_MIN_MS: Final = 60_000
@@ -83,9 +84,7 @@ class TimerDelivery:
         self._stats = stats
         self._copies = CopyAppender(store, stats, shortened)
         self._rolls = CopyAppender(store, None, _without_roll_times)
-        self._given_timers = timers
-        self._given_worker = worker
-        self._own_worker: Worker | None = None
+        self._run = ServiceRun("rmq-timers", timers, worker)
         self._timers: Timers | None = None
         self._progress: TimerProgress | None = None
         self._timer: Timer | None = None
@@ -130,25 +129,17 @@ class TimerDelivery:
         """Find out what waits and deliver it when due. On a master, before it serves."""
         if self._progress is not None:
             return
-        self._timers, worker = self._given_timers, self._given_worker
-        if self._timers is None:
-            self._timers = asyncio.get_running_loop()
-        if worker is None:
-            post = asyncio.get_running_loop().call_soon_threadsafe
-            worker = self._own_worker = ThreadWorker("rmq-timers", post)
+        self._timers, worker = self._run.begin()
         progress = TimerProgress(
             store=self._store,
             file_system=self._file_system,
             worker=worker,
             roll_after_ms=self._roll_after_ms,
         )
-        try:
+        with self._run.ended_by_failure():
             progress.load()
-        except BaseException:
-            self._stop_worker()
-            raise
         self._progress = progress
-        self._drift_ms = self._drift()
+        self._drift_ms = drift_ms(self._clock)
         self._store.on_arrival(self._arrived)
         self._store.before_clean(self._before_clean)
         self._tick_timer = self._timers.call_later(TICK_MS / 1000, self._tick)
@@ -163,12 +154,7 @@ class TimerDelivery:
             if timer is not None:
                 timer.cancel()
         self._progress.close(self._recalled)
-        self._stop_worker()
-
-    def _stop_worker(self) -> None:
-        if self._own_worker is not None:
-            self._own_worker.stop()
-            self._own_worker = None
+        self._run.end()
 
     # What others may know
 
@@ -371,9 +357,9 @@ class TimerDelivery:
         if self._failures == 0:
             _log.warning("timer messages cannot be delivered: %s", reason)
         self._failures += 1
-        wait_ms = min(BACK_OFF_MIN_MS << min(self._failures - 1, 10), BACK_OFF_MAX_MS)
         self._stop_timer()
-        self._timer = self._timers.call_later(wait_ms / 1000, self._try_again)
+        wait_s = back_off_ms(self._failures) / 1000
+        self._timer = self._timers.call_later(wait_s, self._try_again)
 
     def _try_again(self) -> None:
         self._timer = None
@@ -397,9 +383,9 @@ class TimerDelivery:
         self._read_soon()
         if self._progress is not None:
             self._progress.intake.settle()
-        drift_ms = self._drift()
-        if abs(drift_ms - self._drift_ms) > CLOCK_STEP_MS:
-            self._drift_ms = drift_ms
+        drift = drift_ms(self._clock)
+        if abs(drift - self._drift_ms) > CLOCK_STEP_MS:
+            self._drift_ms = drift
             if not self._failures:
                 self._stop_timer()
         self._look()
@@ -414,9 +400,6 @@ class TimerDelivery:
     def _before_clean(self) -> None:
         if self.is_running and self._progress is not None:
             self._progress.save_before_clean(self._recalled)
-
-    def _drift(self) -> int:
-        return self._clock.wall_ms() - int(self._clock.monotonic() * 1000)
 
 
 def _due_ms(record: MessageRecord) -> int:

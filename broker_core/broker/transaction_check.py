@@ -14,8 +14,8 @@ from collections import deque
 from typing import Final
 
 from broker_core.broker.client_table import ClientTable
-from broker_core.broker.delayed_delivery import Timer, Timers
 from broker_core.broker.half_message import Half, check_request
+from broker_core.broker.timed_service import Timer, Timers
 from broker_core.broker.transactions import Transactions, Verdict
 from broker_core.errors import ConnectionLost, RmqError, SystemBusy
 from broker_core.remoting.connection import Connection

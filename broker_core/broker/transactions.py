@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.copy_append import CopyAppender
-from broker_core.broker.delayed_delivery import Timer, Timers
 from broker_core.broker.half_message import (
     HALF_QUEUE,
     OP_TEXT,
@@ -36,20 +35,20 @@ from broker_core.broker.system_topics import (
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
 )
+from broker_core.broker.timed_service import TICK_MS, ServiceRun, Timer, Timers, elapsed_ms
 from broker_core.broker.topic_table import TopicTable
 from broker_core.broker.transaction_progress import TransactionProgress
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.worker import ThreadWorker, Worker
+from broker_core.runtime.worker import Worker
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
 
 _log = logging.getLogger(__name__)
 
-TICK_MS: Final = 1_000
 # Ends that are remembered for those who ask again at once.
 ENDS_KEPT: Final = 10_000
 # Verdicts that could not be stored yet; those above are asked for again by the checks.
@@ -101,9 +100,7 @@ class Transactions:
         self._delay_level_max = delay_level_max
         self._stats = stats
         self._copies = CopyAppender(store, stats, shortened)
-        self._given_timers = timers
-        self._given_worker = worker
-        self._own_worker: Worker | None = None
+        self._run = ServiceRun("rmq-transactions", timers, worker)
         self._timers: Timers | None = None
         self._timer: Timer | None = None
         self._progress: TransactionProgress | None = None
@@ -124,23 +121,15 @@ class Transactions:
         """Find out which halves are open. On a master, before it serves."""
         if self._progress is not None:
             return
-        self._timers, worker = self._given_timers, self._given_worker
-        if self._timers is None:
-            self._timers = asyncio.get_running_loop()
-        if worker is None:
-            post = asyncio.get_running_loop().call_soon_threadsafe
-            worker = self._own_worker = ThreadWorker("rmq-transactions", post)
+        self._timers, worker = self._run.begin()
         progress = TransactionProgress(
             store=self._store, offsets=self._offsets, table=self._table, worker=worker
         )
-        try:
+        with self._run.ended_by_failure():
             progress.load()
-        except BaseException:
-            self._stop_worker()
-            raise
         self._progress = progress
         self._without_op = progress.without_op
-        self._started_ms = self._now_ms()
+        self._started_ms = elapsed_ms(self._clock)
         self._store.on_arrival(self._arrived)
         self._timer = self._timers.call_later(TICK_MS / 1000, self._tick)
 
@@ -153,12 +142,7 @@ class Transactions:
             self._timer.cancel()
         self._note_without_op()
         self._progress.close(self._accounted_position())
-        self._stop_worker()
-
-    def _stop_worker(self) -> None:
-        if self._own_worker is not None:
-            self._own_worker.stop()
-            self._own_worker = None
+        self._run.end()
 
     @property
     def is_running(self) -> bool:
@@ -209,11 +193,11 @@ class Transactions:
 
     def waited_ms(self, offset: int) -> int:
         """How long an open half has waited here; a long time if it came before the start."""
-        return self._now_ms() - self.window.arrived_ms(offset)
+        return elapsed_ms(self._clock) - self.window.arrived_ms(offset)
 
     def age_ms(self, half: Half) -> int:
         """How long an open half has waited, whatever was done to the wall clock since it came."""
-        now_ms = self._now_ms()
+        now_ms = elapsed_ms(self._clock)
         arrived_ms = self.window.arrived_ms(half.record.queue_offset)
         if arrived_ms != BEFORE_START:
             return now_ms - arrived_ms
@@ -335,7 +319,7 @@ class Transactions:
     def _arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
         if topic != _HALF_TOPIC or queue_id != HALF_QUEUE or not self.is_running:
             return
-        self.window.extend(max_offset, self._now_ms())
+        self.window.extend(max_offset, elapsed_ms(self._clock))
         for arrival, offset in self._arrivals.items():
             if offset < max_offset and not arrival.done():
                 arrival.set_result(None)
@@ -376,6 +360,3 @@ class Transactions:
     def _accounted_position(self) -> int:
         """Copies below this position have their op records."""
         return min(self._without_op.values(), default=self._store.log_range[1])
-
-    def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)

@@ -8,7 +8,7 @@ from typing import Final
 from broker_core.cli.admin_registry import AdminVerb
 from broker_core.cli.admin_report import Facts, Note, Report, Table
 from broker_core.cli.admin_session import AdminSession, topic_option
-from broker_core.cli.command_parser import key_and_value
+from broker_core.cli.setting_options import add_setting_options, given_settings
 from broker_core.client.admin_names import (
     ORDER_TOPICS,
     change_name_servers,
@@ -34,21 +34,11 @@ CONFIG: Final = AdminVerb(_no_arguments, _config, "  rmq admin namesrv config")
 
 
 def _set_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings", type=key_and_value, nargs="*", metavar="KEY=VALUE", help="what to change"
-    )
-    parser.add_argument("-k", "--key", metavar="KEY", help="as mqadmin has it: with -v")
-    parser.add_argument("-v", "--value", metavar="VALUE", help="as mqadmin has it: with -k")
+    add_setting_options(parser)
 
 
 async def _set(session: AdminSession, options: argparse.Namespace) -> Report:
-    settings = dict(options.settings)
-    if (options.key is None) != (options.value is None):
-        raise InvalidArgument("-k and -v go together; or give KEY=VALUE")
-    if options.key is not None:
-        settings[options.key] = options.value
-    if not settings:
-        raise InvalidArgument("nothing to change: give KEY=VALUE")
+    settings = given_settings(options)
     await change_name_servers(session.admin, settings)
     return [Note(f"changed on {', '.join(session.admin.client.name_servers.addresses)}")]
 

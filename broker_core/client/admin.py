@@ -7,7 +7,6 @@ goes to its broker. Codes of refusal become the errors of `broker_core.errors`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Final
 
 from broker_core.client import message_lookup
@@ -15,6 +14,7 @@ from broker_core.client.backoff import pause
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance, checked
 from broker_core.client.queue_offsets import QueueOffsets
+from broker_core.client.started_part import StartedPart
 from broker_core.client.topic_queues import MASTER_ID, QUEUES_MAX
 from broker_core.codec.group_config import GroupConfig, group_config_object
 from broker_core.codec.json_dialect import emit_json
@@ -29,7 +29,7 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 _SHOWN_POLL_S: Final = 0.05
 
 
-class Admin(QueueOffsets):
+class Admin(QueueOffsets, StartedPart):
     """`start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
@@ -40,18 +40,6 @@ class Admin(QueueOffsets):
         self._owns_client = isinstance(client, ClientConfig)
         super().__init__(ClientInstance(client) if isinstance(client, ClientConfig) else client)
         self._timeout_ms = self.client.config.request_timeout_ms
-
-    async def __aenter__(self) -> Admin:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Nothing is connected before it is needed."""

@@ -8,7 +8,6 @@ Everything runs on the event loop that `start` was called on.
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Final
 
 from broker_core.client.broker_capabilities import BrokerCapabilities
@@ -20,6 +19,7 @@ from broker_core.client.name_server_client import NameServerClient
 from broker_core.client.parties import ConsumerRegistration, Parties, ProducerRegistration
 from broker_core.client.reply_inbox import ReplyInbox
 from broker_core.client.route_cache import RouteCache
+from broker_core.client.started_part import StartedPart
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RemoteError, RequestTimeout
 from broker_core.protocol_codes import RequestCode, ResponseCode
@@ -32,7 +32,7 @@ _FAREWELL_MS: Final = 1_000
 __all__ = ["ClientInstance", "ConsumerRegistration", "ProducerRegistration"]
 
 
-class ClientInstance:
+class ClientInstance(StartedPart):
     """`start` it before use and `stop` it at the end, or use it with `async with`."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock | None = None) -> None:
@@ -58,18 +58,6 @@ class ClientInstance:
         self.heartbeats = Heartbeats(self.remoting, self.routes, self.parties, config)
         self._poll: asyncio.Task[None] | None = None
         self._is_stopped = False
-
-    async def __aenter__(self) -> ClientInstance:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def is_running(self) -> bool:

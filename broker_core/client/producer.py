@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Final
 
 from broker_core.client.client_config import ClientConfig
@@ -36,6 +35,7 @@ from broker_core.client.send_coalescing import Coalescer
 from broker_core.client.send_engine import SendEngine
 from broker_core.client.send_request import SendRequest, batch_item
 from broker_core.client.send_result import SendResult, SendStatus
+from broker_core.client.started_part import StartedPart
 from broker_core.client.unique_ids import UniqueIds
 from broker_core.codec.compression import compress_body
 from broker_core.codec.message_queue import MessageQueue
@@ -49,7 +49,7 @@ _TOPICS_REMEMBERED: Final = 10_000
 _SMALL_SIZE: Final = 8_192
 
 
-class Producer:
+class Producer(StartedPart):
     """`start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
@@ -91,18 +91,6 @@ class Producer:
             accepted=frozenset(accept_statuses),
         )
         self._coalescer = Coalescer(self._engine, waiting_size_max) if coalesce else None
-
-    async def __aenter__(self) -> Producer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Announce the group; nothing is connected before the first send."""

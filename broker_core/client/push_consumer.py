@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Final
 
 from broker_core.client.assigned_queue import AssignedQueue
@@ -31,6 +30,7 @@ from broker_core.client.offset_keeper import BrokerOffsets, MemoryOffsets, Offse
 from broker_core.client.queue_fetching import QueueFetching
 from broker_core.client.rebalance import Rebalance
 from broker_core.client.send_back import SendBack
+from broker_core.client.started_part import StartedPart
 from broker_core.client.subscription_check import check_subscription
 from broker_core.codec.heartbeat_data import CONSUME_PASSIVELY, ConsumerData
 from broker_core.codec.subscription_data import (
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 _RETRY_FIRST_MS: Final = 500
 
 
-class PushConsumer:
+class PushConsumer(StartedPart):
     """`subscribe`, then `start`, or use it with `async with`; `stop` at the end.
 
     `listener(messages, context)` may be a coroutine function; others run on threads. `settings`
@@ -91,18 +91,6 @@ class PushConsumer:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_started = self._is_stopped = False
-
-    async def __aenter__(self) -> PushConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # What is wanted
 

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.client.backoff import Backoff
@@ -27,6 +26,7 @@ from broker_core.client.stage_writer import (
     StagedAt,
     StageWriter,
 )
+from broker_core.client.started_part import StartedPart
 from broker_core.client.topic_queues import MASTER_ID
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.route_data import decode_kv_table
@@ -89,7 +89,7 @@ class PublishedOffsets(NamedTuple):
     """Broker name -> topic -> queue id -> (first offset, offset after the last)."""
 
 
-class SinkClient:
+class SinkClient(StartedPart):
     """`start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared with whatever else uses it; from a `ClientConfig` an own one is
@@ -112,18 +112,6 @@ class SinkClient:
         self._retry_for_ms = retry_for_ms
         self._publish_timeout_ms = publish_timeout_ms
         self._addresses: dict[str, str] = {}
-
-    async def __aenter__(self) -> SinkClient:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Nothing is connected before it is needed."""

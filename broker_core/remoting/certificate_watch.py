@@ -14,37 +14,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker_core.errors import RmqError
+from broker_core.runtime.repeated_check import RepeatedCheck
 
 _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S: Final = 10.0
 
 
-class CertificateWatch:
+class CertificateWatch(RepeatedCheck):
     """`load` puts certificate and key into a context, or raises an `RmqError`."""
 
     def __init__(
         self, context: ssl.SSLContext, files: tuple[str, ...], load: Callable[[ssl.SSLContext], Any]
     ) -> None:
+        super().__init__(CHECK_INTERVAL_S)
         self._context = context
         self._files = files
         self._load = load
         self._stamp = _stamp(files)
-        self._timer: asyncio.TimerHandle | None = None
-        self._check: asyncio.Task[bool] | None = None
-
-    def start(self) -> None:
-        """Look every ten seconds."""
-        if self._timer is None:
-            self._schedule()
-
-    async def stop(self) -> None:
-        """Look no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._check is not None:
-            await asyncio.wait((self._check,))
 
     async def check(self) -> bool:
         """Look now; whether there was a new certificate that can be used."""
@@ -61,14 +48,6 @@ class CertificateWatch:
             return False
         _log.info("new connections get the certificate of %s", self._files[0])
         return True
-
-    def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._schedule()
-        if self._check is None or self._check.done():
-            self._check = asyncio.ensure_future(self.check())
 
 
 def _stamp(files: tuple[str, ...]) -> tuple[object, ...]:

@@ -115,7 +115,7 @@ class RemotingServer:
         else:
             listener = TlsListener(bound, new_connection, self._tls, self.budget, _BACKLOG)
             if self._tls.watch is not None:
-                self._tls.watch.start()
+                self._tls.watch.begin()
         self._listeners.append(listener)
         if self._sweep_timer is None:
             self._schedule_sweep(loop)

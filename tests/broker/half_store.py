@@ -19,13 +19,10 @@ from broker_core.codec.heartbeat_data import HeartbeatData
 from broker_core.codec.message_properties import change_properties
 from broker_core.codec.message_record import MessageRecord, decode_record
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.config import StoreConfig
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.json_table import JsonTable
-from broker_core.store.message_store import MessageStore
 from tests.broker.broker_tables import OpenConnection, offset_table, topic_table
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.manual_timers import ManualTimers
+from tests.broker.service_store import ServiceStore
 from tests.fakes.simulated_disk import SimulatedDisk
 
 GROUP = "PG"
@@ -33,28 +30,16 @@ TIMEOUT_MS = 6_000
 INTERVAL_MS = 30_000
 CHECKS_MAX = 3
 AGE_MAX_MS = 2 * 3_600_000
-SMALL: dict[str, Any] = {
-    "commit_log_file_size": 64 << 10,
-    "consume_queue_file_size": 200 * 20,
-    "index_hash_slots": 8,
-    "index_entries_max": 64,
-}
 
 
-class HalfStore:
+class HalfStore(ServiceStore):
     """One broker's transactions; `restart`, `killed` and `successor` give the next one's."""
 
     def __init__(
         self, disk: SimulatedDisk | None = None, *, checks_max: int = CHECKS_MAX, **settings: Any
     ) -> None:
-        self.disk = SimulatedDisk(clock=ManualClock()) if disk is None else disk
-        clock = self.disk.clock
-        assert isinstance(clock, ManualClock)
-        self.clock = clock
-        self.checks_max = checks_max
-        self.settings = settings
-        self.store = MessageStore.open(self.disk, StoreConfig(**{**SMALL, **settings}), clock=clock)
-        self.timers = ManualTimers(clock)
+        super().__init__(disk, {"checks_max": checks_max}, settings)
+        clock = self.clock
         self.topics = topic_table(self.disk)
         self.offsets = offset_table(self.disk, end_offset=lambda t, q: self.store.offsets(t, q)[1])
         self.clients = ClientTable(clock, 1e12, lambda _connection, _group: None)
@@ -124,28 +109,14 @@ class HalfStore:
         self.clients.heartbeat(connection, HeartbeatData(f"c{port}", (group,), ()), 0, 409)
         return connection  # type: ignore[no-any-return]
 
-    def advance(self, ms: float) -> None:
-        """Time passes; timers fire on the way."""
-        self.timers.advance(ms)
-
     def next_round(self) -> None:
         self.advance(INTERVAL_MS + 1_000)
 
     # Seeing
 
-    def records(self, topic: str = "T", queue_id: int = 0) -> list[MessageRecord]:
-        """Every visible message of a queue."""
-        low, high = self.store.offsets(topic, queue_id)
-        found: list[MessageRecord] = []
-        while low < high:
-            result = self.store.get(topic, queue_id, low, 1_000, size_max=1 << 24)
-            found += result.messages()
-            low = result.next_offset
-        return found
-
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         self.store.flush()
-        return [record.body for record in self.records(topic, queue_id)]
+        return super().bodies(topic, queue_id)
 
     def given_up(self) -> list[bytes]:
         return self.bodies(TRANSACTION_GIVEN_UP_TOPIC)
@@ -177,18 +148,6 @@ class HalfStore:
         self.transactions.stop()
         self.offsets.save()
         self.store.close()
-
-    def restart(self, **changes: Any) -> HalfStore:
-        self.stop()
-        return self.successor(self.disk, **changes)
-
-    def killed(self, **changes: Any) -> HalfStore:
-        """Only the process dies; the next one."""
-        return self.successor(self.disk.kill(), **changes)
-
-    def successor(self, disk: SimulatedDisk, **changes: Any) -> HalfStore:
-        settings = {"checks_max": self.checks_max, **self.settings, **changes}
-        return HalfStore(disk, **settings).start()
 
 
 def asked(connection: OpenConnection) -> list[tuple[RemotingCommand, MessageRecord]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import delayed_delivery
+from broker_core.broker import timed_service
 from broker_core.broker.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.parked_message import parked
@@ -92,7 +92,7 @@ def test_many_due_at_once_keep_their_order_and_let_others_run(broker: ParkedStor
     turns = broker.timers.turns
     broker.advance(1)
     assert broker.bodies() == [b"%d" % number for number in range(count)]
-    assert broker.timers.turns - turns >= count // delayed_delivery.SLICE_COUNT_MAX
+    assert broker.timers.turns - turns >= count // timed_service.SLICE_COUNT_MAX
 
 
 def test_large_messages_make_small_slices() -> None:
@@ -156,7 +156,7 @@ def test_a_full_disk_delays_and_loses_nothing(
     # Later and later, and said once.
     assert len([line for line in caplog.records if "cannot be delivered" in line.message]) == 1
     end()
-    broker.advance(delayed_delivery.BACK_OFF_MAX_MS)
+    broker.advance(timed_service.BACK_OFF_MAX_MS)
     assert broker.bodies() == [b"%d" % number for number in range(100)]
     broker.park(b"next", 1)
     broker.advance(1_000)
@@ -168,7 +168,7 @@ def test_back_off_starts_short(broker: ParkedStore) -> None:
     end = _refuse(broker)
     broker.advance(1_050)
     end()
-    broker.advance(delayed_delivery.BACK_OFF_MIN_MS)
+    broker.advance(timed_service.BACK_OFF_MIN_MS)
     assert broker.bodies() == [b"x"]
 
 
@@ -180,7 +180,7 @@ def test_a_message_that_arrives_during_a_back_off_does_not_shorten_it(broker: Pa
     waits = broker.timers.next_due_ms
     broker.park(b"y", 1)
     assert broker.timers.next_due_ms == waits
-    broker.advance(delayed_delivery.BACK_OFF_MAX_MS)
+    broker.advance(timed_service.BACK_OFF_MAX_MS)
     assert broker.bodies() == [b"x", b"y"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import timer_delivery, timer_progress, timer_runs
+from broker_core.broker import timed_service, timer_progress, timer_runs
 from broker_core.broker.timer_progress import TIMER_PROGRESS_FILE
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.storage.atomic_file import read_file
@@ -98,7 +98,7 @@ def test_many_due_at_once_let_others_run(broker: TimerStore) -> None:
     turns = broker.timers.turns
     broker.advance(3)
     assert broker.bodies() == [b"%d" % number for number in range(count)]
-    assert broker.timers.turns - turns >= count // timer_delivery.SLICE_COUNT_MAX
+    assert broker.timers.turns - turns >= count // timed_service.SLICE_COUNT_MAX
 
 
 def test_waiting_takes_one_timer_and_no_polling(broker: TimerStore) -> None:

@@ -11,23 +11,13 @@ from broker_core.broker.timer_intake import Recalled
 from broker_core.broker.timer_message import out_ms, park_timer
 from broker_core.codec.message_properties import encode_properties
 from broker_core.codec.message_record import MessageRecord
-from broker_core.config import StoreConfig
 from broker_core.runtime.worker import InlineWorker, Worker
-from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.manual_timers import ManualTimers
+from tests.broker.service_store import ServiceStore
 from tests.fakes.simulated_disk import SimulatedDisk
 
-SMALL: dict[str, Any] = {
-    "commit_log_file_size": 64 << 10,
-    "consume_queue_file_size": 200 * 20,
-    "index_hash_slots": 8,
-    "index_entries_max": 64,
-}
 
-
-class TimerStore:
+class TimerStore(ServiceStore):
     """One broker's timer machinery; `restart` and `killed` give its successors."""
 
     def __init__(
@@ -38,20 +28,12 @@ class TimerStore:
         worker: Worker | None = None,
         **settings: Any,
     ) -> None:
-        self.disk = SimulatedDisk(clock=ManualClock()) if disk is None else disk
-        clock = self.disk.clock
-        assert isinstance(clock, ManualClock)
-        self.clock = clock
-        self.hours = hours
-        self.settings = settings
-        config = StoreConfig(**{**SMALL, "file_reserved_hours": hours, **settings})
-        self.store = MessageStore.open(self.disk, config, clock=clock)
-        self.timers = ManualTimers(clock)
-        self.stats = BrokerStats(clock)
+        super().__init__(disk, {"hours": hours}, settings, file_reserved_hours=hours)
+        self.stats = BrokerStats(self.clock)
         self.delivery = TimerDelivery(
             store=self.store,
             file_system=self.disk,
-            clock=clock,
+            clock=self.clock,
             reserved_hours=hours,
             stats=self.stats,
             timers=self.timers,
@@ -88,24 +70,6 @@ class TimerStore:
         self.store.flush()
         return found
 
-    def advance(self, ms: float) -> None:
-        """Time passes; timers fire on the way."""
-        self.timers.advance(ms)
-
-    def records(self, topic: str = "T", queue_id: int = 0) -> list[MessageRecord]:
-        """Every visible message of a queue."""
-        low, high = self.store.offsets(topic, queue_id)
-        found: list[MessageRecord] = []
-        while low < high:
-            result = self.store.get(topic, queue_id, low, 1_000, size_max=1 << 24)
-            found += result.messages()
-            low = result.next_offset
-        return found
-
-    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """What consumers of a queue would get."""
-        return [record.body for record in self.records(topic, queue_id)]
-
     def waiting_records(self) -> list[MessageRecord]:
         """Everything in the timer topic, delivered or not."""
         return self.records(TIMER_TOPIC)
@@ -114,17 +78,3 @@ class TimerStore:
         """Clean stop."""
         self.delivery.stop()
         self.store.close()
-
-    def restart(self, **changes: Any) -> TimerStore:
-        """Clean stop, and the next process."""
-        self.stop()
-        return self.successor(self.disk, **changes)
-
-    def killed(self, **changes: Any) -> TimerStore:
-        """Only the process dies; the next one."""
-        return self.successor(self.disk.kill(), **changes)
-
-    def successor(self, disk: SimulatedDisk, **changes: Any) -> TimerStore:
-        """The next process, on that disk."""
-        settings = {"hours": self.hours, **self.settings, **changes}
-        return TimerStore(disk, **settings).start()

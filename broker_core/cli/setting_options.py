@@ -1,0 +1,29 @@
+"""Settings on a command line: `KEY=VALUE`, or mqadmin's `-k` and `-v`."""
+
+from __future__ import annotations
+
+import argparse
+
+from broker_core.cli.command_parser import key_and_value
+from broker_core.errors import InvalidArgument
+
+
+def add_setting_options(parser: argparse.ArgumentParser) -> None:
+    """Both ways to give them."""
+    parser.add_argument(
+        "settings", type=key_and_value, nargs="*", metavar="KEY=VALUE", help="what to change"
+    )
+    parser.add_argument("-k", "--key", metavar="KEY", help="as mqadmin has it: with -v")
+    parser.add_argument("-v", "--value", metavar="VALUE", help="as mqadmin has it: with -k")
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, str]:
+    """What was given; raises `InvalidArgument` for nothing and for half of something."""
+    settings = dict(options.settings)
+    if (options.key is None) != (options.value is None):
+        raise InvalidArgument("-k and -v go together; or give KEY=VALUE")
+    if options.key is not None:
+        settings[options.key] = options.value
+    if not settings:
+        raise InvalidArgument("nothing to change: give KEY=VALUE")
+    return settings
