@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def unit_bounds(units: bytes) -> tuple[np.ndarray, np.ndarray]:
+def unit_bounds(units: bytes | memoryview) -> tuple[np.ndarray, np.ndarray]:
     """Start and end positions of the records that the units name."""
     # Not for all: a broker that serves recent messages never needs it.
     import numpy as np

@@ -29,6 +29,8 @@ from broker_core.storage.store_state import SLOT_SIZE, STATE_FILE, decode_slot
 from broker_core.store.log_spans import unit_bounds
 
 SEGMENTS_MAX: Final = 64
+# Queue entries that are looked at in one piece, in batches of the most rows: mostly they make more.
+_BATCHES_AT_ONCE: Final = 2
 # Records of a megabyte are read in one piece; what queue entries say is not believed beyond this.
 _RECORD_SIZE_MAX: Final = 1 << 30
 # About what a record has beside its body: a limit on bodies is a larger one on records.
@@ -39,7 +41,11 @@ class UnitRun(NamedTuple):
     """Consecutive entries of a queue, as many as make one batch."""
 
     first_offset: int
-    units: bytes
+    units: memoryview
+    low: int
+    """Where the first of their records in the log begins."""
+    high: int
+    """Where the last one ends."""
 
     @property
     def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which nobody needs here
@@ -100,22 +106,21 @@ class ReadOnlyStore:
                 f" it has {place.min_offset} to {place.max_offset}"
             )
         while start < until:
-            units = self._units(topic, queue_id, start, min(until - start, count_max))
-            starts, ends = unit_bounds(units)
-            sizes = ends - starts
-            if (sizes <= 0).any() or (sizes > _RECORD_SIZE_MAX).any() or (starts < 0).any():
-                raise StoreUnusable(f"queue {queue_id} of {topic} has entries that are none")
-            bodies = np.maximum(sizes - _RECORD_OVERHEAD, 1).cumsum()
-            count = max(1, int(np.searchsorted(bodies, size_max, side="right")))
-            yield UnitRun(start, units[: count * UNIT_SIZE])
-            start += min(count, len(sizes))
+            count = min(until - start, _BATCHES_AT_ONCE * count_max)
+            units = self._units(topic, queue_id, start, count)
+            for run in _cut(start, units, size_max, count_max):
+                if run is None:
+                    raise StoreUnusable(f"queue {queue_id} of {topic} has entries that are none")
+                yield run
+            start += len(units) // UNIT_SIZE
 
     def columns(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
         """The records of a run as columns, see `codec.column_names`; bodies stay compressed."""
-        starts, ends = unit_bounds(run.units)
         size = self.layout.segment_size
-        first, last = int(starts.min()) // size, (int(ends.max()) - 1) // size
-        touched = np.unique(starts // size).tolist() if last - first > 1 else [first, last]
+        first, last = run.low // size, (run.high - 1) // size
+        touched = [first, last]
+        if last - first > 1:
+            touched = np.unique(unit_bounds(run.units)[0] // size).tolist()
         spans = [(base, self._segment(base)) for base in (n * size for n in sorted({*touched}))]
         return decode_columns(
             spans, run.units, run.first_offset, queue_id, topic.encode(), wanted,
@@ -166,6 +171,26 @@ class ReadOnlyStore:
             return self._files.open(path, writable=False)
         except OSError as error:
             raise StoreUnusable(f"{self.directory}: {error}") from error
+
+
+def _cut(
+    first_offset: int, units: bytes, size_max: int, count_max: int
+) -> Iterator[UnitRun | None]:
+    """Runs of neighbouring units; None instead when they cannot be units."""
+    starts, ends = unit_bounds(units)
+    sizes = ends - starts
+    if starts.min() < 0 or sizes.min() <= 0 or sizes.max() > _RECORD_SIZE_MAX:
+        yield None
+        return
+    bodies = np.maximum(sizes - _RECORD_OVERHEAD, 1).cumsum()
+    view = memoryview(units)
+    at, before, end = 0, 0, len(sizes)
+    while at < end:
+        until = int(np.searchsorted(bodies, before + size_max, side="right"))
+        until = min(max(at + 1, until), at + count_max, end)
+        low, high = int(starts[at:until].min()), int(ends[at:until].max())
+        yield UnitRun(first_offset + at, view[at * UNIT_SIZE : until * UNIT_SIZE], low, high)
+        at, before = until, int(bodies[until - 1])
 
 
 def _read(file: StoreFile, start: int, size: int) -> bytes:
