@@ -10,13 +10,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from broker_core.broker.named_table import NamedTable
 from broker_core.broker.request_fields import checked_group
 from broker_core.broker.system_topics import SYSTEM_GROUPS, is_system_group
 from broker_core.codec.group_config import GroupConfig, group_table_object, parse_group_table
 from broker_core.codec.json_fields import object_field
 from broker_core.codec.topic_config import DataVersion, data_version_object, parse_data_version
 from broker_core.codec.topic_name import group_name_problem
-from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
+from broker_core.errors import LimitReached
 from broker_core.runtime.clock import Clock
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 GROUPS_FILE: Final = "config/subscriptionGroup.json"
 
 
-class GroupTable:
+class GroupTable(NamedTable[GroupConfig]):
     """Every group by name. Loads, and makes what is missing of the system groups, when built."""
 
     def __init__(
@@ -37,23 +38,16 @@ class GroupTable:
         auto_create: bool = True,
         groups_max: int = 50_000,
     ) -> None:
-        self._table = table
-        self._clock = clock
+        super().__init__(table, clock, GROUPS_FILE)
         self._auto_create = auto_create
         self._groups_max = groups_max
-        self._groups: dict[str, GroupConfig] = {}
-        self._version = DataVersion()
         # Which topics a group may not read. Set by tools of 5.x; kept for them.
         self._forbidden: Mapping[str, Any] = {}
         self._load()
 
-    def find(self, name: str) -> GroupConfig | None:
-        """The group of that name."""
-        return self._groups.get(name)
-
     def find_or_create(self, name: str) -> GroupConfig | None:
         """The group of that name; made with the defaults unless clients may not make groups."""
-        found = self._groups.get(name)
+        found = self._entries.get(name)
         if found is not None:
             return found
         made = self.from_defaults(name)
@@ -70,18 +64,6 @@ class GroupTable:
         """Let consumers make groups, or not, from now on."""
         self._auto_create = is_allowed
 
-    def all(self) -> list[GroupConfig]:
-        """Every group, sorted by name."""
-        return [self._groups[name] for name in sorted(self._groups)]
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    def version(self) -> DataVersion:
-        """Which state of the table this is; changes with every change."""
-        return self._version
-
     @property
     def forbidden(self) -> Mapping[str, Any]:
         """The `forbiddenTable` as it was loaded."""
@@ -91,58 +73,28 @@ class GroupTable:
         """Whether a group belongs to the servers."""
         return is_system_group(name)
 
-    def put(self, group: GroupConfig) -> GroupConfig:
-        """Make a group or replace its settings; returns what the table holds now."""
-        name = checked_group(group.name)
-        before = self._groups.get(name)
-        if before == group:
-            return before
-        self.check_room(name)
-        self._groups[name] = group
-        self._commit({name: before})
-        return group
-
-    def put_all(self, groups: Iterable[GroupConfig]) -> None:
-        """`put` each with one write: all of them, or none when one is wrong or the disk fails."""
-        changed = [group for group in groups if self._groups.get(group.name) != group]
-        new = 0
-        for group in changed:
-            self.check_room(checked_group(group.name), new)
-            new += group.name not in self._groups
-        if changed:
-            before = {group.name: self._groups.get(group.name) for group in changed}
-            self._groups.update((group.name, group) for group in changed)
-            self._commit(before)
-
-    def check_room(self, name: str, coming: int = 0) -> None:
+    def check_room(self, entry: GroupConfig, coming: int = 0) -> None:
         """Refuse a group that cannot be put, also when `coming` others are made before it."""
-        count = len(self._groups) + coming
-        if name not in self._groups and count >= self._groups_max:
+        name = checked_group(entry.name)
+        count = len(self._entries) + coming
+        if name not in self._entries and count >= self._groups_max:
             raise LimitReached(
                 f"group {name} cannot be made: this broker has {count} groups, at most "
                 f"{self._groups_max} (groupsMax)"
             )
 
-    def delete(self, name: str) -> bool:
-        """Forget a group; False when there is none. Its offsets are the caller's business."""
-        before = self._groups.pop(name, None)
-        if before is None:
-            return False
-        self._commit({name: before})
-        return True
-
     def replace(
         self, groups: Iterable[GroupConfig], forbidden: Mapping[str, Any], version: DataVersion
     ) -> None:
         """Become a copy of a master's table; the groups that every broker has stay."""
-        before = self._groups, self._forbidden, self._version
+        before = self._entries, self._forbidden, self._version
         copied = {g.name: g for g in groups if group_name_problem(g.name) is None}
-        kept = {name: group for name, group in self._groups.items() if self.is_system(name)}
-        self._groups, self._forbidden, self._version = {**kept, **copied}, forbidden, version
+        kept = {name: group for name, group in self._entries.items() if self.is_system(name)}
+        self._entries, self._forbidden, self._version = {**kept, **copied}, forbidden, version
         try:
             self.save()
         except BaseException:
-            self._groups, self._forbidden, self._version = before
+            self._entries, self._forbidden, self._version = before
             raise
 
     @names_disk_errors
@@ -152,50 +104,27 @@ class GroupTable:
             {
                 "dataVersion": data_version_object(self._version),
                 "forbiddenTable": dict(self._forbidden),
-                "subscriptionGroupTable": group_table_object(self._groups.values()),
+                "subscriptionGroupTable": group_table_object(self._entries.values()),
             }
         )
 
-    def _commit(self, before: Mapping[str, GroupConfig | None]) -> None:
-        """Write what was changed, or undo it."""
-        version = self._version
-        self._version = self._next_version()
-        try:
-            self.save()
-        except BaseException:
-            self._version = version
-            for name, group in before.items():
-                if group is None:
-                    self._groups.pop(name, None)
-                else:
-                    self._groups[name] = group
-            raise
-        for name, group in before.items():
-            if group is None:
-                _log.info("group %s made", name)
-
-    def _next_version(self) -> DataVersion:
-        return DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())
+    def _changed(
+        self, changed: list[GroupConfig], before: Mapping[str, GroupConfig | None]
+    ) -> None:
+        for group in changed:
+            if before.get(group.name) is None:
+                _log.info("group %s made", group.name)
 
     def _load(self) -> None:
-        stored = self._table.load()
-        if stored is not None:
-            try:
-                self._take(stored)
-            except InvalidArgument as error:
-                raise StoreUnusable(f"{GROUPS_FILE}: {error}. Repair the file") from error
-        missing = [name for name in SYSTEM_GROUPS if name not in self._groups]
-        if missing or stored is None:
-            self._groups.update((name, GroupConfig(name)) for name in missing)
+        is_new = not self._stored()
+        missing = [name for name in SYSTEM_GROUPS if name not in self._entries]
+        if missing or is_new:
+            self._entries.update((name, GroupConfig(name)) for name in missing)
             self._version = self._next_version()
             self.save()
 
     def _take(self, stored: dict[str, Any]) -> None:
         self._version = parse_data_version(stored.get("dataVersion"))
         self._forbidden = object_field(stored, "forbiddenTable")
-        for group in parse_group_table(object_field(stored, "subscriptionGroupTable")):
-            problem = group_name_problem(group.name)
-            if problem is not None:
-                _log.warning("%s: %r is left out: %s", GROUPS_FILE, group.name[:80], problem)
-                continue
-            self._groups[group.name] = group
+        groups = parse_group_table(object_field(stored, "subscriptionGroupTable"))
+        self._enter(groups, group_name_problem)

@@ -47,7 +47,7 @@ class NewGroups:
         return makings
 
     def _add(self, group: GroupConfig) -> asyncio.Future[None]:
-        self._groups.check_room(group.name, len(self._writes))
+        self._groups.check_room(group, len(self._writes))
         return self._writes.add(group.name, group)
 
     def _put(self, asked: Mapping[str, GroupConfig]) -> None:

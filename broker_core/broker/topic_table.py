@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from broker_core.broker.named_table import NamedTable
 from broker_core.broker.request_fields import checked_group, checked_topic
 from broker_core.broker.system_topics import (
     AUTO_CREATE_TOPIC,
@@ -31,7 +32,7 @@ from broker_core.codec.topic_config import (
     topic_table_object,
 )
 from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
-from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
+from broker_core.errors import InvalidArgument, LimitReached
 from broker_core.runtime.clock import Clock
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
@@ -44,7 +45,7 @@ TOPICS_FILE: Final = "config/topics.json"
 TopicListener = Callable[[list[TopicConfig]], object]
 
 
-class TopicTable:
+class TopicTable(NamedTable[TopicConfig]):
     """Every topic by name. Loads, and makes what is missing of the system topics, when built."""
 
     def __init__(
@@ -60,14 +61,11 @@ class TopicTable:
         topics_max: int = 50_000,
         queues_per_topic_max: int = 1024,
     ) -> None:
-        self._table = table
-        self._clock = clock
+        super().__init__(table, clock, TOPICS_FILE)
         self._auto_create = auto_create
         self._topics_max = topics_max
         self._queues_per_topic_max = queues_per_topic_max
         self._listeners: list[TopicListener] = []
-        self._topics: dict[str, TopicConfig] = {}
-        self._version = DataVersion()
         own = system_topics(
             cluster_name,
             broker_name,
@@ -80,26 +78,6 @@ class TopicTable:
         self._load(own)
 
     # Looking
-
-    def find(self, name: str) -> TopicConfig | None:
-        """The topic of that name."""
-        return self._topics.get(name)
-
-    def names(self) -> list[str]:
-        """Every topic, sorted."""
-        return sorted(self._topics)
-
-    def all(self) -> list[TopicConfig]:
-        """Every topic, sorted by name."""
-        return [self._topics[name] for name in sorted(self._topics)]
-
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    @property
-    def version(self) -> DataVersion:
-        """Which state of the table this is; changes with every change."""
-        return self._version
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the servers: not to be created, changed or deleted."""
@@ -115,28 +93,12 @@ class TopicTable:
 
     # Changing
 
-    def put(self, topic: TopicConfig) -> TopicConfig:
-        """Make a topic or replace its settings; returns what the table holds now."""
-        return self._put(topic)
-
-    def put_all(self, topics: Iterable[TopicConfig]) -> None:
-        """`put` each with one write: all of them, or none when one is wrong or the disk fails."""
-        changed = [topic for topic in topics if self._topics.get(topic.name) != topic]
-        new = 0
-        for topic in changed:
-            self.check_room(topic, new)
-            new += topic.name not in self._topics
-        if changed:
-            before = {topic.name: self._topics.get(topic.name) for topic in changed}
-            self._topics.update((topic.name, topic) for topic in changed)
-            self._commit(before, changed)
-
-    def check_room(self, topic: TopicConfig, coming: int = 0) -> None:
+    def check_room(self, entry: TopicConfig, coming: int = 0) -> None:
         """Refuse a topic that cannot be put, also when `coming` others are made before it."""
-        name = checked_topic(topic.name)
-        self._check_queue_counts(topic)
-        count = len(self._topics) + coming
-        if name not in self._topics and count >= self._topics_max:
+        name = checked_topic(entry.name)
+        self._check_queue_counts(entry)
+        count = len(self._entries) + coming
+        if name not in self._entries and count >= self._topics_max:
             raise LimitReached(
                 f"topic {name} cannot be made: this broker has {count} topics, at most "
                 f"{self._topics_max} (topicsMax)"
@@ -149,33 +111,25 @@ class TopicTable:
     def set_auto_create(self, is_allowed: bool) -> None:
         """Let sends make topics, or not, from now on."""
         self._auto_create = is_allowed
-        if is_allowed and AUTO_CREATE_TOPIC not in self._topics:
-            self._put(self._template)
-
-    def delete(self, name: str) -> bool:
-        """Forget a topic; False when there is none. Its messages are the caller's business."""
-        before = self._topics.pop(name, None)
-        if before is None:
-            return False
-        self._commit({name: before}, [])
-        return True
+        if is_allowed and AUTO_CREATE_TOPIC not in self._entries:
+            self.put(self._template)
 
     def replace(self, topics: Iterable[TopicConfig], version: DataVersion) -> list[str]:
         """Become a copy of a master's table; returns the names that are gone.
 
         The topics that every broker has stay, whether the master is one that knows them or not.
         """
-        before = self._topics, self._version
+        before = self._entries, self._version
         copied = {topic.name: topic for topic in topics if topic_name_problem(topic.name) is None}
-        kept = {name: topic for name, topic in self._topics.items() if name in self._own_names}
-        self._topics, self._version = {**kept, **copied}, version
+        kept = {name: topic for name, topic in self._entries.items() if name in self._own_names}
+        self._entries, self._version = {**kept, **copied}, version
         try:
             self.save()
         except BaseException:
-            self._topics, self._version = before
+            self._entries, self._version = before
             raise
-        changed = [topic for topic in self._topics.values() if before[0].get(topic.name) != topic]
-        gone = sorted(before[0].keys() - self._topics.keys())
+        changed = [topic for topic in self._entries.values() if before[0].get(topic.name) != topic]
+        gone = sorted(before[0].keys() - self._entries.keys())
         for listener in self._listeners:
             listener(changed)
         return gone
@@ -190,20 +144,20 @@ class TopicTable:
         The retry topic of a group is made with one queue whatever the settings; ask first whether
         the group exists.
         """
-        found = self._topics.get(topic)
+        found = self._entries.get(topic)
         if found is not None:
             return found
         checked_topic(topic)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return self.create_retry(topic[len(RETRY_TOPIC_PREFIX) :], 1, sys_flag)
         made = self.from_template(topic, default_topic, queue_count, sys_flag)
-        return None if made is None else self._put(made)
+        return None if made is None else self.put(made)
 
     def from_template(
         self, topic: str, default_topic: str, queue_count: int, sys_flag: int = 0
     ) -> TopicConfig | None:
         """What `create_on_send` would make, without making it; None when it may not be made."""
-        template = self._topics.get(default_topic)
+        template = self._entries.get(default_topic)
         if (
             template is None
             or not self._auto_create
@@ -221,7 +175,7 @@ class TopicTable:
     def create_retry(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """The retry topic of a group, made if it is missing."""
         topic = self.retry_topic(group, queues, sys_flag)
-        return self._topics.get(topic.name) or self._put(topic)
+        return self._entries.get(topic.name) or self.put(topic)
 
     def retry_topic(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """What `create_retry` would make, without making it."""
@@ -231,7 +185,7 @@ class TopicTable:
     def create_dlq(self, group: str) -> TopicConfig:
         """The dead letter topic of a group, made if it is missing."""
         name = f"{DLQ_TOPIC_PREFIX}{checked_group(group)}"
-        return self._topics.get(name) or self._put(TopicConfig(name, 1, 1))
+        return self._entries.get(name) or self.put(TopicConfig(name, 1, 1))
 
     @names_disk_errors
     def save(self) -> None:
@@ -239,21 +193,11 @@ class TopicTable:
         self._table.save(
             {
                 "dataVersion": data_version_object(self._version),
-                "topicConfigTable": topic_table_object(self._topics.values()),
+                "topicConfigTable": topic_table_object(self._entries.values()),
             }
         )
 
     # Inside
-
-    def _put(self, topic: TopicConfig) -> TopicConfig:
-        name = checked_topic(topic.name)
-        before = self._topics.get(name)
-        if before == topic:
-            return before
-        self.check_room(topic)
-        self._topics[name] = topic
-        self._commit({name: before}, [topic])
-        return topic
 
     def _check_queue_counts(self, topic: TopicConfig) -> None:
         most = self._queues_per_topic_max
@@ -266,40 +210,20 @@ class TopicTable:
         if not topic.read_queue_count and not topic.write_queue_count:
             raise InvalidArgument(f"topic {topic.name} has no queue: give at least 1")
 
-    def _commit(self, before: Mapping[str, TopicConfig | None], changed: list[TopicConfig]) -> None:
-        """Write what was changed and tell everyone, or undo it."""
-        version = self._version
-        self._version = self._next_version()
-        try:
-            self.save()
-        except BaseException:
-            self._version = version
-            for name, topic in before.items():
-                if topic is None:
-                    self._topics.pop(name, None)
-                else:
-                    self._topics[name] = topic
-            raise
+    def _changed(
+        self, changed: list[TopicConfig], before: Mapping[str, TopicConfig | None]
+    ) -> None:
         for listener in self._listeners:
             listener(changed)
 
-    def _next_version(self) -> DataVersion:
-        return DataVersion(self._version.counter + 1, 0, self._clock.wall_ms())
-
     def _load(self, own: Iterable[TopicConfig]) -> None:
-        stored = self._table.load()
-        if stored is not None:
-            try:
-                self._take(stored)
-            except InvalidArgument as error:
-                raise StoreUnusable(f"{TOPICS_FILE}: {error}. Repair the file") from error
-        is_changed = stored is None
-        if not self._auto_create and self._topics.pop(AUTO_CREATE_TOPIC, None) is not None:
+        is_changed = not self._stored()
+        if not self._auto_create and self._entries.pop(AUTO_CREATE_TOPIC, None) is not None:
             # Its route tells producers that they may make topics here.
             is_changed = True
         for topic in own:
-            if topic.name not in self._topics:
-                self._topics[topic.name] = topic
+            if topic.name not in self._entries:
+                self._entries[topic.name] = topic
                 is_changed = True
         if is_changed:
             self._version = self._next_version()
@@ -307,9 +231,5 @@ class TopicTable:
 
     def _take(self, stored: dict[str, Any]) -> None:
         self._version = parse_data_version(stored.get("dataVersion"))
-        for topic in parse_topic_table(object_field(stored, "topicConfigTable")):
-            problem = topic_name_problem(topic.name)
-            if problem is not None:
-                _log.warning("%s: %r is left out: %s", TOPICS_FILE, topic.name[:80], problem)
-                continue
-            self._topics[topic.name] = topic
+        topics = parse_topic_table(object_field(stored, "topicConfigTable"))
+        self._enter(topics, topic_name_problem)
