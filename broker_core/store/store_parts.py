@@ -180,7 +180,12 @@ class StoreParts:
         if self._loop is not None:
             return
         self._loop = loop
-        self.flush.pump_later = self._pump_soon
+        config = self.config
+        if self.is_async and config.flush_timed and not config.transient_pool_enable:
+            # Only time makes a sync due, and the timer looks at that.
+            self.flush.pump_later = lambda: None
+        else:
+            self.flush.pump_later = self._pump_soon
         # Nobody but the master writes to a slave, and it waits for the answer.
         quick = self.clock if self.config.broker_role is BrokerRole.SLAVE else None
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
