@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 RECEIVE_SIZE: Final = 1 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 _DELAY_MIN_S: Final = 0.1
-_DELAY_MAX_S: Final = 5.0
+# Without its slave a SYNC_MASTER acknowledges nothing: a second is long enough.
+_DELAY_MAX_S: Final = 1.0
 
 
 class MasterAddress(NamedTuple):
