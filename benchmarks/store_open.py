@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -78,18 +79,35 @@ def run(root: Path, quick: bool) -> None:
     ratio("memory_of_open_large_over_small_store", peak / small_peak, "<=1.2")
 
 
+def crashed_copy(store: Path, directory: Path, *, settled: bool) -> None:
+    """What a kill right after the first start would leave: no checkpoint, `abort` in place.
+
+    `settled`: the bytes of the copy are on the disk, as those of a SYNC_FLUSH store are. A plain
+    copy leaves all of them to be written, and 1 GiB of zeros for the prepared file besides, which
+    a store never writes; recovery would wait for that and not for its own work.
+    """
+    shutil.copytree(store, directory)
+    (directory / "dispatch_checkpoint").unlink()
+    (directory / "abort").write_text("0")
+    if settled:
+        os.sync()
+
+
 def run_recovery(root: Path, quick: bool) -> None:
     """A log of 1 GiB whose every record must be checked and dispatched again."""
     end = fill(root / "full", GIB)
-    spent = []
-    for number in range(3):
-        directory = root / f"crashed-{number}"
-        # What a kill right after the first start would leave: no checkpoint, `abort` in place.
-        shutil.copytree(root / "full", directory)
-        (directory / "dispatch_checkpoint").unlink()
-        (directory / "abort").write_text("0")
-        spent.append(open_in_child(directory)[0])
+
+    def rate(*, settled: bool) -> float:
+        directory = root / "crashed"
+        crashed_copy(root / "full", directory, settled=settled)
+        spent = open_in_child(directory)[0]
         shutil.rmtree(directory)
-    rate = end / median(iter(spent).__next__, rounds=3)
-    info(f"recovery of {end / GIB:.2f} GiB at {rate / 1e6:.0f} MB/s")
-    ratio("recovery_over_400_MB_per_s", rate / 4e8, ">=1")
+        return end / spent
+
+    unwritten = rate(settled=False)
+    settled = median(lambda: rate(settled=True))
+    info(
+        f"recovery of {end / GIB:.2f} GiB at {settled / 1e6:.0f} MB/s; {unwritten / 1e6:.0f} MB/s "
+        "when 2 GiB of its files must be written to the disk first"
+    )
+    ratio("recovery_over_400_MB_per_s", settled / 4e8, ">=1")

@@ -13,7 +13,7 @@ from broker_core.errors import CorruptRecord, MalformedRecord
 from broker_core.runtime.clock import Clock
 from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.consume_queue_set import ConsumeQueueSet, QueueKey
-from broker_core.storage.log_walk import group_header_at, is_cut_short, walk_step
+from broker_core.storage.log_walk import KeptSteps, Step, group_header_at, is_cut_short, walk_step
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.segment_file import segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
@@ -76,6 +76,11 @@ class LogDispatcher:
             # must not make records be taken twice.
             self.announce(arrived)
 
+    def dispatch_kept(self, kept: KeptSteps, limit: int) -> None:
+        """Take what recovery has found up to `limit`, all of it durable and of whole groups."""
+        while (step := kept.take(self.position, limit)) is not None:
+            self._take_step(step)
+
     def _dispatch(self, limit: int, durable: int, arrived: dict[QueueKey, None]) -> int:
         taken = 0
         segments = self._log.segments
@@ -101,18 +106,20 @@ class LogDispatcher:
                 ):
                     raise self._corrupt(step.reason)
                 break
-            self._take(step.scan.queues, step.scan.keys)
+            self._take_step(step)
             taken += step.scan.count
-            self.position = step.end
-            if step.scan.count:
-                self.store_timestamp = step.scan.store_timestamp
             arrived.update(dict.fromkeys(step.scan.queues))
         return taken
 
-    def _take(self, units: dict[tuple[bytes, int], tuple[int, bytes]], keys: bytes) -> None:
+    def _take_step(self, step: Step) -> None:
+        assert step.scan is not None
+        _, _, _, count, _, store_timestamp, units, keys = step.scan
         self._queues.append(units)
         if self._index is not None and keys and not self._index_paused:
             self._index.append(keys, self._clock.wall_ms())
+        self.position = step.end
+        if count:
+            self.store_timestamp = store_timestamp
 
     def announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
         """Tell the listeners that readers see more of these queues."""

@@ -156,15 +156,32 @@ def _used_size(file_system: FileSystem, path: str) -> int:
         chunk = SCAN_SIZE - SCAN_SIZE % UNIT_SIZE
         while data := file.read(used, chunk):
             whole = len(data) - len(data) % UNIT_SIZE
-            for position, size, _ in UNIT.iter_unpack(data[:whole]):
-                if position < 0 or size <= 0:
-                    return used
-                used += UNIT_SIZE
-            if len(data) < chunk:
+            valid = _valid_units(data[:whole])
+            used += valid * UNIT_SIZE
+            if valid * UNIT_SIZE < chunk:
                 break
         return used
     finally:
         file.close()
+
+
+def _valid_units(units: bytes) -> int:
+    """How many units come before the first with a negative position or no size.
+
+    Looks at one byte of all units at a time: a unit by itself costs a hundred times as much.
+    """
+    count = len(units) // UNIT_SIZE
+    # Below 128 in the top byte: not negative.
+    if units[0::UNIT_SIZE].isascii() and units[8::UNIT_SIZE].isascii():
+        any_bit = 0
+        for place in range(8, 12):
+            any_bit |= int.from_bytes(units[place::UNIT_SIZE], "big")
+        empty = any_bit.to_bytes(count, "big").find(0)
+        return count if empty < 0 else empty
+    for number, (position, size, _) in enumerate(UNIT.iter_unpack(units)):
+        if position < 0 or size <= 0:
+            return number
+    return count
 
 
 def queues_with_missing_files(

@@ -68,6 +68,9 @@ class StoreFile(Protocol):
     def drop_cache(self) -> None:
         """Forget clean cached pages, so that the next read comes from the disk."""
 
+    def release(self, start: int, end: int) -> None:
+        """The bytes of `[start, end)` are not needed soon: clean pages of them may be forgotten."""
+
     def try_lock(self) -> bool:
         """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False when another has it."""
 

@@ -7,6 +7,7 @@ caller in one form.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import Final, NamedTuple
 
 from broker_core.codec.record_columns import scan_records
@@ -17,12 +18,15 @@ from broker_core.storage.segment_sequence import SegmentSequence
 
 MAGICS = frozenset((0xDAA320A7, 0xDAA320AB))
 SLICE_SIZE: Final = 8 << 20
+KEPT_SIZE_MAX: Final = 64 << 20
 
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 _INT = struct.Struct(">i")
 _SYS_FLAG_AT = 36
 _BODY_LENGTH_AT = 84
 _SMALLEST_RECORD = 91
+# About what a queue's entry in a scan takes besides its units.
+_QUEUE_OVERHEAD = 200
 
 
 class Step(NamedTuple):
@@ -33,6 +37,38 @@ class Step(NamedTuple):
     scan: Scan | None
     ended: bool
     reason: str
+
+
+class KeptSteps:
+    """The first steps of a walk, kept so that these records need not be walked again.
+
+    Bounded: what a walk finds is a small part of the log, but the log may be large.
+    """
+
+    def __init__(self, size_max: int = KEPT_SIZE_MAX) -> None:
+        self._steps: deque[Step] = deque()
+        self._room = size_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether steps that follow are not kept any more."""
+        return self._room <= 0
+
+    def add(self, step: Step) -> None:
+        """Take the step behind the last one."""
+        if step.scan is None or self.is_full:
+            return
+        units = sum(len(data) + _QUEUE_OVERHEAD for _, data in step.scan.queues.values())
+        self._room -= units + len(step.scan.keys)
+        self._steps.append(step)
+
+    def take(self, position: int, limit: int) -> Step | None:
+        """The step from `position` to at most `limit`, if it is kept; each one once."""
+        while self._steps and self._steps[0].start < position:
+            self._steps.popleft()
+        if not self._steps or self._steps[0].start != position or self._steps[0].end > limit:
+            return None
+        return self._steps.popleft()
 
 
 def walk_step(

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from broker_core.errors import InvalidArgument, StoreUnusable
 from broker_core.storage.file_system import DiskUsage
+from broker_core.storage.store_paths import path_components
 
 _log = logging.getLogger(__name__)
 
@@ -36,19 +37,6 @@ _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _FALLOCATE_MISSING = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 _FileKey = tuple[int, int]  # st_dev, st_ino
-
-
-def path_components(path: str) -> tuple[str, ...]:
-    """The parts of a path below the root; `InvalidArgument` for anything that could leave it."""
-    if not isinstance(path, str):
-        raise InvalidArgument(f"path {path!r}: not a string")
-    if path == "":
-        return ()
-    components = tuple(path.split("/"))
-    for component in components:
-        if component in ("", ".", "..") or "\0" in component:
-            raise InvalidArgument(f"path {path!r}: component {component!r} is not a name")
-    return components
 
 
 class _RecordLocks:
@@ -201,6 +189,14 @@ class PosixFile:
         """Forget clean cached pages that no map holds."""
         with self._naming(), contextlib.suppress(AttributeError):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def release(self, start: int, end: int) -> None:
+        """Unmap and forget clean cached pages of a range; they are read again when needed."""
+        start -= start % mmap.PAGESIZE
+        with self._naming(), contextlib.suppress(AttributeError):
+            if self._map is not None:
+                self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def try_lock(self) -> bool:
         """Take the exclusive record lock on byte 0; False when anyone else has it."""

@@ -16,11 +16,15 @@ from typing import NamedTuple
 from broker_core.codec.record_layout import CHECK_CHECKSUMS, REQUIRE_CHECKSUM
 from broker_core.errors import CorruptStore, MalformedRecord, StoreUnusable
 from broker_core.storage.file_system import FileSystem, StoreFile
-from broker_core.storage.log_walk import group_header_at, walk_step
+from broker_core.storage.log_walk import KeptSteps, group_header_at, walk_step
 from broker_core.storage.segment_file import NAME_DIGITS, Segment, segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 
 CHECK_SIZE = 1 << 20
+# How much of what was walked stays in memory for the first readers; the pages of the rest carry
+# what is read next. On virtual machines the first use of a page costs more than checking it.
+WALKED_CACHE_SIZE = 64 << 20
+RELEASE_SIZE = 8 << 20
 RESTORE = "Restore the file from a replica or a backup; nothing was changed"
 
 
@@ -198,12 +202,17 @@ def find_log_end(
     delays: memoryview,
     checksummed_until: int,
     progress: Callable[[int], None] | None = None,
+    kept: KeptSteps | None = None,
+    *,
+    index_tags: bool = False,
 ) -> LogEnd:
     """Walk from `start` with every check on; an append group counts only when it is complete.
 
     Records below `checksummed_until` must have a whole-record checksum; it is the end of one.
-    `progress` is told the position after every few megabytes.
+    `progress` is told the position after every few megabytes. `kept` gets what was found, also
+    behind the end, with the keys that `index_tags` asks for.
     """
+    released = start
     position, timestamp, group_end = start, 0, 0
     before_group = LogEnd(start, "", 0)
     top = segments.next_base
@@ -221,15 +230,34 @@ def find_log_end(
         level = CHECK_CHECKSUMS
         if position < checksummed_until:
             level, limit = REQUIRE_CHECKSUM, min(limit, checksummed_until)
-        step = walk_step(segments, position, limit, check_crc=level, delays=delays)
+        step = walk_step(
+            segments, position, limit, check_crc=level, delays=delays, index_tags=index_tags
+        )
         if step.scan is not None and step.scan.count:
             timestamp = step.scan.store_timestamp
         position = step.end
+        if kept is not None:
+            kept.add(step)
+            if not kept.is_full:
+                released = _release(segments, released, position - WALKED_CACHE_SIZE)
         if progress is not None:
             progress(position)
         goes_on = position in (group_end, checksummed_until) and step.start < position
         if step.ended and not goes_on:
             return _ended(position, step.reason, timestamp, group_end, before_group)
+
+
+def _release(segments: SegmentSequence, start: int, end: int) -> int:
+    """Let go of the pages of `[start, end)` when they are many; returns from where on it has not.
+
+    Nobody has to walk there again.
+    """
+    segment = segments.find(start)
+    if segment is None or end - start < RELEASE_SIZE:
+        return start
+    end = min(end, segment.base + segment.size)
+    segment.file.release(start - segment.base, end - segment.base)
+    return end
 
 
 def _ended(

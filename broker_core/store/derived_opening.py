@@ -23,6 +23,7 @@ from broker_core.storage.consume_queue_set import (
 )
 from broker_core.storage.dispatch_checkpoint import DispatchCheckpoint, save_checkpoint
 from broker_core.storage.file_system import FileSystem
+from broker_core.storage.log_walk import KeptSteps
 from broker_core.storage.message_index import MessageIndex
 from broker_core.store.derived_files import DerivedFiles
 
@@ -51,11 +52,15 @@ class DerivedOpening:
         log: CommitLog,
         store_id: str,
         checkpoint: DispatchCheckpoint | None,
+        kept: KeptSteps,
         *,
         trusted: bool,
         is_new: bool,
     ) -> tuple[LogDispatcher, DerivedFiles]:
-        """`trusted`: after a clean stop of ours, so that the files are as the checkpoint says."""
+        """`trusted`: after a clean stop of ours, so that the files are as the checkpoint says.
+
+        `kept` is what the search for the log's end has found already.
+        """
         if checkpoint is None or checkpoint.position < log.start:
             checkpoint = self._checkpoint_for_rebuild(store_id, log)
             trusted = False
@@ -67,7 +72,7 @@ class DerivedOpening:
         self.queues.restore(checkpoint.queues)
         self._open_index(checkpoint, clean=trusted)
         self._rebuild(log, checkpoint, damaged)
-        dispatcher = self._dispatch_to_end(log, checkpoint)
+        dispatcher = self._dispatch_to_end(log, checkpoint, kept)
         derived = DerivedFiles(self._fs, store_id, log, self.queues, self.index, dispatcher)
         derived.saved_position = self.dispatched_from = checkpoint.position
         self.is_trusted = trusted
@@ -85,7 +90,9 @@ class DerivedOpening:
         if self.index is not None:
             self.index.close()
 
-    def _dispatch_to_end(self, log: CommitLog, checkpoint: DispatchCheckpoint) -> LogDispatcher:
+    def _dispatch_to_end(
+        self, log: CommitLog, checkpoint: DispatchCheckpoint, kept: KeptSteps
+    ) -> LogDispatcher:
         """Go on where the checkpoint ends; nothing of the log is newer than durable here."""
         dispatcher = LogDispatcher(
             log,
@@ -97,6 +104,7 @@ class DerivedOpening:
             slice_size=self._config.dispatch_slice_size,
         )
         dispatcher.store_timestamp = checkpoint.store_timestamp
+        dispatcher.dispatch_kept(kept, log.position)
         dispatcher.dispatch(log.position, log.position)
         self._keep_numbering(checkpoint, log.start)
         if log.start > checkpoint.log_start:

@@ -24,6 +24,7 @@ from broker_core.storage.consume_queue import QUEUE_DIR
 from broker_core.storage.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.dispatch_checkpoint import DispatchCheckpoint, load_checkpoint
 from broker_core.storage.file_system import FileSystem
+from broker_core.storage.log_walk import KeptSteps
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.recovery import (
     RESTORE,
@@ -109,6 +110,7 @@ class Opening:
         self._segments: list[Segment] = []
         self._state_file: StoreStateFile | None = None
         self._derived = DerivedOpening(file_system, config, clock, self._delays)
+        self._kept = KeptSteps()
         self._pages_lost = False
         self._checksummed = True
 
@@ -189,7 +191,15 @@ class Opening:
             self._forget_pages(start, state)
         ours = state is not None and state.flags & FLAG_RECORDS_CHECKSUMMED
         progress = _Progress(self._clock, start, sequence.next_base)
-        end = find_log_end(sequence, start, self._delays, durable if ours else 0, progress)
+        end = find_log_end(
+            sequence,
+            start,
+            self._delays,
+            durable if ours else 0,
+            progress,
+            self._kept,
+            index_tags=self._config.message_index_enable and self._config.index_tags,
+        )
         base = end.position - end.position % sequence.size
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
         reason = end.reason or "no record where one must be"
@@ -321,6 +331,7 @@ class Opening:
             log,
             state.store_id,
             checkpoint,
+            self._kept,
             trusted=trusted,
             is_new=before is None and log.position == 0,
         )

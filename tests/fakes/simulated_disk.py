@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 from broker_core.errors import InvalidArgument
 from broker_core.runtime.clock import Clock
 from broker_core.storage.file_system import DiskUsage
-from broker_core.storage.posix_file_system import path_components
+from broker_core.storage.store_paths import path_components
 from tests.fakes.crash_states import DEFAULT_LIMIT, CrashPoint, CrashState
 from tests.fakes.disk_damage import DamageableDisk, walk
 from tests.fakes.disk_nodes import DirectoryNode, FileNode, NameChange, Node, copied

@@ -132,6 +132,9 @@ class SimulatedFile:
         self._fail_if(self._disk.operation("drop_cache", self.path))
         self._node.cache_dropped()
 
+    def release(self, start: int, end: int) -> None:
+        self._check_open()
+
     def try_lock(self) -> bool:
         self._check_open()
         self._fail_if(self._disk.operation("try_lock", self.path))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker_core.storage.consume_queue import (
     PRE_BLANK,
     UNIT,
+    UNIT_SIZE,
     ConsumeQueue,
     QueueDamaged,
     QueueFileEntry,
@@ -273,6 +274,16 @@ class TestSet:
             queues.close()
             assert end_by_scan(disk, KEY, FILE_SIZE) == (first + count if count else 0)
             assert queue_directories(disk) == ([KEY] if count else [])
+
+    def test_the_end_is_before_the_first_unit_without_size_or_position(self) -> None:
+        sizes = (1, 255, 256, 1 << 16, 1 << 24, (1 << 31) - 1)
+        good = b"".join(UNIT.pack(number << 40, size, -1) for number, size in enumerate(sizes))
+        for bad in ((0, 0), (0, -1), (-1, 1), (5, -(1 << 31)), (-(1 << 63), 256)):
+            for count in range(len(sizes) + 1):
+                disk = new_disk()
+                data = good[: count * UNIT_SIZE] + UNIT.pack(*bad, -1) + good
+                disk.put("consumequeue/T/0/" + "0" * 20, data)
+                assert end_by_scan(disk, KEY, len(data)) == count, (bad, count)
 
     def test_foreign_directories_are_left_alone(self) -> None:
         disk = new_disk()

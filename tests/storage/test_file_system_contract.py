@@ -176,6 +176,7 @@ def test_a_closed_file_refuses_everything(fs: FileSystem) -> None:
         lambda: file.resize(1),
         file.sync,
         file.drop_cache,
+        lambda: file.release(0, 1),
         file.try_lock,
         file.modified_ms,
     ):
@@ -360,6 +361,22 @@ def test_facts(fs: FileSystem) -> None:
     assert file.modified_ms() > 1_600_000_000_000
     file.drop_cache()
     assert file.read(0, 1) == b"x"
+    file.close()
+
+
+def test_released_bytes_are_still_there(fs: FileSystem) -> None:
+    file = fs.create("a")
+    file.allocate(0, 64 << 10)
+    view = file.buffer()
+    view[:] = bytes(range(256)) * 256
+    file.wrote(0, 64 << 10)
+    file.release(0, 64 << 10)
+    file.write(5_000, b"new")
+    file.release(4_500, 50_000)
+    file.sync()
+    file.release(4_500, 50_000)
+    assert bytes(view[5_000:5_003]) == file.read(5_000, 3) == b"new"
+    assert bytes(view[8_192:]) == bytes(range(256)) * 224
     file.close()
 
 

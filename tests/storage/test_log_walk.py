@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.errors import CorruptStore, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.storage.log_walk import group_header_at, walk_step
-from broker_core.storage.recovery import check_files_present, list_log
+from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.log_walk import KeptSteps, group_header_at, walk_step
+from broker_core.storage.recovery import check_files_present, find_log_end, list_log
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -83,6 +85,45 @@ class TestWalk:
         )  # fmt: skip
         others = [p for p in range(store.log_range[1] + 10) if p != group.position]
         assert not any(group_header_at(segments, p) for p in others)
+
+
+class TestKeptSteps:
+    @pytest.mark.parametrize("size_max", [0, 1, 700, 1 << 20])
+    def test_kept_steps_and_a_walk_over_the_rest_find_the_same(self, size_max: int) -> None:
+        store = open_small(new_disk())
+        for number in range(60):
+            store.append(Message(f"T{number % 3}", bytes(1_000), number % 2, keys=f"k{number}"))
+        store.append_group([run_of(b"b", b"c", topic=b"T1")])
+        store.flush()
+        log, disk = store._parts.log, new_disk()
+        kept = KeptSteps(size_max)
+        end = find_log_end(log.segments, 0, NO_DELAYS, 0, None, kept)
+        assert (end.position, kept.is_full) == (log.position, size_max < 1 << 20)
+        queues = ConsumeQueueSet(disk, 2_000)
+        dispatcher = LogDispatcher(
+            log, queues, None, 0, clock=disk.clock, delays=NO_DELAYS, slice_size=8 << 20
+        )
+        dispatcher.dispatch_kept(kept, log.position)
+        assert (dispatcher.position > 0) is (size_max > 0)
+        assert (dispatcher.position == log.position) is (size_max == 1 << 20)
+        dispatcher.dispatch(log.position, log.position)
+        assert dispatcher.store_timestamp == store._parts.dispatcher.store_timestamp
+        assert len(queues) == len(store._parts.queues)
+        for queue in store._parts.queues:
+            assert queues.queue(queue.key).read(0, 99) == queue.read(0, 99)
+
+    def test_steps_behind_the_limit_are_not_given(self) -> None:
+        store = open_small(new_disk())
+        put_all(store, "T", numbered(30, 1_500))
+        log, kept = store._parts.log, KeptSteps()
+        find_log_end(log.segments, 0, NO_DELAYS, 0, None, kept)
+        assert kept.take(1, log.position) is None, "not where a step begins"
+        step = kept.take(SIZE, log.position)
+        assert step is not None
+        assert (step.start, step.end) == (SIZE, 2 * SIZE)
+        assert kept.take(SIZE, log.position) is None, "given once"
+        assert kept.take(2 * SIZE, log.position - 1) is None
+        assert kept.take(2 * SIZE, log.position) is not None
 
 
 class TestFiles:
