@@ -9,6 +9,7 @@ sync is ever repeated, nothing more is acknowledged (I13).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from broker_core.config import StoreConfig
@@ -29,6 +30,10 @@ from broker_core.storage.store_state import (
 
 # More than this many files in one job are a matter for Python.
 SYNC_CALL_FILES_MAX = 8
+# Waking this many takes longer than a sync of a fast disk: the next sync need not wait for that.
+OVERLAP_WAITERS_MIN = 64
+# For so few, starting the write from here is worth the owner's time.
+EARLY_WRITE_WAITERS_MAX = 4
 
 
 class FlushJob(NamedTuple):
@@ -65,6 +70,10 @@ class FlushService:
         self._asked = False
         self._forced_until = 0
         self._busy = False
+        # The next job was begun while those who waited for the last one are being woken; and how
+        # many of them are still to be.
+        self._overlapping = False
+        self._not_woken = 0
         # Only the worker touches these two: set while a job runs, left set when it raises; and the
         # state that the last sync earned and that is not written yet.
         self._broken = False
@@ -136,8 +145,19 @@ class FlushService:
         last = self._log.segments.last
         if self._writing_back or self._failure is not None or last is None or last.buffered:
             return
+        job = FlushJob((), self._job(0, self._log.position).syncs, 0, 0, None)
+        descriptors = tuple(segment.file.sync_descriptor for segment in job.syncs)
+        if (
+            self._group_commit
+            and self._worker.syncs_natively
+            and len(descriptors) <= SYNC_CALL_FILES_MAX
+            and min(descriptors, default=-1) >= 0
+        ):
+            # No job could run while the owner holds the interpreter. One sync after the other:
+            # each takes what is there when its turn comes.
+            self._worker.submit_sync((descriptors, -1, 0, b""), self._worked)
+            return
         self._writing_back = True
-        job = FlushJob((), (last,), 0, 0, None)
 
         def write_back() -> None:
             # The owner is busy with the append: it cannot hear of the end of this, only see it.
@@ -190,8 +210,10 @@ class FlushService:
         asked, self._asked = self._asked, False
         if self._group_commit and self._commit is None:
             # The common case, decided as `GroupCommit` does, for every sync of every producer.
-            if (asked or self._forced_until > self.flushed.position) and (
-                appended > self.flushed.position
+            if (
+                (asked or self._forced_until > self.flushed.position)
+                and (appended > self.flushed.position)
+                and not self._submit_last(appended)
             ):
                 self._submit(self._job(appended, appended))
             return
@@ -238,7 +260,7 @@ class FlushService:
         syncs.reverse()
         state = None
         if sync_target > flushed:
-            state = self._state._replace(durable_position=self._noted(sync_target))
+            state = self._durable_at(self._noted(sync_target))
         return FlushJob(copies, tuple(syncs), commit_target, sync_target, state)
 
     def _noted(self, position: int) -> int:
@@ -259,22 +281,88 @@ class FlushService:
                 self._busy = False
                 self._failed(error)
                 return
-            # Whoever is woken may append at once: that goes into one job, not into one each.
-            try:
-                self._reached(job, noted=call is not None)
-            finally:
-                # A waiter that raises must not stop the flushing of all others.
-                self._busy = False
-            self._asked = self._asked or self._log.position > self.flushed.position
-            self._pump()
-            # The next sync is on its way; now there is time to dispatch.
-            self._tell()
+            self._note_reached(job, noted=call is not None)
+            self._wake(job.sync_target, waiters)
 
+        waiters = self.flushed.waiting - self._not_woken
         call = self._sync_call(job) if self._worker.ready_to_sync else None
         if call is None:
             self._worker.submit(lambda: self._perform(job), done)
         else:
             self._worker.submit_sync(call, done)
+
+    def _submit_last(self, target: int) -> bool:
+        """Submit the job of nearly every sync, one call for the last file; False if it is another.
+
+        What happens between two syncs of a single producer is what it waits for.
+        """
+        segment = self._log.segments.last
+        if (
+            segment is None
+            or segment.base > self.flushed.position
+            or not self._worker.ready_to_sync
+            or (descriptor := segment.file.sync_descriptor) < 0
+        ):
+            return False
+        durable = self._noted(target)
+        self._busy = True
+        # What the last sync earned is less than what this one will.
+        self._unnoted = None
+        waiters = self.flushed.waiting - self._not_woken
+        start = self.flushed.position - segment.base
+        size = target - segment.base - start if waiters <= EARLY_WRITE_WAITERS_MAX else 0
+        note = self._state_file.note(self._durable_at(durable))
+        call = ((descriptor,), *note, start, size)
+        self._worker.submit_sync(call, partial(self._synced_last, target, durable, waiters))
+        return True
+
+    def _synced_last(
+        self, target: int, durable: int, waiters: int, _: object, error: BaseException | None
+    ) -> None:
+        if error is not None:
+            self._busy = False
+            self._failed(error)
+            return
+        self._state_is_old, self._note_owed = True, False
+        if durable > self._state.durable_position:
+            self._state = self._durable_at(durable)
+        self._wake(target, waiters)
+
+    def _wake(self, target: int, waiters: int) -> None:
+        """Wake who waited for a job, then begin the next one and dispatch.
+
+        Whoever is woken may append at once: that goes into one job, not into one each.
+        """
+        try:
+            self._begin_among_many(target, waiters)
+        finally:
+            try:
+                self.flushed.advance(target)
+            finally:
+                # A waiter that raises must not stop the flushing of all others.
+                self._busy, self._overlapping = self._overlapping, False
+        self._asked = self._asked or self._log.position > self.flushed.position
+        self._pump()
+        # The next sync is on its way; now there is time to dispatch.
+        self._tell()
+
+    def _begin_among_many(self, target: int, waiters: int) -> None:
+        """With many waiters: let the disk work on the next job while they append.
+
+        Its bytes are those that came meanwhile, if that is a group worth a sync, or else those that
+        the first half of the waiters append.
+        """
+        if not self._group_commit:
+            return
+        if self.flushed.waiting - waiters < OVERLAP_WAITERS_MIN:
+            if waiters < 2 * OVERLAP_WAITERS_MIN:
+                return
+            first = waiters // 2
+            self.flushed.advance_to_waiter(first, target)
+            waiters -= first
+        self._busy, self._asked, self._not_woken = False, True, waiters
+        self._pump()
+        self._busy, self._overlapping, self._not_woken = True, self._busy, 0
 
     def _sync_call(self, job: FlushJob) -> SyncCall | None:
         """The whole job as system calls, when it is no more than syncs of a few files.
@@ -337,17 +425,25 @@ class FlushService:
         self._state_file.sync()
         self._broken = False
 
-    def _reached(self, job: FlushJob, *, noted: bool = False) -> None:
+    def _reached(self, job: FlushJob) -> None:
+        self._note_reached(job)
+        self.flushed.advance(job.sync_target)
+
+    def _note_reached(self, job: FlushJob, *, noted: bool = False) -> None:
         for segment, _, until in job.copies:
             segment.committed_to(until)
         if job.state is not None:
             self._state_is_old = True
             self._note_owed = not noted
-            self._state = self._state._replace(
-                durable_position=max(job.state.durable_position, self._state.durable_position)
+            self._state = self._durable_at(
+                max(job.state.durable_position, self._state.durable_position)
             )
         self.committed.advance(job.commit_target)
-        self.flushed.advance(job.sync_target)
+
+    def _durable_at(self, position: int) -> StoreState:
+        """The state with this durable position; `_replace` takes five times as long."""
+        store_id, epoch, _, log_start, flags, boot_id = self._state
+        return StoreState(store_id, epoch, position, log_start, flags, boot_id)
 
     def _tell(self) -> None:
         for listener in self._listeners:

@@ -44,7 +44,7 @@ class QuickSyncWorker(LaneWorker):
         if self._pending or started < self._rests_until:
             super().submit_sync(call, done)
             return
-        descriptors, note_descriptor, note_at, note = call
+        descriptors, note_descriptor, note_at, note = call[:4]
         if self.sync_failed:
             done(None, OSError("an earlier write or sync failed"))
             return

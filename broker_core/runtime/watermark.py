@@ -40,7 +40,13 @@ class Watermark:
         if position <= self._position:
             return
         self._position = position
-        self._wake(self._waiters, position, None)
+        if self._waiters:
+            self._wake(self._waiters, position, None)
+
+    def advance_to_waiter(self, number: int, limit: int) -> None:
+        """Move up so far that the first `number` waiters wake, at most up to `limit`."""
+        if 0 < number <= len(self._waiters):
+            self.advance(min(self._waiters[number - 1][0], limit))
 
     def fail(self, failure: BaseException) -> None:
         """No position above the current one will ever be reached: tell every waiter."""

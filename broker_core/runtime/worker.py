@@ -15,7 +15,10 @@ from typing import Any, Protocol
 
 Job = Callable[[], Any]
 # Descriptors to sync; then a note to write when all of them are: its descriptor, place and bytes.
-SyncCall = tuple[tuple[int, ...], int, int, bytes]
+# With place and size of what is new in the last file, its write begins before the worker wakes.
+SyncCall = (
+    tuple[tuple[int, ...], int, int, bytes] | tuple[tuple[int, ...], int, int, bytes, int, int]
+)
 Done = Callable[[Any, BaseException | None], None]
 Post = Callable[..., Any]
 

@@ -172,6 +172,41 @@ def test_stop_after_the_loop_has_ended(
     assert seen == [None]
 
 
+def test_a_write_that_begins_early_is_synced_as_any_other(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    log, note = files
+
+    async def scenario(worker: LaneWorker) -> None:
+        seen: list[BaseException | None] = []
+        done = asyncio.get_running_loop().create_future()
+        for number in range(20):
+            os.pwrite(log, b"%04d" % number, number * 4)
+            call = ((log,), note, 0, b"%04d" % number, number * 4, 4)
+            worker.submit_sync(call, lambda _, error: seen.append(error))
+        worker.submit(lambda: None, lambda _result, _error: done.set_result(None))
+        await done
+        assert seen == [None] * 20
+
+    served(scenario, run_async)
+    assert os.pread(note, 9, 0) == b"0019"
+
+
+def test_the_sync_tells_what_was_wrong_with_an_early_write(run_async: Callable[..., Any]) -> None:
+    reader, writer = os.pipe()
+
+    async def scenario(worker: LaneWorker) -> BaseException | None:
+        told = asyncio.get_running_loop().create_future()
+        worker.submit_sync(((writer,), *NO_NOTE, 0, 4), lambda _, error: told.set_result(error))
+        return await told
+
+    error = served(scenario, run_async)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EINVAL, "a pipe cannot be synced"
+    os.close(reader)
+    os.close(writer)
+
+
 def test_absurd_calls_are_refused(run_async: Callable[..., Any]) -> None:
     lane = lanes.Lane()
     for call in [
