@@ -69,6 +69,17 @@ _BROKER_ONLY: Final = frozenset(
     }
 )
 
+# What is here is not for consumers yet, or never: nobody reads a message before its time.
+_UNREADABLE: Final = frozenset(
+    {
+        APPEND_GROUP_TOPIC,
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+    }
+)
+
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 _TEMPLATE: Final = _READ_WRITE | PERM_INHERIT
 
@@ -117,6 +128,11 @@ def is_system_topic(name: str, own: Iterable[str] = ()) -> bool:
 def refuses_sends(name: str) -> bool:
     """Whether only the broker itself may write to this topic."""
     return name in _BROKER_ONLY
+
+
+def refuses_pulls(name: str) -> bool:
+    """Whether only the broker itself may read this topic."""
+    return name in _UNREADABLE
 
 
 def is_system_group(name: str) -> bool:

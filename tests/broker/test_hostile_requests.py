@@ -133,6 +133,29 @@ def test_tables_stop_growing_at_their_limits(tmp_path: Path, run_async: Run) -> 
     run_async(scenario())
 
 
+def test_nobody_reads_what_is_not_for_consumers_yet(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            key = f"UNIQ_KEY\x01{UNIQUE}\x02"
+            for text in ("DELAY\x015\x02", "TIMER_DELAY_SEC\x0160\x02"):
+                assert (await asker.send("T", b"secret", text=text + key)).code == 0
+            half = await asker.send("T", b"secret", text=f"TRAN_MSG\x01true\x02{key}", f=4)
+            assert half.code == 0
+            for topic in (
+                "SCHEDULE_TOPIC_XXXX",
+                "rmq_sys_wheel_timer",
+                "RMQ_SYS_TRANS_HALF_TOPIC",
+                "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+            ):
+                for queue in range(8):
+                    answer = await asker.pull(topic, queue)
+                    refused = (ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST)
+                    assert answer.code in refused, (topic, answer)
+                    assert b"secret" not in bytes(answer.body)
+
+    run_async(scenario())
+
+
 def test_files_are_for_their_owner_only(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path / "store")) as asker:

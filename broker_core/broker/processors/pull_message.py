@@ -18,7 +18,7 @@ from broker_core.broker.request_fields import (
     required_text,
 )
 from broker_core.broker.slave_reads import RETURN_MS, SlaveReads
-from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
+from broker_core.broker.system_topics import refuses_pulls
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.hot_replies import pulled_reply
@@ -188,8 +188,7 @@ class PullMessageProcessor:
             raise TopicNotExist(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic {topic_name:.130} does not exist"
             )
-        # Nobody sees a half message before it is committed, whatever the topic allows.
-        if not topic.perm & PERM_READ or topic_name == TRANSACTION_HALF_TOPIC:
+        if not topic.perm & PERM_READ or refuses_pulls(topic_name):
             raise NoPermission(
                 ResponseCode.NO_PERMISSION, f"the topic {topic_name} is not readable"
             )
