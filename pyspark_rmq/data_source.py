@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource
 
 from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, default_schema
+from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.sink.batch_writer import RmqBatchWriter
 from pyspark_rmq.sink.guarantee import decide_guarantee
@@ -69,6 +70,8 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
             raise errors.InvalidArgument(
                 "outputMode complete would replace what a topic has: use append or update"
             )
+        # Asked for before every batch and every commit, in workers that are used again.
+        freeze_once()
         options = SinkOptions.parse(self.options).for_stream()
         columns = _written(schema, options)
         return self.writer_type(options, columns, decide_guarantee(options, columns), schema)
