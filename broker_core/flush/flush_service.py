@@ -30,8 +30,10 @@ from broker_core.storage.store_state import (
 
 # More than this many files in one job are a matter for Python.
 SYNC_CALL_FILES_MAX = 8
-# Waking this many takes longer than a sync of a fast disk: the next sync need not wait for that.
+# Two groups of at least this many can take turns: one is synced while the other is woken. That pays
+# when waking both takes longer than a sync, by this factor; otherwise one sync for all is better.
 OVERLAP_WAITERS_MIN = 64
+OVERLAP_FACTOR = 1.25
 # For so few, starting the write from here is worth the owner's time.
 EARLY_WRITE_WAITERS_MAX = 4
 
@@ -70,10 +72,11 @@ class FlushService:
         self._asked = False
         self._forced_until = 0
         self._busy = False
-        # The next job was begun while those who waited for the last one are being woken; and how
-        # many of them are still to be.
+        # The next job began while waiters of the last one are woken; how many of them still are.
         self._overlapping = False
         self._not_woken = 0
+        # When the last job was submitted, how long it took, and a waiter's share of a wake-up.
+        self._submitted_s = self._sync_s = self._wake_s = 0.0
         # Only the worker touches these two: set while a job runs, left set when it raises; and the
         # state that the last sync earned and that is not written yet.
         self._broken = False
@@ -277,6 +280,7 @@ class FlushService:
             self._moved_ms["sync"] = self._thorough_ms["sync"] = now_ms
 
         def done(_: object, error: BaseException | None) -> None:
+            self._sync_s = self._clock.monotonic() - self._submitted_s
             if error is not None:
                 self._busy = False
                 self._failed(error)
@@ -285,6 +289,7 @@ class FlushService:
             self._wake(job.sync_target, waiters)
 
         waiters = self.flushed.waiting - self._not_woken
+        self._submitted_s = self._clock.monotonic()
         call = self._sync_call(job) if self._worker.ready_to_sync else None
         if call is None:
             self._worker.submit(lambda: self._perform(job), done)
@@ -313,12 +318,14 @@ class FlushService:
         size = target - segment.base - start if waiters <= EARLY_WRITE_WAITERS_MAX else 0
         note = self._state_file.note(self._durable_at(durable))
         call = ((descriptor,), *note, start, size)
+        self._submitted_s = self._clock.monotonic()
         self._worker.submit_sync(call, partial(self._synced_last, target, durable, waiters))
         return True
 
     def _synced_last(
         self, target: int, durable: int, waiters: int, _: object, error: BaseException | None
     ) -> None:
+        self._sync_s = self._clock.monotonic() - self._submitted_s
         if error is not None:
             self._busy = False
             self._failed(error)
@@ -333,6 +340,7 @@ class FlushService:
 
         Whoever is woken may append at once: that goes into one job, not into one each.
         """
+        started = self._clock.monotonic()
         try:
             self._begin_among_many(target, waiters)
         finally:
@@ -341,6 +349,8 @@ class FlushService:
             finally:
                 # A waiter that raises must not stop the flushing of all others.
                 self._busy, self._overlapping = self._overlapping, False
+        if waiters >= OVERLAP_WAITERS_MIN:
+            self._wake_s = (self._clock.monotonic() - started) / waiters
         self._asked = self._asked or self._log.position > self.flushed.position
         self._pump()
         # The next sync is on its way; now there is time to dispatch.
@@ -352,11 +362,14 @@ class FlushService:
         Its bytes are those that came meanwhile, if that is a group worth a sync, or else those that
         the first half of the waiters append.
         """
-        if not self._group_commit:
+        waiting = self.flushed.waiting
+        if (
+            not self._group_commit
+            or waiting < 2 * OVERLAP_WAITERS_MIN
+            or waiting * self._wake_s < OVERLAP_FACTOR * self._sync_s
+        ):
             return
-        if self.flushed.waiting - waiters < OVERLAP_WAITERS_MIN:
-            if waiters < 2 * OVERLAP_WAITERS_MIN:
-                return
+        if waiting - waiters < OVERLAP_WAITERS_MIN:
             first = waiters // 2
             self.flushed.advance_to_waiter(first, target)
             waiters -= first

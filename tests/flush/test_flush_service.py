@@ -89,6 +89,23 @@ class TestGroupCommit:
             worker.run_next()
             assert under_way[before:] == [1] * 100, "from now on there are two groups in turns"
 
+    def test_on_a_slow_disk_many_share_one_sync(self) -> None:
+        worker = ManualWorker()
+        log = FlushedLog(worker)
+        under_way: list[int] = []
+
+        def again(_: BaseException | None) -> None:
+            under_way.append(worker.waiting)
+            log.service.flushed.when(log.append(), again)
+
+        log.append()
+        for _ in range(200):
+            log.service.flushed.when(log.append(), again)
+        for _ in range(5):
+            log.disk.clock.advance(3)
+            worker.run_next()
+        assert under_way == [0] * 4 * 200
+
     def test_few_who_are_woken_share_one_sync(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
