@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker_core.runtime.quick_sync_worker import (
-    REST_S,
+    REST_FACTOR,
     QuickSyncWorker,
     start_worker,
 )
@@ -89,7 +89,7 @@ def test_after_a_slow_one_the_thread_does_it_for_a_while(
             await sync()
         for _ in range(3):
             await sync()
-        clock.advance(int(REST_S * 1000) + 1)
+        clock.advance(2 * REST_FACTOR + 1)
         await sync()
         assert told == [True, False, False, False, True]
 
