@@ -208,7 +208,9 @@ class SyncProducer(SyncFace):
         futures = [self._producer.send(message) for message in messages]
         if futures:
             await asyncio.wait(futures)
-        return [future.result() for future in futures]
+        # The first failure is raised; nobody would ever look at the others.
+        failed = [future for future in futures if future.exception() is not None]
+        return [future.result() for future in (failed or futures)]
 
     async def _send_ordered(self, message: OutgoingMessage, key: str | None) -> SendResult:
         return await self._producer.send_ordered(message, key)

@@ -56,7 +56,7 @@ class Harness:
         spark: bool = True,
         replicated: bool = False,
         rows_per_kill: int = 300,
-        patience_s: float = 180.0,
+        patience_s: float = 300.0,
     ) -> None:
         self._folder = folder
         self._say = say
