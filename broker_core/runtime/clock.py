@@ -23,9 +23,8 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the machine."""
 
-    def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
-        return time.monotonic()
+    # The function itself: every put asks twice.
+    monotonic = staticmethod(time.monotonic)
 
     def wall_ms(self) -> int:
         """Epoch milliseconds; may jump in both directions."""

@@ -59,7 +59,9 @@ class Segment:
     @property
     def target(self) -> memoryview:
         """Where appends store their bytes."""
-        return self.view if self._buffer is None else self._buffer.view
+        if self._buffer is not None:
+            return self._buffer.view
+        return self.view if self._view is None else self._view
 
     def use_buffer(self, buffer: WriteBuffer) -> None:
         """Let appends go to process memory until `commit` copies them to the file."""

@@ -5,6 +5,7 @@ Owns the queue counters. All rows or none: a refusal is a status and leaves no b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ from broker_core.store.store_stats import StoreStats
 
 # Looked up once: members of an enumeration are slow to get, and named tuples to make.
 _PUT_OK = PutStatus.PUT_OK
-_new_result = PutResult._make
+_new_result = functools.partial(tuple.__new__, PutResult)
 
 KNOWN_QUEUES_MAX = 100_000
 # Set for both transaction types that take no queue offset.
