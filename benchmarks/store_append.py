@@ -125,13 +125,16 @@ def run_java(root: Path, quick: bool) -> None:
     if reason is not None:
         info(f"no comparison with the Java store: {reason}")
         return
-    touch_memory(root, 3 << 30)
     # As an operator gets them: ASYNC_FLUSH with its defaults on both sides.
     default = StoreConfig(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     never = {"flushIntervalCommitLog": 1_000_000_000}
     for body_size, count in ((100, 1_000_000), (1024, 200_000)):
         count = count // 2 if quick else count
-        ours, _ = append_rate(root, body_size, config=default)
+        # The same bytes per round, and the same kind of memory to put them into, on both sides.
+        round_bytes = count * (body_size + 120)
+        touch_memory(root, 7 * round_bytes)
+        ours, _ = append_rate(root, body_size, round_bytes, config=default)
+        touch_memory(root, 7 * round_bytes)
         java = java_store_append(body_size, count, 100, directory=root).messages_per_s
         info(
             f"{body_size} B, ASYNC_FLUSH with its defaults: Java store in batches of 100 "

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shutil
+import statistics
 import time
 from pathlib import Path
 
 from benchmarks.measure import column_batch, info, median, ratio, seconds
 from benchmarks.store_append import NO_FLUSH
 from benchmarks.store_read import SEVEN
-from broker_core import MessageStore, StoreConfig
+from broker_core import MessageStore
 from broker_core.codec.arrow_columns import to_arrow
 
 MIB = 1 << 20
 # Ten thousand queues of the default file size would take 60 GB of file length.
-SMALL_QUEUES = {"consume_queue_file_size": 20_000}
+SMALL_QUEUES_FILE_SIZE = 20_000
+QUEUES_MAX, MEASURED, READ, ROWS = 10_000, 1_000, 300, 100
 
 
 def by_log_size(root: Path, quick: bool) -> None:
@@ -48,42 +51,44 @@ def by_log_size(root: Path, quick: bool) -> None:
 
 def by_queue_count(root: Path, quick: bool) -> None:
     """The same rows to one queue and spread over 10,000: per row and in all."""
+    config = dataclasses.replace(NO_FLUSH, consume_queue_file_size=SMALL_QUEUES_FILE_SIZE)
     figures = []
     for queues in (1, 100, 10_000):
-        config = StoreConfig(
-            flush_disk_type=NO_FLUSH.flush_disk_type,
-            flush_interval_ms=NO_FLUSH.flush_interval_ms,
-            dispatch_checkpoint_interval_ms=NO_FLUSH.dispatch_checkpoint_interval_ms,
-            page_cache_busy_timeout_ms=NO_FLUSH.page_cache_busy_timeout_ms,
-            consume_queue_file_size=SMALL_QUEUES["consume_queue_file_size"],
-        )
-        batch = column_batch(1_000, 1024, topic="bench", queues=1)
         with MessageStore.open(root / f"queues-{queues}", config) as store:
-            spent = []
-            for number in range(max(queues, 3_000) if not quick else max(queues, 1_000)):
-                topic = b"topic-%d" % (number % queues)
-                started = time.perf_counter()
-                store.append_batch(batch._replace(queues=((topic, 0),), count=100))
-                spent.append(time.perf_counter() - started)
-            appends = 100 / median(iter(spent[-999:]).__next__, len(spent[-999:]))
-
-            ranges = [(f"topic-{number % queues}", number // queues * 100) for number in range(300)]
-
-            def read(store: MessageStore = store, ranges: list[tuple[str, int]] = ranges) -> None:
-                for topic, start in ranges:
-                    to_arrow(store.read_columns(topic, 0, start, start + 100, SEVEN), 100)
-
-            seconds(read)
-            reads = 30_000 / median(functools.partial(seconds, read), 9)
-            figures.append((queues, appends, reads))
-            info(
-                f"{queues} queues: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k "
-                "msg/s (100 rows a call)"
-            )
+            figures.append((queues, *queue_rates(store, queues)))
         shutil.rmtree(root / f"queues-{queues}")
+        info(
+            f"{queues} queues: append {figures[-1][1] / 1e3:.0f} k msg/s, read "
+            f"{figures[-1][2] / 1e3:.0f} k msg/s (100 rows a call)"
+        )
     first, last = figures[0], figures[-1]
     ratio("append_with_10000_queues_over_1", last[1] / first[1], ">=0.8")
     ratio("read_with_10000_queues_over_1", last[2] / first[2], ">=0.8")
+
+
+def queue_rates(store: MessageStore, queues: int) -> tuple[float, float]:
+    """Rows per second into queues that exist, and out of them, at the end of a log of one size.
+
+    Every queue gets its first rows unmeasured, and the log has as many rows whatever the number of
+    queues is: a queue is made once, and the age of what is read is another question.
+    """
+    batch = column_batch(ROWS, 1024, topic="bench", queues=1)
+    spent = []
+    for number in range(QUEUES_MAX + MEASURED):
+        topic = b"topic-%d" % (number % queues)
+        started = time.perf_counter()
+        store.append_batch(batch._replace(queues=((topic, 0),)))
+        spent.append(time.perf_counter() - started)
+    appends = ROWS / statistics.median(spent[-MEASURED:])
+    last = range(QUEUES_MAX + MEASURED - READ, QUEUES_MAX + MEASURED)
+    ranges = [(f"topic-{number % queues}", number // queues * ROWS) for number in last]
+
+    def read() -> None:
+        for topic, start in ranges:
+            to_arrow(store.read_columns(topic, 0, start, start + ROWS, SEVEN), ROWS)
+
+    seconds(read)
+    return appends, READ * ROWS / median(lambda: seconds(read), 9)
 
 
 def run(root: Path, quick: bool) -> None:
