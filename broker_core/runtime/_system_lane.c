@@ -161,7 +161,7 @@ static PyObject *lane_post_token(PyObject *self, PyObject *unused) {
 static void start_write(int descriptor, int64_t start, int64_t size) {
 #ifdef SYNC_FILE_RANGE_WRITE
     PyThreadState *saved = PyEval_SaveThread();
-    (void)sync_file_range(descriptor, (off64_t)start, (off64_t)size, SYNC_FILE_RANGE_WRITE);
+    (void)sync_file_range(descriptor, start, size, SYNC_FILE_RANGE_WRITE);
     PyEval_RestoreThread(saved);
 #else
     (void)descriptor, (void)start, (void)size;
