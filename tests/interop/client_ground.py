@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.interop.driven_client import DrivenClient, Row
+from tests.interop.driven_client import ClientError, DrivenClient, Row
 from tests.interop.observer import Observer
 from tests.interop.server_processes import BROKER_NAME, BrokerCluster, has_route, wait_until
 
@@ -203,12 +203,22 @@ class Ground:
     def _create_topic(self, topic: str, queues: int) -> None:
         if self.language in COMPLETE_LIBRARIES:
             creator = self.producer("creator")
-            creator.call("admin.create_topic", key=BROKER_NAME, topic=topic, queues=queues)
+            wait_until(
+                lambda: self._is_created(creator, topic, queues), ROUTE_TIMEOUT_S, f"topic {topic}"
+            )
         elif self.language == GO:
             self.admin("create_topic", topic=topic, queues=queues)
         else:
             self.observer.create_topic(topic, queues)
         wait_until(lambda: self.routes(topic), ROUTE_TIMEOUT_S, f"a route to {topic}")
+
+    def _is_created(self, creator: Producer, topic: str, queues: int) -> bool:
+        try:
+            creator.call("admin.create_topic", key=BROKER_NAME, topic=topic, queues=queues)
+        except ClientError:
+            # Its connection is that of a broker which another scenario has killed.
+            return False
+        return True
 
     def admin(self, op: str, **arguments: Any) -> Any:
         """The administration of a library that keeps it apart from its producers."""

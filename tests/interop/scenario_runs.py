@@ -20,7 +20,11 @@ from tests.interop.side_by_side import SideBySide
 
 SIDE_BY_SIDE = 6
 # The times of real brokers, shortened.
-_USUAL = {"enablePropertyFilter": "true", "transactionCheckInterval": "1000"}
+_USUAL = {
+    "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
+    "transactionCheckInterval": "1000",
+}
 _OURS = {"transactionTimeOut": "1000"}
 # Apache notes an end some time after it: a half that is checked before that ends twice.
 _APACHE = {

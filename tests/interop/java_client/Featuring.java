@@ -17,10 +17,10 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -35,7 +35,6 @@ final class Featuring {
         switch (op) {
             case "feature.namespace": return namespace(command);
             case "feature.trace": return trace(command);
-            case "feature.start_time": return startTime(command);
             case "feature.commit_by_hand": return commitByHand(command);
             case "feature.partly": return partly(command);
             case "feature.suspended": return suspended(command);
@@ -50,6 +49,9 @@ final class Featuring {
         client.setNamesrvAddr(command.text("ns"));
         client.setInstanceName("feature-" + NUMBERS.incrementAndGet());
         client.setVipChannelEnabled(false);
+        // Topics that come later, such as those of retries, are found soon.
+        client.setPollNameServerInterval(1_000);
+        client.setHeartbeatBrokerInterval(1_000);
         return client;
     }
 
@@ -145,26 +147,20 @@ final class Featuring {
         consumer.start();
         SendResult sent = producer.send(message(command, "traced"));
         until(() -> seen.size() == 1, "the traced message");
-        // Each sends what it has traced so far when it is shut down.
+        // They are sent now and then; a client that is shut down does not wait for them.
+        until(() -> traces(producer, sent.getMsgId()) >= 2, "the traces of both");
         consumer.shutdown();
         producer.shutdown();
         return sent.getMsgId();
     }
 
-    private static Object startTime(Command command) throws Exception {
-        DefaultMQPushConsumer consumer = consumer(command);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
-        consumer.setConsumeTimestamp(UtilAll.timeMillisToHumanString3(command.number("timestamp")));
-        List<String> seen = shared();
-        consumer.subscribe(command.text("topic"), "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            messages.forEach(message -> seen.add(text(message)));
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        until(() -> seen.contains("last"), "the last message");
-        consumer.shutdown();
-        return sorted(seen);
+    private static int traces(DefaultMQProducer producer, String id) throws Exception {
+        try {
+            return producer.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 32, 0, Long.MAX_VALUE)
+                .getMessageList().size();
+        } catch (MQClientException none) {
+            return 0;
+        }
     }
 
     /** In order and without automatic commits: rolled back once, then committed. */
@@ -207,7 +203,7 @@ final class Featuring {
         return sorted(seen);
     }
 
-    /** How many came while the consumer was suspended, and in all. */
+    /** What had come before the consumer was resumed, and in all. */
     private static Object suspended(Command command) throws Exception {
         DefaultMQProducer producer = producer(command);
         DefaultMQPushConsumer consumer = consumer(command);
@@ -222,16 +218,18 @@ final class Featuring {
         producer.send(message(command, "before"), queue(command));
         until(() -> seen.size() == 1, "the first message");
         consumer.suspend();
-        // The pull that waits at the broker now still brings one message; it is not given out.
+        // The pull that waits at the broker now still brings one message.
         producer.send(message(command, "meanwhile"), queue(command));
-        Thread.sleep(1_000);
+        Thread.sleep(1_500);
+        producer.send(message(command, "later"), queue(command));
+        Thread.sleep(1_500);
         List<String> early = new ArrayList<>(seen);
         consumer.resume();
-        until(() -> seen.size() >= 2, "the second message");
+        until(() -> seen.size() >= 3, "what came meanwhile");
         consumer.shutdown();
         producer.shutdown();
         Map<String, Object> both = new LinkedHashMap<>();
-        both.put("early", early.size());
+        both.put("early", early);
         both.put("all", seen);
         return both;
     }
