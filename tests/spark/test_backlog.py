@@ -38,6 +38,7 @@ def fill(broker: EmbeddedBroker, topic: str) -> list[list[int]]:
     broker.create_topic(topic, QUEUES)
     options = SourceOptions.parse({**broker.options, "subscribe": topic})
     connected = connections.connect(options.connection)
+    connected.call(connected.client.routes.route(topic))
     producer = BulkProducer(connected.client)
     expected = []
     for queue in range(QUEUES):
