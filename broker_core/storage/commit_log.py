@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, encode_message, relocate_run
 from broker_core.codec.record_layout import CHECK_CHECKSUMS
+from broker_core.errors import MalformedBatch
 from broker_core.storage.segment_file import Segment
 from broker_core.storage.segment_sequence import SegmentSequence
 
@@ -24,6 +25,8 @@ BLANK_SIZE = 8
 # Long appends start their write-back early, a slice at a time.
 SLICE_SIZE = 8 << 20
 LARGE_SIZE = 256 << 10
+# More than a record has besides its body and its property text.
+ROW_OVERHEAD_MAX = 512
 SCRATCH_SIZE = 512 << 10
 
 Span = tuple[int, memoryview | bytes]
@@ -150,9 +153,17 @@ class CommitLog:
             return 0, -1
         wrote = segment.wrote
         start = segment.base + wrote
-        count, end = encode_batch(
-            batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
-        )
+        try:
+            count, end = encode_batch(
+                batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
+            )
+        except MalformedBatch:
+            # Rows before the bad one are behind the end now: after a crash they would look stored.
+            texts = b"" if batch.properties is None else batch.properties[0]
+            size = len(memoryview(batch.body[0])) + len(memoryview(texts))
+            end = min(wrote + size + batch.count * ROW_OVERHEAD_MAX, segment.size)
+            segment.target[wrote:end] = bytes(end - wrote)
+            raise
         if count:
             segment.stored(end)
             self._position = segment.base + end

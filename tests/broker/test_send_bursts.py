@@ -14,6 +14,7 @@ from broker_core.codec.frame_parser import FrameParser
 from broker_core.codec.record_columns import codec_backend
 from broker_core.codec.remoting_command import ONEWAY_FLAG, RemotingCommand
 from broker_core.config import RemotingLimits
+from broker_core.errors import MalformedBatch
 from broker_core.protocol_codes import PutStatus, ResponseCode
 from tests.broker.running_broker import Asker, broker_config, records, running, until
 from tests.codec.wire_frames import frame_bytes
@@ -231,6 +232,39 @@ def test_a_promise_that_is_not_kept(
                 else:
                     assert "msgId" not in answer.ext
             assert counted
+
+    run_async(scenario())
+
+
+def test_a_bad_send_leaves_nothing_behind_the_log(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, **ASYNC)) as asker:
+            await asker.make_topic("T")
+            await asker.send()
+            text = f"UNIQ_KEY\x01K3\x02long\x01{'x' * 32_740}\x02"
+            before = asker.broker.parts.store.log_range[1]
+            log = asker.broker.parts.store._parts.log
+            bursts: list[bytes] = []
+            append = log.append_rows
+
+            def watched(*arguments: Any) -> Any:
+                try:
+                    return append(*arguments)
+                except MalformedBatch:
+                    segment = log.segments.last
+                    bursts.append(bytes(segment.target[segment.wrote :]))
+                    raise
+
+            log.append_rows = watched
+            sends = joined(send(1), send(2), send(3, text=text), send(4))
+            answers = await exchange(asker, sends, 4)
+            assert [answers[number].code for number in (1, 2, 4)] == [0, 0, 0]
+            assert answers[3].code == ResponseCode.MESSAGE_ILLEGAL
+            assert before < log.position
+            assert bursts
+            assert not any(bursts[0])
+            bodies = [message.body for message in await stored(asker, "T", 0)]
+            assert bodies[1:] == [b"body 1", b"body 2", b"body 4"]
 
     run_async(scenario())
 
