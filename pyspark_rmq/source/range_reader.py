@@ -27,7 +27,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.data_loss import report_loss
-from pyspark_rmq.source.local_reader import Place, local_batches, local_places
+from pyspark_rmq.source.local_reader import local_batches, local_places
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
 from pyspark_rmq.source.queue_offsets import Repeats, StoreIdentity
@@ -75,6 +75,7 @@ def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn
     """All rows of the task, range by range in the order of their offsets."""
     freeze_once()
     connected = connections.connect(options.connection)
+    check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
     maker: RowMaker = ConditionalRows(
         columns,
@@ -92,19 +93,15 @@ def batches_of(
 ) -> Generator[Any, None, None]:
     """What `maker` makes of each range: from files if it can be read so, else over the network."""
     waiting = iter(task.ranges)
-    is_checked = False
     while some := list(islice(waiting, _LOOKED_AT_ONCE)):
         for is_local, found in groupby(local_places(some, options, connected), _is_local):
             part = list(found)
             rest = [one for one, _ in part]
             if is_local:
-                # Where files are came with which log they are: no need to ask.
-                _compare_stores(task, _stores_of(part), options)
                 rest = yield from local_batches(part, maker, BATCH_SIZE, BATCH_ROWS)
-            if rest and (is_local or not is_checked):
-                # When something changed under way, the log may be another one by now.
-                _check_stores(task, options, connected)
-                is_checked = True
+                if rest:
+                    # Something changed under way; the log may be another one by now.
+                    check_stores(task, options, connected)
             for one, run in _runs(rest, options, connected):
                 yield maker.batch(run, one.queue)
 
@@ -235,30 +232,23 @@ def _stream(
     )
 
 
-def _check_stores(task: Task, options: SourceOptions, connected: Connected) -> None:
-    if any(store.store_id for store in task.stores.values()):
-        topics = {part.broker_name: part.topic for part in task.ranges}
-        _compare_stores(task, connected.call(_stores(topics, options, connected)), options)
-
-
-def _compare_stores(task: Task, found: Mapping[str, StoreIdentity], options: SourceOptions) -> None:
+def check_stores(task: Task, options: SourceOptions, connected: Connected) -> None:
     """The log must be the one that the offsets were taken from; a replaced one has others."""
-    for broker, store in task.stores.items():
-        if store.store_id and broker in found and found[broker] != store:
+    expected = {broker: store for broker, store in task.stores.items() if store.store_id}
+    if not expected:
+        return
+    # Asked of the broker, also where files are read: replicas share the identity of a log, while
+    # the files of each have one of their own.
+    topics = {part.broker_name: part.topic for part in task.ranges}
+    found = connected.call(_stores(topics, options, connected))
+    for broker, store in expected.items():
+        if broker in found and found[broker] != store:
             report_loss(
                 f"broker {broker} has another log (store {found[broker].store_id}, epoch"
                 f" {found[broker].epoch}) than the one that these offsets belong to (store"
                 f" {store.store_id}, epoch {store.epoch})",
                 fails=options.fails_on_data_loss,
             )
-
-
-def _stores_of(places: Sequence[Place]) -> dict[str, StoreIdentity]:
-    return {
-        part.broker_name: StoreIdentity(place.layout.store_id, str(place.layout.epoch))
-        for part, place in places
-        if place is not None
-    }
 
 
 async def _stores(

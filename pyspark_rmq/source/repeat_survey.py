@@ -22,7 +22,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.message_batches import Records
 from pyspark_rmq.source.offset_planning import QueueRange, ranges_between
 from pyspark_rmq.source.queue_offsets import Repeats, StreamOffset
-from pyspark_rmq.source.range_reader import Task, batches_of
+from pyspark_rmq.source.range_reader import Task, batches_of, check_stores
 from pyspark_rmq.source.seen_rows import SeenRows
 
 _log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ def survey(
 ) -> tuple[Repeats, dict[MessageQueue, int]]:
     """Offsets of copies by queue, and how far each queue was looked at: not to the end of all when
     there are more than `ranges_max` ranges of them. One range of each queue."""
+    check_stores(task, options, connected)
     repeats: dict[MessageQueue, Pairs] = {}
     reached = {part.queue: part.until for part in task.ranges}
     with contextlib.closing(batches_of(task, options, connected, _Names())) as batches:
