@@ -9,9 +9,9 @@ while, so slow ones hold up readers for no more than a fiftieth of the time.
 from __future__ import annotations
 
 import asyncio
-import os
+from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.lane_worker import LaneWorker, native_lanes
@@ -23,14 +23,24 @@ QUICK_S: Final = 0.0005
 REST_FACTOR: Final = 50
 
 
+class QuickCalls(NamedTuple):
+    """What it takes to sync here: the time, and two calls of the file system on descriptors."""
+
+    clock: Clock
+    sync: Callable[[int], None]
+    write: Callable[[int, int, bytes], None]
+    """(descriptor, position, bytes)."""
+
+
 class QuickSyncWorker(LaneWorker):
     """`done` is called before `submit_sync` returns, or later as with every other worker."""
 
     def __init__(
-        self, name: str, loop: asyncio.AbstractEventLoop, lanes: ModuleType, clock: Clock
+        self, name: str, loop: asyncio.AbstractEventLoop, lanes: ModuleType, calls: QuickCalls
     ) -> None:
         super().__init__(name, loop, lanes)
-        self._clock = clock
+        self._clock = calls.clock
+        self._calls = calls
         self._rests_until = 0.0
         self._has_failed = False
 
@@ -51,7 +61,7 @@ class QuickSyncWorker(LaneWorker):
             return
         try:
             for descriptor in descriptors:
-                os.fdatasync(descriptor)
+                self._calls.sync(descriptor)
         except OSError as error:
             # Never repeated: a second call may say that all is well.
             self._has_failed = True
@@ -67,16 +77,16 @@ class QuickSyncWorker(LaneWorker):
         """The sync was fine; a note that fails is known to whoever comes after."""
         try:
             if descriptor >= 0:
-                os.pwrite(descriptor, note, position)
+                self._calls.write(descriptor, position, note)
         except OSError:
             self._has_failed = True
 
 
 def start_worker(
-    name: str, loop: asyncio.AbstractEventLoop, quick_clock: Clock | None = None
+    name: str, loop: asyncio.AbstractEventLoop, calls: QuickCalls | None = None
 ) -> Worker:
-    """A worker for `loop`, the fastest that is built; with a clock, one that syncs itself."""
+    """A worker for `loop`, the fastest that is built; with `calls`, one that syncs itself."""
     lanes = native_lanes()
-    if quick_clock is None or lanes is None:
+    if calls is None or lanes is None:
         return start_lane_worker(name, loop)
-    return QuickSyncWorker(name, loop, lanes, quick_clock)
+    return QuickSyncWorker(name, loop, lanes, calls)

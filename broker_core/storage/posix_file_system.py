@@ -146,7 +146,7 @@ class PosixFile:
         """Store all of `data` at `start` without the map."""
         with memoryview(data) as view, view.cast("B") as content, self._naming():
             self._check_length_is_free(start + len(content))
-            _write_all(self._descriptor, start, content)
+            write_descriptor(self._descriptor, start, content)
 
     def allocate(self, start: int, size: int) -> None:
         """Back `[start, start + size)` with real blocks."""
@@ -420,21 +420,25 @@ def fill_holes_with_zeros(descriptor: int, start: int, end: int) -> None:
         content = os.pread(descriptor, size, position)
         # A block with any other byte in it is not a hole.
         if content.count(0) == len(content):
-            _write_all(descriptor, position, memoryview(content))
+            write_descriptor(descriptor, position, memoryview(content))
         position += size
     # A start past the end must not leave a hole before it.
     position = min(position, old_size)
     try:
         while position < end:
             size = min(len(_ZEROS), end - position)
-            _write_all(descriptor, position, memoryview(_ZEROS)[:size])
+            write_descriptor(descriptor, position, memoryview(_ZEROS)[:size])
             position += size
     except OSError:
         os.ftruncate(descriptor, old_size)
         raise
 
 
-def _write_all(descriptor: int, start: int, content: memoryview) -> None:
+sync_descriptor = getattr(os, "fdatasync", os.fsync)
+
+
+def write_descriptor(descriptor: int, start: int, content: memoryview | bytes) -> None:
+    """Store all of `content` at `start`."""
     done = 0
     while done < len(content):
         done += os.pwrite(descriptor, content[done:], start + done)

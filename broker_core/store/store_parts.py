@@ -19,10 +19,11 @@ from broker_core.flush.flush_service import FlushService
 from broker_core.flush.replicated_ack import ReplicaGate, ReplicatedAcks
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.quick_sync_worker import start_worker
+from broker_core.runtime.quick_sync_worker import QuickCalls, start_worker
 from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
+from broker_core.storage.posix_file_system import sync_descriptor, write_descriptor
 from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
@@ -187,7 +188,8 @@ class StoreParts:
         else:
             self.flush.pump_later = self._pump_soon
         # Nobody but the master writes to a slave, and it waits for the answer.
-        quick = self.clock if self.config.broker_role is BrokerRole.SLAVE else None
+        is_slave = self.config.broker_role is BrokerRole.SLAVE
+        quick = QuickCalls(self.clock, sync_descriptor, write_descriptor) if is_slave else None
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._schedule()

@@ -13,9 +13,11 @@ import pytest
 
 from broker_core.runtime.quick_sync_worker import (
     REST_FACTOR,
+    QuickCalls,
     QuickSyncWorker,
     start_worker,
 )
+from broker_core.storage.posix_file_system import sync_descriptor, write_descriptor
 from tests.fakes.manual_clock import ManualClock
 
 lanes = pytest.importorskip(
@@ -37,7 +39,8 @@ def files(tmp_path: Path) -> Iterator[tuple[int, int]]:
 def served(scenario: Callable[[QuickSyncWorker, ManualClock], Any], run_async: Any) -> None:
     async def run() -> None:
         clock = ManualClock()
-        worker = QuickSyncWorker("rmq-test", asyncio.get_running_loop(), lanes, clock)
+        calls = QuickCalls(clock, lambda descriptor: os.fdatasync(descriptor), write_descriptor)
+        worker = QuickSyncWorker("rmq-test", asyncio.get_running_loop(), lanes, calls)
         try:
             await scenario(worker, clock)
         finally:
@@ -121,11 +124,12 @@ def test_a_failure_is_final(files: tuple[int, int], run_async: Any, tmp_path: Pa
         os.close(descriptor)
 
 
-def test_only_with_a_clock(run_async: Any) -> None:
+def test_only_when_it_is_told_how(run_async: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        for clock, is_quick in ((None, False), (ManualClock(), True)):
-            worker = start_worker("rmq-test", loop, clock)
+        quick = QuickCalls(ManualClock(), sync_descriptor, write_descriptor)
+        for calls, is_quick in ((None, False), (quick, True)):
+            worker = start_worker("rmq-test", loop, calls)
             assert isinstance(worker, QuickSyncWorker) is is_quick
             worker.stop()
 
