@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.host_address import encode_host
@@ -51,6 +51,13 @@ KNOWN_QUEUES_MAX = 100_000
 PREPARED_OR_ROLLBACK = 0x04
 
 
+class Appended(Protocol):
+    """Told after each append; `is_rows`: of ordinary messages that clients sent together."""
+
+    def __call__(self, *, is_rows: bool = False) -> None:
+        """New bytes are in the log."""
+
+
 class Appender:
     """The only one that appends. Owner thread only."""
 
@@ -63,7 +70,7 @@ class Appender:
         flags: RunningFlags,
         stats: StoreStats,
         *,
-        appended: Callable[[], None],
+        appended: Appended,
         start_writeback: Callable[[], None],
         fence: Callable[[BaseException], None],
     ) -> None:
@@ -201,7 +208,7 @@ class Appender:
         end = self._log.position
         ms = self._pressure.took(started) * 1000
         self._stats.put_rows(queues[0][0], count, end - start, ms)
-        self._appended()
+        self._appended(is_rows=True)
         return _new_result(
             (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
         )
@@ -281,7 +288,7 @@ class Appender:
             return self._broken(error)
         self._counters.advance(batch.queues, offsets)
         self._stats.put(batch.queues, batch.count, size, self._pressure.took(started) * 1000)
-        self._appended()
+        self._appended(is_rows=together)
         return self._stored(start, end, first_offset, batch.count, timestamp)
 
     def _append_group(

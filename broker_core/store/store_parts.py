@@ -56,6 +56,9 @@ class StoreParts:
     # Whether new messages are to be made visible, soon.
     dispatch_due = False
     _dispatch_timer: asyncio.TimerHandle | None = None
+    # Behind this are ordinary messages only. Of others (delays, halves of transactions) the broker
+    # itself wants to know before it answers more.
+    _others_until = 0
 
     def __init__(
         self,
@@ -339,7 +342,9 @@ class StoreParts:
         finally:
             self._release()
 
-    def _appended(self) -> None:
+    def _appended(self, *, is_rows: bool = False) -> None:
+        if not is_rows:
+            self._others_until = self.log.position
         self.flush.appended()
         if self.replica_log.listeners:
             self.replica_log.changed()
@@ -362,22 +367,31 @@ class StoreParts:
             self.flush.pump()
 
     def _dispatch_soon(self) -> None:
-        if self.dispatch_due or self._loop is None:
+        loop, due = self._loop, self.dispatch_due
+        if loop is None:
             return
         self.dispatch_due = True
-        if self.is_awaited():
-            self._loop.call_soon(self.catch_up)
-        else:
-            self._dispatch_timer = self._loop.call_later(DISPATCH_DELAY_S, self.catch_up)
+        if self._can_wait():
+            if not due:
+                self._dispatch_timer = loop.call_later(DISPATCH_DELAY_S, self.catch_up)
+        elif not due or self._dispatch_timer is not None:
+            self._stop_dispatch_timer()
+            loop.call_soon(self.catch_up)
+
+    def _can_wait(self) -> bool:
+        return self.dispatcher.position >= self._others_until and not self.is_awaited()
+
+    def _stop_dispatch_timer(self) -> None:
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
 
     def catch_up(self) -> None:
         """Do the dispatch that is due, if one is: readers find all that was answered."""
         if not self.dispatch_due:
             return
         self.dispatch_due = False
-        if self._dispatch_timer is not None:
-            self._dispatch_timer.cancel()
-            self._dispatch_timer = None
+        self._stop_dispatch_timer()
         if self._loop is not None:
             self._dispatch()
 
@@ -390,10 +404,10 @@ class StoreParts:
         if self.replica_log.listeners:
             self.replica_log.changed()
         if self.dispatcher.position < self.upkeep.visible_limit():
-            if self._loop is None or self._loop.is_closed() or self.is_awaited():
-                self._dispatch()
-            else:
+            if self._loop is not None and self._can_wait():
                 self._dispatch_soon()
+            else:
+                self._dispatch()
         if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:

@@ -478,7 +478,7 @@ def test_a_port_that_is_taken(run_async: Callable[..., Any]) -> None:
 
 
 def test_ipv4_peers_of_an_ipv6_socket_keep_their_form(run_async: Callable[..., Any]) -> None:
-    from broker_core.remoting.connection import _peer_of
+    from broker_core.remoting.peer_address import peer_address
 
     class Transport:
         def __init__(self, name: object) -> None:
@@ -488,7 +488,7 @@ def test_ipv4_peers_of_an_ipv6_socket_keep_their_form(run_async: Callable[..., A
             return self.name
 
     def peer(name: object) -> tuple[str, int]:
-        return _peer_of(Transport(name))  # type: ignore[arg-type]
+        return peer_address(Transport(name))  # type: ignore[arg-type]
 
     assert peer(("::ffff:10.0.0.9", 5, 0, 0)) == ("10.0.0.9", 5)
     assert peer(("fe80::1%eth0", 5, 0, 2)) == ("fe80::1", 5)
