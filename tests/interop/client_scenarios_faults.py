@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from tests.interop.client_ground import NODE, Ground, scenario, texts
-from tests.interop.server_processes import wait_until
+from tests.interop.driven_client import ClientError
+from tests.interop.server_processes import BROKER_NAME, OURS, wait_until
 
 # After these many messages the broker goes, and after as many more the scenario ends.
 BEFORE = 200
@@ -64,3 +68,84 @@ def consumption_survives(ground: Ground, *, kill: bool) -> None:
     wait_until(lambda: len(follower.queues(topic)) == 4, 60, "all four queues")
     producer.send(topic, b"last", queue=0)
     assert texts(follower.wait(1)) == ["last"]
+
+
+# The words of a body are the answers of its producer: first of the local transaction, then of each
+# check, for which there may be a reason more often than once.
+_ENDS = {
+    "commit": ("commit",) * 5,
+    "rollback": ("rollback",) * 5,
+    "unknown": ("unknown", *("commit",) * 4),
+    "late": ("unknown", "unknown", *("commit",) * 3),
+}
+# Five seconds.
+_DELAY_LEVEL = 2
+
+
+@scenario(
+    "delays and transactions that wait while the broker is killed and stopped",
+    strict=True,
+    alone=True,
+    slow_with=("Java 5.5.0", "Java 4.9.8", "Go 2.1.2", "Node 3.12.0", "ours"),
+)
+def waiting_through_kills(ground: Ground) -> None:
+    soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
+    topic, producer = ground.topic(2), ground.producer(timeout_ms=3_000, **soon)
+    halves = None if ground.language == NODE else ground.transactions(timeout_ms=3_000, **soon)
+    consumer = ground.push(topic, **soon)
+    rng = random.Random(f"{ground.client.version} {ground.language}")
+    wanted: set[str] = set()
+
+    def delayed(body: str) -> None:
+        producer.send(topic, body.encode(), delay_level=_DELAY_LEVEL)
+
+    def half(body: str) -> None:
+        sent = ground.client.call(
+            "transaction.send", producer=halves, topic=topic, body=body.encode(),
+            broker=BROKER_NAME,
+        )  # fmt: skip
+        assert sent["status"] == "SEND_OK"
+
+    def plain(body: str) -> None:
+        producer.send(topic, body.encode())
+
+    for round_number, kill in enumerate((True, False)):
+        for number in range(5):
+            wanted.add(_acknowledged(delayed, f"delay-{round_number}-{number}"))
+            for end, words in _ENDS.items() if halves is not None else ():
+                body = _acknowledged(half, "-".join((*words, str(round_number), str(number))))
+                wanted |= set() if end == "rollback" else {body}
+        # The moment is a matter of chance.
+        for number in range(rng.randrange(600)):
+            wanted.add(_acknowledged(plain, f"plain-{round_number}-{number}"))
+        if kill:
+            ground.cluster.broker.kill()
+        else:
+            ground.cluster.broker.stop()
+        ground.cluster.start_broker()
+    received = consumer.wait(lambda got: wanted <= set(texts(got)), 120)
+    assert not [text for text in texts(received) if text.startswith("rollback")]
+    if ground.cluster.kind == OURS:
+        # Each exactly once in the log; RocketMQ delivers again what it had not noted yet.
+        stored = {(message["queue"], message["offset"]): message["text"] for message in received}
+        counts = Counter(stored.values())
+        waiting = {text for text in wanted if not text.startswith("plain")}
+        assert {text: counts[text] for text in waiting if counts[text] != 1} == {}
+
+
+def _acknowledged(send: Callable[[str], None], body: str) -> str:
+    """Send until it is acknowledged, each time under another name; the one that was."""
+    found: list[str] = []
+    attempts = itertools.count()
+
+    def tried() -> bool:
+        text = f"{body}-{next(attempts)}"
+        try:
+            send(text)
+        except ClientError:
+            return False
+        found.append(text)
+        return True
+
+    wait_until(tried, 60, f"an acknowledgement of {body}")
+    return found[0]
