@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -48,6 +48,9 @@ _RETRY_PAUSE_S: Final = 0.1
 _SHRINK_PAUSE_S: Final = 0.05
 # How long other brokers are preferred to one that did not take a message.
 _SHUN_S: Final = 5.0
+
+# What is waited for ("route", "connect", "drain"), and of which topic or address.
+Gate = tuple[str, str]
 
 
 class SendEngine:
@@ -86,7 +89,7 @@ class SendEngine:
         self._is_closed = False
         self._turns: dict[str, Turn] = {}
         self._lanes: dict[MessageQueue, deque[SendRequest]] = {}
-        self._gates: dict[Hashable, list[SendRequest]] = {}
+        self._gates: dict[Gate, list[SendRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_waiters: list[asyncio.Future[None]] = []
 
@@ -205,6 +208,12 @@ class SendEngine:
         if queue is None:
             avoid = self._to_avoid(request.topic) if self._shunned else ()
             queue = self._turn(request.topic).choose(queues, avoid)
+        self._attempt_at(request, queue)
+
+    def _attempt_at(self, request: SendRequest, queue: MessageQueue) -> None:
+        if request.future.done() or self._is_closed:
+            self._end(request)
+            return
         request.queue = queue
         try:
             self._send_to(request, queue)
@@ -343,7 +352,7 @@ class SendEngine:
     # Gates
 
     def _wait_at_gate(
-        self, key: Hashable, open_gate: Callable[[], Awaitable[object]], request: SendRequest
+        self, key: Gate, open_gate: Callable[[], Awaitable[object]], request: SendRequest
     ) -> None:
         # Also when what it waits for has just come: those who wait longer go first, or messages of
         # one queue would change places.
@@ -358,7 +367,7 @@ class SendEngine:
         loop = asyncio.get_running_loop()
         request.timer = loop.call_later(max(left_s, 0), self._gate_expired, key, request)
 
-    async def _open_gate(self, key: Hashable, open_gate: Callable[[], Awaitable[object]]) -> None:
+    async def _open_gate(self, key: Gate, open_gate: Callable[[], Awaitable[object]]) -> None:
         error: RmqError | None = None
         try:
             await open_gate()
@@ -369,7 +378,10 @@ class SendEngine:
         for request in requests:
             if request.timer is not None:
                 request.timer.cancel()
-            if error is None:
+            if error is None and request.queue is not None and key[0] != "route":
+                # The queue of its turn: a second turn would leave other queues out.
+                self._attempt_at(request, request.queue)
+            elif error is None:
                 self._attempt(request)
             elif isinstance(error, BrokerNotExist | TopicNotExist) or request.queue is None:
                 # Without a route there is nowhere to try.
@@ -377,7 +389,7 @@ class SendEngine:
             else:
                 self._failed(request, error)
 
-    def _gate_expired(self, key: Hashable, request: SendRequest) -> None:
+    def _gate_expired(self, key: Gate, request: SendRequest) -> None:
         waiting = self._gates.get(key, [])
         if request in waiting:
             waiting.remove(request)
