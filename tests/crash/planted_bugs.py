@@ -138,7 +138,7 @@ def stale_bytes_stay() -> Iterator[None]:
 def visible_before_durable() -> Iterator[None]:
     """Readers get what is appended, synced or not."""
 
-    def shown_at_once(self: StoreParts) -> None:
+    def shown_at_once(self: StoreParts, *, is_rows: bool = False) -> None:
         self.upkeep.dispatch()
         self.flush.appended()
 

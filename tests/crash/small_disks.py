@@ -7,6 +7,7 @@ Needs root; `why_not` says what is missing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -101,12 +102,19 @@ class Ballast:
 
     def fill(self, leaving: int = 0) -> int:
         """Take everything but `leaving` bytes; returns how much was taken."""
-        usage = os.statvfs(self._path.parent)
-        size = max(usage.f_bavail * usage.f_frsize - leaving, 0)
         with self._path.open("ab") as file:
-            if size:
-                os.posix_fallocate(file.fileno(), file.tell(), size)
-        return size
+            while True:
+                usage = os.statvfs(self._path.parent)
+                size = max(usage.f_bavail * usage.f_frsize - leaving, 0)
+                try:
+                    if size:
+                        os.posix_fallocate(file.fileno(), file.tell(), size)
+                except OSError as error:
+                    # A store that prepares its next file took some of it in between.
+                    if error.errno != errno.ENOSPC:
+                        raise
+                else:
+                    return size
 
     def free(self) -> None:
         """Give it all back."""

@@ -61,6 +61,7 @@ def test_the_scenario_finds_a_recovery_that_does_not_dispatch() -> None:
 
     with (
         mock.patch.object(LogDispatcher, "dispatch", not_while_opening),
+        mock.patch.object(LogDispatcher, "dispatch_kept"),
         pytest.raises(AssertionError),
     ):
         _scenario()
