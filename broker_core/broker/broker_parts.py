@@ -118,7 +118,7 @@ class BrokerParts:
         self.transactions = self._transactions()
         self.transaction_check = self._transaction_check()
         self.sinks = self._sinks()
-        self.identity = LogIdentity(self._table(IDENTITY_FILE), store.store_id, lambda: store.epoch)
+        self.identity = self._identity()
         self.registration = NameServerRegistration(config, self.topics)
         self.registration.on_master(self._master_told)
         self.slave_metadata = None if config.is_master else self._slave_metadata()
@@ -417,6 +417,14 @@ class BrokerParts:
             clock=self.clock,
             may_copy=lambda: bool(self.replication.status().get("is_copying")),
             client=inner_client(self.config),
+        )
+
+    def _identity(self) -> LogIdentity:
+        return LogIdentity(
+            self._table(IDENTITY_FILE),
+            self.store.store_id,
+            lambda: self.store.epoch,
+            lambda: not self.config.is_master,
         )
 
     def _log_id(self) -> str:

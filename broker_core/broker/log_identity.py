@@ -2,7 +2,8 @@
 
 A store has an id and an epoch of its own; offsets that were read from a master must count at its
 slaves, and at the slave that takes its place. So a slave takes over what its master says and keeps
-it in `config/logIdentity.json`, also when it becomes the master.
+it in `config/logIdentity.json`, also when it becomes the master. Until its master has told it, a
+slave gives no name at all: its own would look like another log.
 
 The epoch is another one when messages that somebody may have read can be gone: after a power cut,
 and after a promotion, unless the old master showed nobody what its slaves did not have.
@@ -26,12 +27,19 @@ _FOLLOWING: Final = -1
 
 
 class LogIdentity:
-    """Event loop only. `own_epoch()` is the epoch of the store here."""
+    """Event loop only. `own_epoch()` is the epoch of the store here; a slave `is_following()`."""
 
-    def __init__(self, table: JsonTable, own_id: str, own_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        table: JsonTable,
+        own_id: str,
+        own_epoch: Callable[[], int],
+        is_following: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._table = table
         self._own_id = own_id
         self._own_epoch = own_epoch
+        self._is_following = is_following
         # What was taken over from a master; an empty id is none.
         self._id = self._epoch = ""
         self._is_confirmed = False
@@ -46,15 +54,15 @@ class LogIdentity:
 
     @property
     def store_id(self) -> str:
-        """Of the log, wherever it is."""
-        return self._id or self._own_id
+        """Of the log, wherever it is; empty while a slave does not know."""
+        return self._id or ("" if self._is_following() else self._own_id)
 
     @property
     def epoch(self) -> str:
         """Another text when messages that were read may be gone."""
         own = self._own_epoch()
         if not self._id:
-            return str(own)
+            return "" if self._is_following() else str(own)
         return self._epoch if self._since in (_FOLLOWING, own) else f"{self._epoch}+{own}"
 
     def adopt(self, store_id: str, epoch: str, is_confirmed: bool) -> None:

@@ -80,7 +80,9 @@ class OffsetLookup:
             if answer is None:
                 single += wanted[topic, broker]
                 continue
-            found.stores[broker] = StoreIdentity(answer.store_id, answer.epoch)
+            if answer.store_id:
+                # Else a slave whose master has not told it yet which log it copies.
+                found.stores[broker] = StoreIdentity(answer.store_id, answer.epoch)
             if answer.from_slave:
                 found.at_slaves.add(broker)
             for queue in wanted[topic, broker]:

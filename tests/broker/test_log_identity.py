@@ -65,3 +65,13 @@ def test_impossible_content_is_named() -> None:
     JsonTable(place.disk, IDENTITY_FILE).save({"storeId": 3})
     with pytest.raises(StoreUnusable, match="logIdentity"):
         place.opened()
+
+
+def test_a_slave_that_was_not_told_gives_no_name() -> None:
+    disk, following = SimulatedDisk(), True
+    identity = LogIdentity(JsonTable(disk, IDENTITY_FILE), "own", lambda: 1, lambda: following)
+    assert (identity.store_id, identity.epoch) == ("", "")
+    identity.adopt("first", "5", True)
+    assert (identity.store_id, identity.epoch) == ("first", "5")
+    identity = LogIdentity(JsonTable(SimulatedDisk(), IDENTITY_FILE), "own", lambda: 1)
+    assert (identity.store_id, identity.epoch) == ("own", "1")
