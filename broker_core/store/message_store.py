@@ -174,8 +174,7 @@ class MessageStore:
     def message_ids(self, result: PutResult) -> str:
         """Offset ids of a batch that was appended `together`, separated by commas."""
         # Asked after every batch: nobody looks at queues for that.
-        parts = self._open_parts() if self._closed else self._parts
-        return parts.message_ids(result.position, result.message_count)
+        return self._any_thread_parts().message_ids(result.position, result.message_count)
 
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
@@ -208,7 +207,7 @@ class MessageStore:
 
     def inspect_runs(self, runs: Sequence[TemplateRun]) -> Inspected:
         """Verify runs ahead of `append_group`; on any thread. Raises `MalformedRecord`."""
-        return self._open_parts().appender.inspect_runs(checked_runs(runs))
+        return self._any_thread_parts().appender.inspect_runs(checked_runs(runs))
 
     async def prepare_room(self, size: int) -> None:
         """Have the files made that a group of `size` bytes takes, while others are served."""
@@ -216,8 +215,7 @@ class MessageStore:
 
     async def put_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
         """Append a group and wait until all of it is durable, whatever the flush mode."""
-        result = self.append_group(runs, note)
-        return await self.group_acknowledged(result)
+        return await self.group_acknowledged(self.append_group(runs, note))
 
     async def publish(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
         """Turn sealed staged batches into one append group and drop them once it is durable."""
@@ -267,8 +265,8 @@ class MessageStore:
 
     @property
     def staging(self) -> StagingArea:
-        """Batches written ahead of their publication."""
-        return self._open_parts().staging
+        """Batches written ahead of their publication; threads that prove them ask, too."""
+        return self._any_thread_parts().staging
 
     # Flush and dispatch on demand
 
@@ -419,8 +417,7 @@ class MessageStore:
 
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue id) that holds or held messages."""
-        found = self._open_parts().queues
-        return sorted((queue.topic.decode("ascii"), queue.queue_id) for queue in found)
+        return sorted((q.topic.decode("ascii"), q.queue_id) for q in self._open_parts().queues)
 
     @names_disk_errors
     def delete_topic(self, topic: str) -> int:
@@ -489,9 +486,13 @@ class MessageStore:
         return self._parts.statistics()
 
     def _open_parts(self) -> StoreParts:
+        self._any_thread_parts().catch_up()
+        return self._parts
+
+    def _any_thread_parts(self) -> StoreParts:
+        """Without the dispatch that is due, which only the owner may do."""
         if self._closed:
             raise StoreClosed("the store is closed; open it again")
-        self._parts.catch_up()
         return self._parts
 
 

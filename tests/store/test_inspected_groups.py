@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from typing import Any
+
 import pytest
 
+from broker_core.config import StoreConfig
 from broker_core.errors import CorruptRecord, InvalidArgument, MalformedRecord
-from broker_core.protocol_codes import PutStatus
+from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.storage.commit_log import TemplateRun
-from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
+from broker_core.store.message import Message
+from broker_core.store.message_store import MessageStore
+from tests.store.small_store import SMALL, bodies, new_disk, numbered, open_small, run_of
 
 
 def _damaged(run: TemplateRun) -> TemplateRun:
@@ -55,3 +62,30 @@ def test_other_runs_than_the_inspected_ones_are_refused(other: int) -> None:
     assert store.log_range == (0, 0)
     with pytest.raises(InvalidArgument):
         store.append_group([], b"", inspected)
+
+
+def test_a_thread_that_inspects_dispatches_nothing(tmp_path: Any) -> None:
+    """Queues have one owner: two threads that walk the log would enter its messages twice."""
+
+    async def main() -> None:
+        config = StoreConfig(**SMALL, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
+        store = MessageStore.open(tmp_path, config)
+        await store.start()
+        tellers: list[threading.Thread] = []
+        store.on_arrival(lambda *_: tellers.append(threading.current_thread()))
+        assert store.append(Message("T", b"due")).ok
+
+        def prove() -> None:
+            store.inspect_runs([run_of(b"staged")])
+            assert not store.staging.is_known("nothing")
+
+        # The dispatch is due, and the loop has no turn before the thread is through.
+        prover = threading.Thread(target=prove)
+        prover.start()
+        prover.join()
+        assert not tellers
+        assert bodies(store, "T") == [b"due"]
+        assert tellers == [threading.current_thread()]
+        store.close()
+
+    asyncio.run(main())
