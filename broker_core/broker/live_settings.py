@@ -9,8 +9,9 @@ Changes are kept in a file of the store, each with the value that the configurat
     {"settings": {"brokerPermission": {"value": "4", "configured": "6"}}}
 
 The last change wins, as if `broker.conf` itself had been rewritten: at a start a kept value counts
-as long as the configuration still says what it said then. An empty value, or the configured one,
-ends it.
+as long as the configuration still says what it said then. One that does not count any more is
+forgotten, so that it cannot come back with a later configuration. An empty value, or the configured
+one, ends it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_properties import BROKER_PROPERTIES, FIXED_PROPERTIES, STORE_PATHS
 from broker_core.codec.topic_config import DataVersion
 from broker_core.config import PROPERTY_NAMES
-from broker_core.errors import InvalidArgument, InvalidConfig, NoPermission
+from broker_core.errors import InvalidArgument, InvalidConfig, NoPermission, RmqError
 from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock
 from broker_core.storage.json_table import JsonTable
@@ -87,8 +88,9 @@ class LiveSettings:
     def resume(self) -> None:
         """Take up what was changed before the broker was started again."""
         stored = self._table.load()
+        found = (stored or {}).get("settings", {})
         kept = {}
-        for key, entry in _entries(stored):
+        for key, entry in _entries(found):
             if key not in LIVE_PROPERTIES:
                 _log.warning("%s: %.80r cannot be changed live: left out", LIVE_SETTINGS_FILE, key)
             elif entry["configured"] != self._configured[key]:
@@ -98,12 +100,15 @@ class LiveSettings:
                 )  # fmt: skip
             else:
                 kept[key] = entry["value"]
-        if not kept:
-            return
+        config = self.config
         try:
             config = self._with(kept)
         except InvalidConfig as error:
             _log.warning("%s is left out as a whole: %s", LIVE_SETTINGS_FILE, error)
+            kept = {}
+        if stored is not None and kept.keys() != set(found or ()):
+            self._keep(kept)
+        if not kept:
             return
         for key, value in sorted(kept.items()):
             _log.warning("setting %s is %.80s, changed before this start", key, value)
@@ -111,6 +116,8 @@ class LiveSettings:
 
     def change(self, properties: Mapping[str, str]) -> None:
         """Change all of them or, when one is refused or cannot be kept, none.
+
+        What is kept counts: whoever cannot follow says so, and the others follow all the same.
 
         A key that this broker does not know is taken and logged, as RocketMQ does: its tools set
         keys of releases that the broker is not.
@@ -163,8 +170,14 @@ class LiveSettings:
         self.config = config
         self._changed = changed
         self.version = DataVersion(self.version.counter + 1, 0, self._clock.wall_ms())
+        failures: list[RmqError] = []
         for listener in self._listeners:
-            listener(config)
+            try:
+                listener(config)
+            except RmqError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _refuse_unless_same(self, key: str, value: str, current: Mapping[str, str]) -> None:
         known = FIXED_PROPERTIES[key][0] if key in FIXED_PROPERTIES else current.get(key)
@@ -178,9 +191,8 @@ class LiveSettings:
         )
 
 
-def _entries(stored: dict[str, Any] | None) -> list[tuple[str, dict[str, str]]]:
+def _entries(found: Any) -> list[tuple[str, dict[str, str]]]:
     """What the file says, without what is not in its shape."""
-    found = (stored or {}).get("settings", {})
     entries = []
     for key, entry in found.items() if isinstance(found, dict) else ():
         texts = entry if isinstance(entry, dict) else {}

@@ -98,7 +98,8 @@ class TopicTable(NamedTable[TopicConfig]):
         name = checked_topic(entry.name)
         self._check_queue_counts(entry)
         count = len(self._entries) + coming
-        if name not in self._entries and count >= self._topics_max:
+        is_own = name == AUTO_CREATE_TOPIC
+        if name not in self._entries and count >= self._topics_max and not is_own:
             raise LimitReached(
                 f"topic {name} cannot be made: this broker has {count} topics, at most "
                 f"{self._topics_max} (topicsMax)"

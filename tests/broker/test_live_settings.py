@@ -15,6 +15,7 @@ from broker_core.broker.broker_properties import BROKER_PROPERTIES, FIXED_PROPER
 from broker_core.broker.live_settings import LIVE_PROPERTIES, LIVE_SETTINGS_FILE
 from broker_core.codec.json_dialect import parse_json
 from broker_core.config import PROPERTY_NAMES
+from broker_core.errors import DiskFailed
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.storage.json_table import JsonTable
 from tests.broker.asked_broker import AskedBroker
@@ -156,6 +157,56 @@ def test_a_configuration_that_was_changed_later_wins(
 
     run_async(scenario())
     assert "brokerPermission is 2 as configured now" in caplog.text
+
+
+def test_a_change_that_ended_never_comes_back(tmp_path: Path, run_async: Run) -> None:
+    """Who configures something else and then the old value again wants the old value."""
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.ask(UPDATE, b"brokerPermission=4\ntransactionCheckMax=3\n")
+        async with running(broker_config(tmp_path, brokerPermission="2")) as asker:
+            assert asker.broker.parts.settings.config.broker_permission == 2
+        async with running(broker_config(tmp_path)) as asker:
+            settings = asker.broker.parts.settings
+            assert settings.config.broker_permission == 6
+            assert dict(settings.changed) == {"transactionCheckMax": "3"}
+            assert (await asker.send("T")).code == 0
+
+    run_async(scenario())
+
+
+def test_creation_can_be_allowed_with_as_many_topics_as_there_may_be(
+    tmp_path: Path, run_async: Run
+) -> None:
+    """The template belongs to the broker; a start that would not find room for it must not fail."""
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, autoCreateTopicEnable="false")) as asker:
+            count = len(asker.broker.parts.topics)
+        full = broker_config(tmp_path, autoCreateTopicEnable="false", topicsMax=str(count))
+        async with running(full) as asker:
+            answer = await asker.ask(UPDATE, b"autoCreateTopicEnable=true\n")
+            assert answer.code == 0, answer.remark
+            assert (await asker.send("New")).code != 0
+        async with running(full) as asker:
+            assert asker.broker.parts.settings.config.auto_create_topic
+
+    run_async(scenario())
+
+
+def test_one_who_cannot_follow_does_not_stop_the_others(broker: AskedBroker) -> None:
+    heard: list[Any] = []
+
+    def fails(config: Any) -> None:
+        raise DiskFailed("no room for a table")
+
+    broker.settings.on_change(fails)
+    broker.settings.on_change(heard.append)
+    answer = broker.ask(UPDATE, b"brokerPermission=4\n")
+    assert answer.code != 0 and "no room" in (answer.remark or "")
+    assert [config.broker_permission for config in heard] == [4]
+    assert shown(broker)["brokerPermission"] == "4"
 
 
 @pytest.mark.parametrize(
