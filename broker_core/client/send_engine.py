@@ -151,6 +151,7 @@ class SendEngine:
         for request in waiting:
             if not request.future.done():
                 request.future.set_exception(ConnectionLost("the producer was stopped"))
+        self._wake_idle()
 
     # The window
 
