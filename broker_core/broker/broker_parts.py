@@ -454,7 +454,7 @@ class BrokerParts:
             is_master=self.config.is_master,
             log_id=self._log_id,
             identity=self.identity,
-            shows_confirmed=bool(self.replication.status().get("waits_for_slaves")),
+            shows_confirmed=lambda: self.replication.shows_confirmed,
             store=self.store,
             topics=self.topics,
             groups=self.groups,

@@ -6,7 +6,7 @@ it in `config/logIdentity.json`, also when it becomes the master. Until its mast
 slave gives no name at all: its own would look like another log.
 
 The epoch is another one when messages that somebody may have read can be gone: after a power cut,
-and after a promotion, unless the old master showed nobody what its slaves did not have.
+and after a promotion, unless the old master showed nobody what any of its slaves did not have.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogIdentity:
         return self._epoch if self._since in (_FOLLOWING, own) else f"{self._epoch}+{own}"
 
     def adopt(self, store_id: str, epoch: str, is_confirmed: bool) -> None:
-        """What the master of this slave says; `is_confirmed` if it shows only what slaves have."""
+        """What the master says; `is_confirmed` if it shows only what all of its slaves have."""
         found = (store_id, epoch, is_confirmed, _FOLLOWING)
         if store_id and found != (self._id, self._epoch, self._is_confirmed, self._since):
             self._id, self._epoch, self._is_confirmed, self._since = found

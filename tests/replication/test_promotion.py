@@ -133,3 +133,34 @@ async def test_fast_switches_back_and_forth(tmp_path: Path) -> None:
             one, two = two, one
         assert bodies(one) == bodies(two)
         assert len(bodies(one)) + len(bodies(one, 1)) == 25
+
+
+@on_loop
+async def test_readers_hear_of_a_promoted_slave_that_was_behind_another(tmp_path: Path) -> None:
+    """Enough slaves are not all slaves: what was read may be gone, so the log is another one."""
+    async with name_server() as address:
+        configs = [
+            config_of(tmp_path / str(number), role, number, address)
+            for number, role in enumerate((BrokerRole.SYNC_MASTER, *2 * (BrokerRole.SLAVE,)))
+        ]
+        async with running(configs[0]) as master, running(configs[2]) as behind:
+            identity = behind.parts.identity
+            await until(lambda: identity.store_id == master.parts.store.store_id)
+            # Alone it has whatever readers see.
+            assert identity._is_confirmed
+            async with running(configs[1]) as ahead:
+                await is_copying(ahead)
+                await until(lambda: not identity._is_confirmed)
+                await behind.stop()
+                result = await master.parts.store.put(Message("T", b"read by somebody"))
+                assert result.status is PutStatus.PUT_OK
+                await until(lambda: bodies(master) == [b"read by somebody"])
+            known = master.parts.identity.store_id, master.parts.identity.epoch
+        new = Broker(configs[2])
+        await new.start()
+        try:
+            await new.promote()
+            assert bodies(new) == []
+            assert (new.parts.identity.store_id, new.parts.identity.epoch) != known
+        finally:
+            await new.stop()

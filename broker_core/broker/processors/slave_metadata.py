@@ -55,7 +55,7 @@ class SlaveMetadataProcessor:
         is_master: bool,
         log_id: Callable[[], str],
         identity: LogIdentity,
-        shows_confirmed: bool,
+        shows_confirmed: Callable[[], bool],
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
@@ -136,7 +136,7 @@ class SlaveMetadataProcessor:
             "logId": self._log_id(),
             "storeId": self._identity.store_id,
             "epoch": self._identity.epoch,
-            "confirmed": "1" if self._shows_confirmed else "0",
+            "confirmed": "1" if self._shows_confirmed() else "0",
         }
         if ext.get("paged") == "1":
             pages = split_content(content)
