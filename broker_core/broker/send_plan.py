@@ -205,7 +205,8 @@ class SendPlanner:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the batch has {len(body)} bytes, maxMessageSize is {self._message_size_max}",
             )
-        batches = split_batch(request, body, (topic.name.encode(), queue_id), self.suffix)
+        queue = (topic.name.encode(), queue_id)
+        batches = split_batch(request.sys_flag, request.born_timestamp, body, queue, self.suffix)
         waits = property_value(request.properties, names.WAIT) != "false"
         return SendPlan(
             lambda store, host: append_batches(store, batches, host, together=True),
@@ -224,7 +225,8 @@ class SendPlanner:
         """For a batch of any size that our own client sends: its queue and its columns."""
         topic = self._batch_topic(request)
         queue_id = _chosen_queue(request, topic, random)
-        return queue_id, split_batch(request, body, (topic.name.encode(), queue_id), b"")
+        queue = (topic.name.encode(), queue_id)
+        return queue_id, split_batch(request.sys_flag, request.born_timestamp, body, queue, b"")
 
     def check_queue(self, request: SendRequest) -> None:
         """For records that are ready for one queue: raise what a batch to it would raise."""
@@ -320,7 +322,8 @@ def _begin_log(store: MessageStore, born_timestamp: int) -> None:
 
 
 def split_batch(
-    request: SendRequest,
+    sys_flag: int,
+    born_timestamp: int,
     body: bytes | memoryview,
     queue: tuple[bytes, int],
     suffix: bytes,
@@ -351,8 +354,8 @@ def split_batch(
             None,
             (texts, memoryview(text_offsets)[8 * start : 8 * end + 8], 8),
             values[start],
-            _without_transaction(request.sys_flag),
-            request.born_timestamp,
+            _without_transaction(sys_flag),
+            born_timestamp,
         )
         for start, end in zip(starts, ends, strict=True)
     ]

@@ -15,10 +15,7 @@ _HEAD: Final = struct.Struct(">II")
 # What every header ends with, behind the request's id.
 REPLY_ENDING: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION_4_9_8
 _TAIL: Final = b'},"flag":1,"language":"PYTHON","opaque":%d' + REPLY_ENDING
-_SENT: Final = (
-    b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%d","queueOffset":"%d",'
-    b'"transactionId":"%b"' + _TAIL
-)
+_SENT: Final = b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b' + _TAIL
 _PULLED: Final = (
     b'{"code":%d,"extFields":{"nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d",'
     b'"suggestWhichBrokerId":"%d"' + _TAIL
@@ -33,9 +30,13 @@ def sent_reply(
     queue_offset: int,
     transaction_id: bytes,
 ) -> bytes:
-    """A whole frame. `constants` are further fields as JSON text with a comma at the end."""
+    """A whole frame. `constants` are further fields as JSON text with a comma at the end.
+
+    Without a transaction id it has no such field.
+    """
+    transaction = b',"transactionId":"%b"' % transaction_id if transaction_id else b""
     header = _SENT % (
-        constants, message_id, queue_id, queue_offset, transaction_id, opaque
+        constants, message_id, queue_id, queue_offset, transaction, opaque
     )  # fmt: skip
     size = len(header)
     return _HEAD.pack(4 + size, size) + header

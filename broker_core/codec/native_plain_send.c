@@ -1,9 +1,10 @@
 /* The JSON header of a plain send, read without building JSON objects.
  *
- * Most headers that a busy broker gets are those of SEND_MESSAGE_V2 for one ordinary message. This
- * reads exactly that kind and gives up on everything else (None): escapes outside the property
- * text, other codes, flags, batches, retries, delays, duplicate keys, wrong types. Whoever calls
- * goes the general way then, so giving up is always right and never an error.
+ * Most headers that a busy broker gets are those of SEND_MESSAGE_V2 for one ordinary message, or of
+ * SEND_BATCH_MESSAGE for many. This reads exactly those kinds and gives up on everything else
+ * (None): escapes outside the property text, other codes, flags, retries, delays, duplicate keys,
+ * wrong types. Whoever calls goes the general way then, so giving up is always right and never an
+ * error.
  */
 #include "native_plain_send.h"
 
@@ -115,7 +116,8 @@ static int take_field(Header *header, Text name, Text value) {
     case 'j':
         return is_text(value, "0");
     case 'm':
-        return is_text(value, "false");
+        header->is_batch = is_text(value, "true");
+        return header->is_batch || is_text(value, "false");
     default:
         return 1;
     }
@@ -170,7 +172,7 @@ static int take_entry(Reader *reader, Header *header) {
     return ok;
 }
 
-static int read_header(Reader *reader, Header *header) {
+static int read_header(Reader *reader, int64_t code, Header *header) {
     if (!take(reader, '{'))
         return 0;
     do {
@@ -179,8 +181,8 @@ static int read_header(Reader *reader, Header *header) {
     } while (take(reader, ','));
     /* group, topic, queue, three numbers and the property text */
     const unsigned needed = 1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 8;
-    return take(reader, '}') && reader->at == reader->end && header->code == 310 &&
-           header->flag == 0 && (header->seen & (TOP_CODE | TOP_EXT | TOP_OPAQUE)) ==
+    return take(reader, '}') && reader->at == reader->end && header->code == code &&
+           header->is_batch == (code == PLAIN_BATCH) && header->flag == 0 && (header->seen & (TOP_CODE | TOP_EXT | TOP_OPAQUE)) ==
                                     (TOP_CODE | TOP_EXT | TOP_OPAQUE) &&
            (header->fields & needed) == needed && header->topic.size != 0;
 }
@@ -237,7 +239,7 @@ static int pairs_are_plain(const uint8_t *text, size_t size, Slice *unique) {
     static const char *const special[] = {"DELAY", "TRAN_MSG", "POP_CK", "CLUSTER", "MSG_REGION",
                                           "TRACE_ON", "__CRC32#"};
     const uint8_t *at = text, *end = text + size;
-    unique->size = 0;
+    *unique = (Slice){text, 0};
     while (at < end) {
         const uint8_t *pair_end = memchr(at, 2, (size_t)(end - at));
         if (pair_end == NULL)
@@ -267,18 +269,21 @@ static int pairs_are_plain(const uint8_t *text, size_t size, Slice *unique) {
         if (!((byte >= '0' && byte <= '9') || (lower >= 'a' && lower <= 'z')))
             return 0;
     }
-    return unique->size != 0;
+    return 1;
 }
 
-int plain_send_read(const uint8_t *data, size_t size, PlainSendHeader *header) {
+int plain_send_read(const uint8_t *data, size_t size, int64_t code, PlainSendHeader *header) {
     Reader reader = {data, data + size};
     memset(header, 0, sizeof *header);
-    return read_header(&reader, header);
+    return read_header(&reader, code, header);
 }
 
 size_t plain_send_text(const PlainSendHeader *header, uint8_t *out, Slice *unique) {
     int64_t size = unescape(header->text, out);
     if (size <= 0 || !pairs_are_plain(out, (size_t)size, unique))
+        return 0;
+    /* The messages of a batch have keys of their own. */
+    if (unique->size == 0 && header->code == PLAIN_ONE)
         return 0;
     if (out[size - 1] != 2)
         out[size++] = 2;
@@ -313,10 +318,13 @@ static PyObject *made(const Header *header, const Py_buffer *suffix) {
 
 PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 2) {
-        PyErr_Format(PyExc_TypeError, "read_plain_send takes 2 arguments, not %zd", count);
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "read_plain_send takes 3 arguments, not %zd", count);
         return NULL;
     }
+    long code = PyLong_AsLong(args[2]);
+    if (code == -1 && PyErr_Occurred())
+        return NULL;
     Py_buffer data, suffix;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
         return NULL;
@@ -326,7 +334,7 @@ PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssiz
     }
     Header header;
     PyObject *result;
-    if (plain_send_read(data.buf, (size_t)data.len, &header))
+    if (plain_send_read(data.buf, (size_t)data.len, code, &header))
         result = made(&header, &suffix);
     else
         result = Py_NewRef(Py_None);

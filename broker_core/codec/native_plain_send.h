@@ -17,10 +17,13 @@ typedef struct {
     unsigned fields; /* bit per one-letter field */
     Text topic, text;
     int64_t queue_id, sys_flag, born, user_flag;
+    int is_batch;
 } PlainSendHeader;
 
-/* Reads a header of SEND_MESSAGE_V2; 0 for one that is for the general way. */
-int plain_send_read(const uint8_t *data, size_t size, PlainSendHeader *header);
+enum { PLAIN_ONE = 310, PLAIN_BATCH = 320 };
+
+/* Reads a header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE; 0 for one that is for the general way. */
+int plain_send_read(const uint8_t *data, size_t size, int64_t code, PlainSendHeader *header);
 
 /* The property text, unescaped and ended, at most one byte longer than the escaped one; its size,
  * or 0 if a property is for the general way. `unique` points into `out`. */

@@ -135,7 +135,7 @@ static Py_ssize_t take_frames(Burst *burst, const Py_buffer *data, Py_ssize_t at
         PlainSendHeader header;
         if (!open_frame((const uint8_t *)data->buf + at, (size_t)(data->len - at), limits,
                         &frame) ||
-            !plain_send_read(frame.header, frame.header_size, &header) ||
+            !plain_send_read(frame.header, frame.header_size, PLAIN_ONE, &header) ||
             (header.sys_flag & SYS_FLAG_TRANSACTION) != 0)
             break;
         if (burst->count == 0) {

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from broker_core.codec.frame_parser import HeaderDecoder
+from broker_core.codec.plain_send_loops import BATCH, ONE
 from broker_core.codec.record_columns import codec_backend, read_plain_send
 from broker_core.codec.remoting_command import JSON_HEADER, RemotingCommand, decode_header
 from broker_core.protocol_codes import LanguageCode, RequestCode
 
-_CODE = b'"code":310,'
+_ONE_CODE = b'"code":310,'
+_BATCH_CODE = b'"code":320,'
 
 
 class PlainSend(RemotingCommand):
@@ -43,6 +45,14 @@ class PlainSend(RemotingCommand):
         return self._decoded
 
 
+class PlainBatch(PlainSend):
+    """SEND_BATCH_MESSAGE of messages that need nothing but to be stored."""
+
+    __slots__ = ()
+
+    code = int(RequestCode.SEND_BATCH_MESSAGE)
+
+
 def request_decoder(suffix: bytes) -> HeaderDecoder:
     """A header decoder; property texts of plain sends get `suffix` at their end."""
     if codec_backend() == "python":
@@ -50,10 +60,15 @@ def request_decoder(suffix: bytes) -> HeaderDecoder:
         return decode_header
 
     def decode(serialize_type: int, header: bytes) -> RemotingCommand:
-        if serialize_type == JSON_HEADER and _CODE in header:
-            fields = read_plain_send(header, suffix)
-            if fields is not None:
-                return PlainSend(header, fields)
+        if serialize_type == JSON_HEADER:
+            if _ONE_CODE in header:
+                fields = read_plain_send(header, suffix, ONE)
+                if fields is not None:
+                    return PlainSend(header, fields)
+            elif _BATCH_CODE in header:
+                fields = read_plain_send(header, b"", BATCH)
+                if fields is not None:
+                    return PlainBatch(header, fields)
         return decode_header(serialize_type, header)
 
     return decode

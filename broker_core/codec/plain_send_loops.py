@@ -1,8 +1,9 @@
 """The JSON header of a plain send, pure Python: the twin of the native `read_plain_send`.
 
-Reads exactly the headers of SEND_MESSAGE_V2 for one ordinary message and gives up on all others:
-escapes outside the property text, other codes, flags, batches, retries, delays, duplicate keys,
-wrong types. The caller goes the general way then, so giving up is never an error.
+Reads exactly the headers of SEND_MESSAGE_V2 for one ordinary message, or of SEND_BATCH_MESSAGE for
+many, and gives up on all others: escapes outside the property text, other codes, flags, retries,
+delays, duplicate keys, wrong types. The caller goes the general way then, so giving up is never an
+error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import re
 from typing import Final
 
 from broker_core.codec.column_batch import Buffer
+
+ONE: Final = 310
+BATCH: Final = 320
 
 PlainSendFields = tuple[int, int, str, int, int, int, int, bytes, bytes]
 """Opaque, version, topic, queue id, sysFlag, born time, flag, property text, unique key."""
@@ -37,13 +41,14 @@ class _NotPlain(Exception):
     """This header is for the general way."""
 
 
-def read_plain_send(header: Buffer, suffix: Buffer) -> PlainSendFields | None:
+def read_plain_send(header: Buffer, suffix: Buffer, code: int) -> PlainSendFields | None:
     """The fields of a send that needs nothing but to be stored; None for every other header.
 
-    The text is the property text with its last separator and `suffix`.
+    The text is the property text with its last separator and `suffix`. Only a batch may have no
+    unique key: its messages have theirs.
     """
     try:
-        return _HeaderReader(bytes(header)).read(bytes(suffix))
+        return _HeaderReader(bytes(header)).read(bytes(suffix), code)
     except _NotPlain:
         return None
 
@@ -55,7 +60,7 @@ class _HeaderReader:
         self._top: dict[bytes, int] = {}
         self._fields: dict[int, bytes] = {}
 
-    def read(self, suffix: bytes) -> PlainSendFields:
+    def read(self, suffix: bytes, code: int) -> PlainSendFields:
         self._take(b"{")
         self._take_entry()
         while self._next_is(b","):
@@ -64,10 +69,12 @@ class _HeaderReader:
         _require(self._at == len(self._data))
         top, fields = self._top, self._fields
         _require({b"code", b"opaque", b"extFields"} <= top.keys())
-        _require(top[b"code"] == 310 and top.get(b"flag", 0) == 0)
+        _require(top[b"code"] == code and top.get(b"flag", 0) == 0)
+        _require((fields.get(ord("m")) == b"true") == (code == BATCH))
         _require(fields.keys() >= _NEEDED and fields[ord("b")] != b"")
         text = _unescaped(fields[ord("i")])
         unique = _plain_unique(text)
+        _require(unique != b"" or code != ONE)
         return (
             top[b"opaque"],
             top.get(b"version", 0),
@@ -115,7 +122,7 @@ class _HeaderReader:
         _require(letter in _LETTERS and letter not in self._fields)
         _require(name == b"i" or _is_plain(value))
         _require(name != b"j" or value == b"0")
-        _require(name != b"m" or value == b"false")
+        _require(name != b"m" or value in (b"true", b"false"))
         self._fields[letter] = value
 
     def _take_text(self) -> bytes:
@@ -167,5 +174,5 @@ def _plain_unique(text: bytes) -> bytes:
         if name == b"UNIQ_KEY":
             _require(unique == b"")
             unique = value
-    _require(_UNIQUE.fullmatch(unique) is not None)
+    _require(unique == b"" or _UNIQUE.fullmatch(unique) is not None)
     return unique

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker_core.codec import record_reasons as reasons
 from broker_core.codec.column_batch import Buffer
-from broker_core.codec.plain_send_loops import PlainSendFields, read_plain_send
+from broker_core.codec.plain_send_loops import ONE, PlainSendFields, read_plain_send
 from broker_core.codec.record_layout import FIXED_SIZE, TRANSACTION_BITS
 
 SendBurst = tuple[
@@ -60,7 +60,7 @@ def read_sends(
         if frame is None:
             break
         header, body, end = frame
-        fields = read_plain_send(header, b"")
+        fields = read_plain_send(header, b"", ONE)
         if fields is None or fields[4] & TRANSACTION_BITS:
             break
         if fields[3] >= ready.get(fields[2], 0) or not rows.add(fields, body):

@@ -141,6 +141,11 @@ class CommitLog:
         self._position = segment.base + end
         return start
 
+    def has_room_for(self, batch: ColumnBatch) -> bool:
+        """Whether all rows fit into the current file; may say no when they only just would."""
+        segment = self._segments.last
+        return segment is not None and segment.size - segment.wrote > _size_max(batch)
+
     def append_rows(
         self, batch: ColumnBatch, next_offsets: memoryview, store_timestamp: int
     ) -> tuple[int, int]:
@@ -159,9 +164,7 @@ class CommitLog:
             )
         except MalformedBatch:
             # Rows before the bad one are behind the end now: after a crash they would look stored.
-            texts = b"" if batch.properties is None else batch.properties[0]
-            size = len(memoryview(batch.body[0])) + len(memoryview(texts))
-            end = min(wrote + size + batch.count * ROW_OVERHEAD_MAX, segment.size)
+            end = min(wrote + _size_max(batch), segment.size)
             segment.target[wrote:end] = bytes(end - wrote)
             raise
         if count:
@@ -310,3 +313,10 @@ class CommitLog:
             segment.stored(segment.size)
             self._position = segment.base + segment.size
         return self._segments.roll()
+
+
+def _size_max(batch: ColumnBatch) -> int:
+    """More than the rows of a batch, with all their overhead, take."""
+    texts = b"" if batch.properties is None else batch.properties[0]
+    size = len(memoryview(batch.body[0])) + len(memoryview(texts))
+    return size + batch.count * ROW_OVERHEAD_MAX

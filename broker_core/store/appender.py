@@ -213,6 +213,13 @@ class Appender:
             (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
         )
 
+    def append_rows_together(self, batch: ColumnBatch) -> PutResult | None:
+        """All rows to a queue that took messages before, into the current file; else None."""
+        topic, queue_id = batch.queues[0]
+        if (topic.decode(), queue_id) not in self._known or not self._log.has_room_for(batch):
+            return None
+        return self.append_rows(batch)
+
     def _note_known(self, result: PutResult, topic: str, queue: QueueKey) -> None:
         if result.ok and len(self._known) < KNOWN_QUEUES_MAX:
             self._known[topic, queue[1]] = queue
@@ -229,6 +236,9 @@ class Appender:
         """Every check, then the append."""
         result = self._append(batch, together)
         self._stats.put_statuses[result.status] += 1
+        if together:
+            queue = batch.queues[0]
+            self._note_known(result, queue[0].decode(), queue)
         return result
 
     def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> Inspected:

@@ -23,6 +23,10 @@ class SendRows:
         """As many rows as the current file has room for; None when the long way has to be gone."""
         return self._parts.appender.append_rows(batch)
 
+    def append_together(self, batch: ColumnBatch) -> PutResult | None:
+        """All rows into the current file; None when the long way has to be gone."""
+        return self._parts.appender.append_rows_together(batch)
+
     def tell_soon_if(self, is_awaited: Callable[[], bool]) -> None:
         """Ask after appends whether someone waits for an arrival; if not, it may be told later.
 

@@ -23,6 +23,7 @@ from broker_core.runtime.quick_sync_worker import QuickCalls, start_worker
 from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
+from broker_core.storage.fresh_pages import FreshPages
 from broker_core.storage.posix_file_system import sync_descriptor, write_descriptor
 from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
@@ -56,6 +57,8 @@ class StoreParts:
     # Whether new messages are to be made visible, soon.
     dispatch_due = False
     _dispatch_timer: asyncio.TimerHandle | None = None
+    # Only where appends wait for nothing else: on an event loop.
+    _fresh_pages: FreshPages | None = None
     # Behind this are ordinary messages only. Of others (delays, halves of transactions) the broker
     # itself wants to know before it answers more.
     _others_until = 0
@@ -195,6 +198,7 @@ class StoreParts:
         quick = QuickCalls(self.clock, sync_descriptor, write_descriptor) if is_slave else None
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
+        self._fresh_pages = FreshPages(self.log, self._background)
         self._schedule()
 
     async def prepare_room(self, size: int) -> None:
@@ -415,6 +419,8 @@ class StoreParts:
             self._loop.call_soon(self.flush.note_when_idle)
 
     def _dispatch(self) -> None:
+        if self._fresh_pages is not None:
+            self._fresh_pages.follow()
         try:
             self.upkeep.dispatch()
         except CorruptStore as error:

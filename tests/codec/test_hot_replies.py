@@ -17,8 +17,9 @@ IDS = st.text("0123456789ABCDEF", max_size=56)
 def test_sent(opaque: int, message_id: str, queue_id: int, offset: int, unique: str) -> None:
     request = RemotingCommand(310, opaque=opaque)
     ext = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "msgId": message_id,
-           "queueId": str(queue_id), "queueOffset": str(offset),
-           "transactionId": unique}  # fmt: skip
+           "queueId": str(queue_id), "queueOffset": str(offset)}  # fmt: skip
+    if unique:
+        ext["transactionId"] = unique
     constants = b'"MSG_REGION":"DefaultRegion","TRACE_ON":"true",'
     made = sent_reply(opaque, constants, message_id.encode(), queue_id, offset, unique.encode())
     assert made == encode_command(request.reply(ext=ext))

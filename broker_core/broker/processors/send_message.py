@@ -1,8 +1,8 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: from a request to a stored message.
 
-The plain message to a known topic takes a short way: see `codec.plain_send` for what is plain; its
-property text is stored as it came and the answer is put together from ready pieces. Everything else
-(retries, delays, batches, binary headers, hooks, mistakes) goes through `SendPlan`.
+The plain message or batch to a known topic takes a short way: see `codec.plain_send` for what is
+plain; property texts are stored as they came and the answer is put together from ready pieces.
+Everything else (retries, delays, binary headers, hooks, mistakes) goes through `SendPlan`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.send_bursts import SendBursts
 from broker_core.broker.send_hooks import SendContext, SendHooks, SendOutcome
-from broker_core.broker.send_plan import SendPlan, SendPlanner, merged, property_value
+from broker_core.broker.send_plan import (
+    SendPlan,
+    SendPlanner,
+    merged,
+    property_value,
+    split_batch,
+)
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.hot_replies import sent_reply
-from broker_core.codec.plain_send import PlainSend
+from broker_core.codec.plain_send import PlainBatch, PlainSend
 from broker_core.codec.record_layout import TRANSACTION_BITS
 from broker_core.codec.remoting_command import JSON_HEADER, RemotingCommand
 from broker_core.codec.send_request import LONG_NAMES, SHORT_NAMES, SendRequest, parse_send_request
@@ -83,6 +89,9 @@ class SendMessageProcessor:
             born_host=born_host,
         )
         self.bursts.enabled = self._is_writable
+        self._rows = store.send_rows
+        self._suffix = planner.suffix
+        self._message_size_max = config.store.message_size_max
         self._id_prefix = store.store_host.hex().upper().encode()
         # Topics that need more than to be stored to, met so far.
         self._not_plain = _NotPlainTopics(topics)
@@ -134,7 +143,63 @@ class SendMessageProcessor:
 
     def send_batch(self, connection: Connection, command: RemotingCommand) -> Answer:
         """SEND_BATCH_MESSAGE."""
-        return self._send_planned(connection, command, SHORT_NAMES, is_batch=True)
+        if type(command) is not PlainBatch or self._hooks or not self._is_writable:
+            return self._send_planned(connection, command, SHORT_NAMES, is_batch=True)
+        result = self._append_batch(connection, command)
+        if result is None:
+            return self._send_planned(connection, command, SHORT_NAMES, is_batch=True)
+        if self._is_async:
+            self._answer_batch(connection, command, result, _PUT_OK)
+        else:
+            self._store.when_acknowledged(
+                result, partial(self._answer_batch, connection, command, result)
+            )
+        return None
+
+    # The short way of a batch
+
+    def _append_batch(self, connection: Connection, command: PlainBatch) -> PutResult | None:
+        """None when the long way has to be gone; nothing is stored then."""
+        _, _, topic, queue_id, sys_flag, born, _, _, _ = command.fields
+        config = self._topics.find(topic)
+        if (
+            config is None
+            or not config.perm & PERM_WRITE
+            or queue_id >= config.write_queue_count
+            or len(command.body) > self._message_size_max
+            or topic in self._not_plain
+        ):
+            return None
+        batches = split_batch(
+            sys_flag, born, command.body, (topic.encode(), queue_id), self._suffix
+        )
+        if len(batches) != 1:
+            return None
+        result = self._rows.append_together(
+            batches[0]._replace(
+                born_host=connection.attributes.get(_HOST) or born_host(connection),
+                store_host=self._store.store_host,
+            )
+        )
+        if result is not None:
+            self._stats.put(topic, result[5], result[3] - result[2])
+        return result
+
+    def _answer_batch(
+        self, connection: Connection, command: PlainBatch, result: PutResult, status: PutStatus
+    ) -> None:
+        fields = command.fields
+        if status is not _PUT_OK:
+            key = fields[8].decode()
+            connection.send(self._reply(command, fields[3], key, (result,), status, None))
+            return
+        connection.send_reply(
+            command.opaque,
+            sent_reply(
+                command.opaque, self._answer_constants,
+                self._store.message_ids(result).encode(), fields[3], result[4], fields[8],
+            ),
+        )  # fmt: skip
 
     # The short way's answer
 

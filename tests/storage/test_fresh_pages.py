@@ -1,0 +1,99 @@
+"""Room ahead of the log: read in time, once, on the worker, and never beyond the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.runtime.worker import InlineWorker
+from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.fresh_pages import AHEAD_SIZE, READ_SIZE, FreshPages
+from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.write_buffer_pool import WriteBufferPool
+from tests.fakes.manual_worker import ManualWorker
+from tests.storage.test_commit_log import append
+from tests.store.small_store import new_disk
+
+FILE_SIZE = 12 << 20
+
+
+class Reads:
+    """A log whose reads are noted as (file, start, end)."""
+
+    def __init__(self, *, pool: WriteBufferPool | None = None) -> None:
+        disk = new_disk()
+        disk.make_dir(COMMIT_LOG_DIR)
+        self.log = CommitLog(SegmentSequence(disk, FILE_SIZE, [], 0, InlineWorker(), pool=pool), 0)
+        self.worker = ManualWorker()
+        self.pages = FreshPages(self.log, self.worker)
+        self.taken: list[tuple[int, int, int]] = []
+        self._spied: set[int] = set()
+
+    def grow(self, *sizes: int) -> None:
+        append(self.log, *sizes)
+        segment = self.log.segments.last
+        assert segment is not None
+        if segment.base not in self._spied:
+            self._spied.add(segment.base)
+            segment.file = Spy(segment.file, segment.base, self.taken)  # type: ignore[assignment]
+        self.pages.follow()
+
+
+class Spy:
+    def __init__(self, file: Any, base: int, taken: list[tuple[int, int, int]]) -> None:
+        self._file, self._base, self._taken = file, base, taken
+
+    def read(self, start: int, size: int) -> bytes:
+        self._taken.append((self._base, start, start + size))
+        return b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def spans(taken: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Reads in a row as one span, as positions in the log."""
+    found: list[list[int]] = []
+    for base, start, end in taken:
+        assert end - start <= READ_SIZE
+        if found and found[-1][1] == base + start:
+            found[-1][1] = base + end
+        else:
+            found.append([base + start, base + end])
+    return [(start, end) for start, end in found]
+
+
+def test_it_reads_on_when_half_is_used() -> None:
+    reads = Reads()
+    reads.grow(1_000)
+    assert (reads.worker.waiting, reads.taken) == (1, [])
+    reads.grow(1_000)
+    assert reads.worker.waiting == 1
+    reads.worker.run_all()
+    assert spans(reads.taken) == [(1_000, 1_000 + AHEAD_SIZE)]
+    reads.taken.clear()
+    reads.grow(1_000)
+    assert reads.worker.waiting == 0
+    reads.grow(AHEAD_SIZE // 2)
+    reads.worker.run_all()
+    # To the end of the file and not beyond.
+    assert spans(reads.taken) == [(1_000 + AHEAD_SIZE, FILE_SIZE)]
+    reads.grow(1_000)
+    assert reads.worker.waiting == 0
+
+
+def test_the_next_file_begins_anew() -> None:
+    reads = Reads()
+    reads.grow(1_000)
+    reads.grow(11 << 20)
+    reads.worker.run_all()
+    reads.taken.clear()
+    reads.grow(2 << 20)
+    reads.worker.run_all()
+    start = FILE_SIZE + (2 << 20)
+    assert spans(reads.taken) == [(start, start + AHEAD_SIZE)]
+
+
+def test_write_buffers_need_none() -> None:
+    reads = Reads(pool=WriteBufferPool(2, FILE_SIZE))
+    reads.grow(1_000)
+    assert reads.worker.waiting == 0
