@@ -36,6 +36,8 @@ class DispatchCheckpoint(NamedTuple):
     index_files: tuple[IndexEntry, ...] = ()
     numbering: tuple[tuple[bytes, int, int], ...] = ()
     """(topic, queue id, offset) of queues that must not start below `offset` when rebuilt."""
+    is_indexed: bool = True
+    """Whether there was an index; without one, what is below `position` is in none."""
 
 
 def encode_checkpoint(checkpoint: DispatchCheckpoint) -> bytes:
@@ -50,6 +52,7 @@ def encode_checkpoint(checkpoint: DispatchCheckpoint) -> bytes:
             "queues": checkpoint.queues,
             "index": checkpoint.index_files,
             "numbering": checkpoint.numbering,
+            "indexed": checkpoint.is_indexed,
         }
     )
     return _HEAD.pack(_MAGIC, zlib.crc32(body)) + bytes(body)
@@ -79,6 +82,7 @@ def decode_checkpoint(data: bytes) -> DispatchCheckpoint | None:
         queues,
         index,
         fields["numbering"],
+        fields.get("indexed", True),
     )
 
 

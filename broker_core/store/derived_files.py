@@ -105,6 +105,7 @@ class DerivedFiles:
             self._dispatcher.store_timestamp,
             tuple(self._queues.entries()),
             tuple(self._index.entries()) if self._index is not None else (),
+            is_indexed=self._index is not None,
         )
 
     def save_growing_index(self) -> None:

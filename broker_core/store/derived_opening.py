@@ -71,6 +71,9 @@ class DerivedOpening:
             damaged = cut_unknown_bytes(self._fs, checkpoint.queues, size)
         self.queues.restore(checkpoint.queues)
         self._open_index(checkpoint, clean=trusted)
+        if self.index is not None and not checkpoint.is_indexed:
+            # It was switched off: whoever looks for a key must not miss what came meanwhile.
+            self.index_rebuilt_from = log.start
         self._rebuild(log, checkpoint, damaged)
         dispatcher = self._dispatch_to_end(log, checkpoint, kept)
         derived = DerivedFiles(self._fs, store_id, log, self.queues, self.index, dispatcher)

@@ -2,16 +2,17 @@
 
 An index may be switched off, or hold more than a broker tells in one answer, and an empty answer
 looks like no match. So it is used only for a topic on one broker, when the answer is not full, and
-when it finds a message of which we know that it is there.
+when it finds messages of which we know that they are there: an old one, too, because an index that
+was switched on late has the newest only.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from broker_core import Admin, ClientInstance, PullConsumer, errors
+from broker_core import Admin, ClientInstance, PullConsumer, ReceivedMessage, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.offset_planning import QueueRange
 from pyspark_rmq.source.predicates import Predicate, only_texts
@@ -73,15 +74,21 @@ async def _places(
 
 
 async def _is_reliable(admin: Admin, options: SourceOptions, ranges: Sequence[QueueRange]) -> bool:
-    """Whether the index has the newest message of the longest range."""
+    """Whether the index has the first and the last message of the longest range."""
     longest = max(ranges, key=lambda part: part.rows)
     consumer = PullConsumer(admin.client, options.reader_group)
-    result = await consumer.pull(longest.queue, longest.until - 1, max_count=1)
-    for message in result.messages:
-        known: Any = (message.keys or "").split(" ")[0]
-        if known:
-            broker = longest.broker_name
-            found, _ = await admin.query_index(broker, longest.topic, known, max_count=_ASKED_MAX)
-            place = (longest.queue_id, longest.until - 1)
-            return any((record.queue_id, record.queue_offset) == place for record in found)
-    return False
+    for offset in (longest.until - 1, longest.start):
+        result = await consumer.pull(longest.queue, offset, max_count=1)
+        if not result.messages or not await _knows(admin, longest, result.messages[0]):
+            return False
+    return True
+
+
+async def _knows(admin: Admin, part: QueueRange, message: ReceivedMessage) -> bool:
+    # Its id is in the index like its keys, and no other message has it.
+    key = message.properties.get("UNIQ_KEY") or message.keys.split(" ")[0]
+    if not key:
+        return False
+    found, _ = await admin.query_index(part.broker_name, part.topic, key, max_count=_ASKED_MAX)
+    place = (part.queue_id, message.queue_offset)
+    return any((record.queue_id, record.queue_offset) == place for record in found)

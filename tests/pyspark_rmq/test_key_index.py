@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer
+from broker_core.storage.dispatch_checkpoint import decode_checkpoint, encode_checkpoint
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
@@ -57,6 +58,28 @@ def test_an_answer_that_ends_for_the_brokers_limit() -> None:
         assert offsets_with(broker.options, "t", "a") == ([0, 1, 2, 3, 4], 6)
         assert offsets_with(broker.options, "t", "b") == ([5], 1)
         connections.close_connections()
+
+
+def test_an_index_that_has_the_newest_only(tmp_path: Path) -> None:
+    """As that of an Apache broker that was told late to keep one: it stays as it is there."""
+    with EmbeddedBroker(store=tmp_path, topics={"t": 1}) as broker:
+        send(broker.name_server, "t", ("a", b"x"), ("b", b"y"))
+        broker.stop()
+        # What the index has is gone, and nobody knows of it.
+        for index_file in (tmp_path / "index").iterdir():
+            index_file.unlink()
+        (tmp_path / "dispatch_checkpoint").write_bytes(_without_index(tmp_path))
+        broker.start()
+        send(broker.name_server, "t", ("c", b"z"))
+        assert offsets_with(broker.options, "t", "c") == ([2], 3)
+        assert offsets_with(broker.options, "t", "a") == ([0], 3)
+        connections.close_connections()
+
+
+def _without_index(store: Path) -> bytes:
+    found = decode_checkpoint((store / "dispatch_checkpoint").read_bytes())
+    assert found is not None
+    return encode_checkpoint(found._replace(index_files=()))
 
 
 # `Aa` and `BB` have the same hash, and so have `Aa#key` and `BB#key`.

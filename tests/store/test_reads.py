@@ -347,6 +347,16 @@ class TestKeys:
         found = store.query("T", asked_for, 1)
         assert [m.body for m in found] == [b"wanted"]
 
+    def test_an_index_that_was_switched_off_misses_nothing(self) -> None:
+        disk = new_disk()
+        for number, is_on in enumerate((True, False, False, True, True)):
+            store = open_small(disk, message_index_enable=is_on)
+            put_all(store, "T", [b"%d" % number], keys=f"k{number}")
+            store.close()
+        store = open_small(disk)
+        for number in range(5):
+            assert [m.body for m in store.query("T", f"k{number}")] == [b"%d" % number]
+
     def test_without_an_index(self) -> None:
         store = open_small(new_disk(), message_index_enable=False)
         put_all(store, "T", [b"a"], keys="k")
