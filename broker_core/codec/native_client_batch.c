@@ -43,44 +43,26 @@ typedef struct {
     int64_t count;
 } Columns;
 
-static int put_offset(Growth *offsets, uint64_t value) {
-    uint8_t *at = growth_reserve(offsets, 8);
-    if (at == NULL)
-        return -1;
-    memcpy(at, &value, 8);
-    offsets->size += 8;
-    return 0;
-}
-
-static int put_bytes(Growth *growth, const void *data, size_t size) {
-    uint8_t *at = growth_reserve(growth, size);
-    if (at == NULL)
-        return -1;
-    if (size != 0)
-        memcpy(at, data, size);
-    growth->size += size;
-    return 0;
-}
-
 static int put_item(Columns *columns, const Item *item, const uint8_t *suffix, size_t suffix_size) {
-    if (put_bytes(&columns->bodies, item->body, item->body_size) < 0 ||
-        put_bytes(&columns->texts, item->text, item->text_size) < 0)
+    if (growth_put(&columns->bodies, item->body, item->body_size) < 0 ||
+        growth_put(&columns->texts, item->text, item->text_size) < 0)
         return -1;
     int is_open = item->text_size != 0 && item->text[item->text_size - 1] != 2;
-    if (suffix_size != 0 && ((is_open && put_bytes(&columns->texts, "\x02", 1) < 0) ||
-                             put_bytes(&columns->texts, suffix, suffix_size) < 0))
+    if (suffix_size != 0 && ((is_open && growth_put(&columns->texts, "\x02", 1) < 0) ||
+                             growth_put(&columns->texts, suffix, suffix_size) < 0))
         return -1;
     columns->count++;
-    return put_bytes(&columns->flags, &item->flag, 4) < 0 ||
-                   put_offset(&columns->body_offsets, columns->bodies.size) < 0 ||
-                   put_offset(&columns->text_offsets, columns->texts.size) < 0
+    return growth_put(&columns->flags, &item->flag, 4) < 0 ||
+                   growth_put_number(&columns->body_offsets, (int64_t)columns->bodies.size) < 0 ||
+                   growth_put_number(&columns->text_offsets, (int64_t)columns->texts.size) < 0
                ? -1
                : 0;
 }
 
 static Fault split(const uint8_t *data, size_t size, const uint8_t *suffix, size_t suffix_size,
                    Columns *columns) {
-    if (put_offset(&columns->body_offsets, 0) < 0 || put_offset(&columns->text_offsets, 0) < 0)
+    if (growth_put_number(&columns->body_offsets, 0) < 0 ||
+        growth_put_number(&columns->text_offsets, 0) < 0)
         return (Fault){REASON_NO_MEMORY, 0};
     for (size_t at = 0; at < size;) {
         Item item;

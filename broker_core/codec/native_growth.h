@@ -26,6 +26,22 @@ static inline uint8_t *growth_reserve(Growth *growth, size_t extra) {
     return growth->data + growth->size;
 }
 
+/* Appends bytes: 0, -1 when there is no memory. */
+static inline int growth_put(Growth *growth, const void *data, size_t size) {
+    uint8_t *at = growth_reserve(growth, size);
+    if (at == NULL)
+        return -1;
+    if (size != 0)
+        memcpy(at, data, size);
+    growth->size += size;
+    return 0;
+}
+
+/* Appends a number of eight bytes, in the machine's order. */
+static inline int growth_put_number(Growth *growth, int64_t value) {
+    return growth_put(growth, &value, 8);
+}
+
 static inline void growth_free(Growth *growth) {
     PyMem_RawFree(growth->data);
     *growth = (Growth){0};

@@ -78,18 +78,6 @@ static int find_queue(Burst *burst, const PlainSendHeader *header) {
     return 1;
 }
 
-static int put(Growth *growth, const void *data, size_t size) {
-    uint8_t *at = growth_reserve(growth, size);
-    if (at == NULL)
-        return -1;
-    if (size != 0)
-        memcpy(at, data, size);
-    growth->size += size;
-    return 0;
-}
-
-static int put_number(Growth *growth, int64_t value) { return put(growth, &value, 8); }
-
 /* Adds a row: 1, 0 if the send is for the general way, -1 when there is no memory. */
 static int add_row(Burst *burst, const PlainSendHeader *header, const Frame *frame,
                    const Py_buffer *suffix) {
@@ -105,14 +93,14 @@ static int add_row(Burst *burst, const PlainSendHeader *header, const Frame *fra
         memcpy(out + text_size, suffix->buf, (size_t)suffix->len);
     burst->texts.size = start + text_size + (size_t)suffix->len;
     int32_t queue = (int32_t)burst->recent;
-    if (put(&burst->queue_index, &queue, 4) < 0 ||
-        put(&burst->bodies, frame->body, frame->body_size) < 0 ||
-        put_number(&burst->body_offsets, (int64_t)burst->bodies.size) < 0 ||
-        put_number(&burst->text_offsets, (int64_t)burst->texts.size) < 0 ||
-        put_number(&burst->born, header->born) < 0 ||
-        put_number(&burst->marks, header->opaque) < 0 ||
-        put_number(&burst->marks, (int64_t)start + (unique.data - out)) < 0 ||
-        put_number(&burst->marks, (int64_t)unique.size) < 0)
+    if (growth_put(&burst->queue_index, &queue, 4) < 0 ||
+        growth_put(&burst->bodies, frame->body, frame->body_size) < 0 ||
+        growth_put_number(&burst->body_offsets, (int64_t)burst->bodies.size) < 0 ||
+        growth_put_number(&burst->text_offsets, (int64_t)burst->texts.size) < 0 ||
+        growth_put_number(&burst->born, header->born) < 0 ||
+        growth_put_number(&burst->marks, header->opaque) < 0 ||
+        growth_put_number(&burst->marks, (int64_t)start + (unique.data - out)) < 0 ||
+        growth_put_number(&burst->marks, (int64_t)unique.size) < 0)
         return -1;
     burst->count++;
     return 1;
@@ -128,7 +116,8 @@ static int is_alike(const Burst *burst, const PlainSendHeader *header) {
 /* Takes frames; returns where it stopped, or -1 with an exception set. */
 static Py_ssize_t take_frames(Burst *burst, const Py_buffer *data, Py_ssize_t at, PyObject *ready,
                               const Py_buffer *suffix, const Limits *limits) {
-    if (put_number(&burst->body_offsets, 0) < 0 || put_number(&burst->text_offsets, 0) < 0)
+    if (growth_put_number(&burst->body_offsets, 0) < 0 ||
+        growth_put_number(&burst->text_offsets, 0) < 0)
         return PyErr_NoMemory(), -1;
     while (burst->count < limits->count_max) {
         Frame frame;

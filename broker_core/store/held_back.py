@@ -45,7 +45,7 @@ def hold_back(
     ends: dict[QueueKey, int] = {}
     for queue in queues:
         if queue.topic.decode("ascii", "replace") not in shown:
-            end = _first_behind(queue, heal, position)
+            end = first_behind(queue, heal, position)
             if end < queue.max_offset:
                 ends[queue.key] = end
     return HeldBack(position, until, ends, shown)
@@ -61,7 +61,7 @@ def _before_group(
     if notes is None:
         return position
     # The last group that begins below: its header is the first record behind none that ends there.
-    offset = _first_behind(notes, heal, position)
+    offset = first_behind(notes, heal, position)
     for candidate in (offset - 1, offset):
         if not notes.min_offset <= candidate < notes.max_offset:
             continue
@@ -72,7 +72,7 @@ def _before_group(
     return position
 
 
-def _first_behind(queue: ConsumeQueue, heal: Callable[[ConsumeQueue], None], position: int) -> int:
+def first_behind(queue: ConsumeQueue, heal: Callable[[ConsumeQueue], None], position: int) -> int:
     """Offset of the first entry whose record ends behind `position`."""
     try:
         return _search(queue, position)

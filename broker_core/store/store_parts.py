@@ -29,7 +29,7 @@ from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
 from broker_core.store.cleaning import Cleaning
-from broker_core.store.held_back import hold_back
+from broker_core.store.held_back import first_behind, hold_back
 from broker_core.store.message_reader import MessageReader
 from broker_core.store.opening import OpenedStore, Opening
 from broker_core.store.queue_counters import QueueCounters
@@ -220,18 +220,10 @@ class StoreParts:
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return 0
-        low, high = queue.min_offset, self.reader.end_of(queue)
-        flushed = self.flush.flushed.position
+        end, flushed = self.reader.end_of(queue), self.flush.flushed.position
         if flushed >= self.dispatcher.position:
-            return high
-        while low < high:
-            middle = (low + high) // 2
-            unit = queue.unit(middle)
-            if unit is not None and unit[0] + unit[1] <= flushed:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            return end
+        return min(first_behind(queue, self.upkeep.heal_queue, flushed), end)
 
     def require_replicas(self, gate: ReplicaGate, timeout_ms: int) -> None:
         """From now on a put also waits for slaves, and readers see what they have."""
@@ -339,7 +331,8 @@ class StoreParts:
             self._background.exchange(InlineWorker())
             self._loop = None
         self.staging.close()
-        # What the slaves have not is shown by the next open anyhow, which looks at this log alone.
+        # Nobody reads any more, so the queues may have all of it: a SYNC_MASTER that opens it
+        # again holds back what its slaves have not (`hold_back`).
         self.upkeep.confirmed = None
         try:
             self._stop_cleanly()
