@@ -76,7 +76,7 @@ class ReplicationRole:
         self._clock = clock
         self._file_system = file_system
         self._store = store.replication
-        self._topics = {topic for topic, _ in store.queues()} if config.is_master else set()
+        self._topics = {topic for topic, _ in store.queues()}
         self._log = self._store.log
         self._key = _key(config)
         self._stepped_down = stepped_down
@@ -96,6 +96,8 @@ class ReplicationRole:
         if config.is_master:
             self._begin_epoch()
             self.replicas = self._replica_set()
+        else:
+            self._hold_back(self._confirmed_before())
 
     @property
     def master_address(self) -> str | None:
@@ -203,8 +205,7 @@ class ReplicationRole:
             )
         end, confirmed = self._log.end, -1
         if self._waits:
-            noted = load_confirmed(self._file_system)
-            confirmed = confirmed_at_start(self.history, noted, end)
+            confirmed = self._confirmed_before()
         self.history = self.history.begin(uuid.uuid4().hex, end)._replace(confirmed=confirmed)
         save_history(self._file_system, self.history)
         if self._waits:
@@ -230,16 +231,23 @@ class ReplicationRole:
                 Running.REPLICAS_MISSING, not enough
             )
             store.require_replicas(replicas, config.slave_timeout_ms)
-            own = {t for t in self._topics if t.startswith(SYSTEM_TOPIC_PREFIX)}
-            store.hold_back(self.history.confirmed, own.union(_OWN_TOPICS))
-            if self.history.confirmed < self._log.end:
-                _log.info(
-                    "the log from %d to %d is shown to readers once slaves have it",
-                    self.history.confirmed,
-                    self._log.end,
-                )
+            self._hold_back(self.history.confirmed)
             replicas.refresh()
         return replicas
+
+    def _confirmed_before(self) -> int:
+        return confirmed_at_start(self.history, load_confirmed(self._file_system), self._log.end)
+
+    def _hold_back(self, confirmed: int) -> None:
+        """Hide what only this broker has; the master or a slave may never get it."""
+        if confirmed < self._log.end:
+            own = {t for t in self._topics if t.startswith(SYSTEM_TOPIC_PREFIX)}
+            self._store.hold_back(confirmed, own.union(_OWN_TOPICS))
+            _log.info(
+                "the log from %d to %d is shown to readers once another broker has it",
+                confirmed,
+                self._log.end,
+            )
 
     def _confirmed_moved(self) -> None:
         """Remembered first: readers of the next run must not see less than those of this one."""
@@ -329,9 +337,11 @@ class ReplicationRole:
         )
 
     def _learn(self, epochs: tuple[Epoch, ...]) -> None:
+        """The master's log agrees with ours, all of it."""
         history = self.history.followed(epochs, self.history.seen)
         if history != self.history:
             self._save(history)
+        self._store.hold_nothing_back()
 
     def _save(self, history: EpochHistory) -> None:
         save_history(self._file_system, history)
@@ -348,6 +358,10 @@ class ReplicationRole:
         address = config.ha_master_address or ("" if told is None else told[1])
         if not address:
             return None
+        if classic and self.history.confirmed >= 0:
+            # Nobody compares the logs then, and nobody ever will.
+            self._save(self.history._replace(confirmed=-1))
+            self._store.hold_nothing_back()
         return MasterAddress(*parse_address(address), classic)
 
     async def _is_classic(self, address: str) -> bool | None:

@@ -19,7 +19,7 @@ import struct
 import zlib
 from typing import Final
 
-from broker_core.replication.log_epochs import EpochHistory, LastRole
+from broker_core.replication.log_epochs import EpochHistory
 from broker_core.storage.file_system import FileSystem, StoreFile
 
 _log = logging.getLogger(__name__)
@@ -60,12 +60,13 @@ def load_confirmed(file_system: FileSystem) -> tuple[int, int] | None:
 
 
 def confirmed_at_start(history: EpochHistory, noted: tuple[int, int] | None, end: int) -> int:
-    """What readers of a SYNC_MASTER may see when it starts on a log that ends at `end`. Pure.
+    """What readers may see of a log that ends at `end` when a SYNC_MASTER or slave starts. Pure.
 
-    `history` is that of the last run. Whoever was no such master then has shown all of its log.
+    `history` is that of the last run. Whoever was no SYNC_MASTER then has shown all of its log. One
+    that became a slave goes on to hide its end until it has agreed with its master about the log.
     """
     current = history.current
-    if history.role is not LastRole.MASTER or history.confirmed < 0 or current is None:
+    if history.confirmed < 0 or current is None:
         return end
     confirmed = history.confirmed
     if noted is not None and noted[0] == current.number:

@@ -250,6 +250,12 @@ class StoreParts:
             held = hold_back(self.log, self.queues, heal, position, until, shown_topics)
             self.reader.held_back = held
 
+    def hold_nothing_back(self) -> None:
+        """Readers see all that the queues have."""
+        held, self.reader.held_back = self.reader.held_back, None
+        if held is not None:
+            self.dispatcher.announce(held.ends)
+
     def shows_groups(self) -> bool:
         """Whether a group that is appended is as safe as was asked for; it is visible then."""
         if self.groups_at_once and self.answers_at_once:
@@ -282,8 +288,7 @@ class StoreParts:
         """The slaves have more: show it, soon."""
         held, confirmed = self.reader.held_back, self.upkeep.confirmed
         if held is not None and confirmed is not None and confirmed.position >= held.until:
-            self.reader.held_back = None
-            self.dispatcher.announce(held.ends)
+            self.hold_nothing_back()
         if self._loop is None:
             self._dispatch()
         else:

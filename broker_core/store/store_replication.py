@@ -32,6 +32,10 @@ class StoreReplication:
         """
         self._parts.hold_back(position, shown_topics)
 
+    def hold_nothing_back(self) -> None:
+        """Show readers all that there is."""
+        self._parts.hold_nothing_back()
+
     @property
     def visible_position(self) -> int:
         """Readers see no record that ends behind this."""

@@ -29,6 +29,8 @@ from tests.replication.running_pair import (
     make_topic,
     name_server,
     on_loop,
+    pair,
+    put,
     running,
     same_log,
     until,
@@ -51,10 +53,12 @@ def test_the_note_and_the_epoch_decide() -> None:
     for everything in (
         EpochHistory(),
         HISTORY._replace(confirmed=-1),
-        HISTORY._replace(role=LastRole.SLAVE),
-        HISTORY._replace(role=LastRole.STEPPED_DOWN),
+        HISTORY.followed(HISTORY.epochs, 2),
     ):
         assert confirmed_at_start(everything, (2, 700), 1_000) == 1_000
+    for nobody_followed in (LastRole.SLAVE, LastRole.STEPPED_DOWN):
+        history = HISTORY._replace(role=nobody_followed)
+        assert confirmed_at_start(history, (2, 700), 1_000) == 700
 
 
 def test_formats() -> None:
@@ -238,3 +242,38 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                 assert master.parts.store.offsets("T", 0)[1] == 14
 
     scenario()
+
+
+@on_loop
+async def test_a_master_that_became_a_slave_shows_no_more_than_before(tmp_path: Path) -> None:
+    """Nobody has the end of its log but itself, and the next master may never see it."""
+    config = config_of(tmp_path, BrokerRole.SYNC_MASTER, 0, "")
+    async with running(config) as master:
+        make_topic(master)
+        put(master, 4)
+        assert master.parts.store.offsets("T", 0) == (0, 0)
+    for role in (BrokerRole.SLAVE, BrokerRole.SYNC_MASTER):
+        async with running(config.with_role(role, int(role is BrokerRole.SLAVE))) as broker:
+            assert broker.parts.store.offsets("T", 0) == (0, 0), role
+            assert broker.parts.store.replication.queue_end("T", 0) == 2
+    # Who does not wait for slaves shows what there is.
+    async with running(config.with_role(BrokerRole.ASYNC_MASTER, 0)) as master:
+        assert master.parts.store.offsets("T", 0) == (0, 2)
+
+
+@on_loop
+async def test_a_slave_shows_what_its_new_master_has_too(tmp_path: Path) -> None:
+    async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (old, new):
+        make_topic(old)
+        await until(lambda: new.parts.replication.status()["is_copying"])
+        for number in range(6):
+            assert (await old.parts.store.put(Message("T", b"%d" % number))).ok
+        await same_log(old, new)
+        await old.stop()
+        # A power cut took the note.
+        (tmp_path / "master" / CONFIRMED_FILE).unlink()
+        await new.promote()
+        await old.start()
+        assert not old.config.is_master
+        await until(lambda: old.parts.store.offsets("T", 0) == (0, 6))
+        assert new.parts.store.offsets("T", 0) == (0, 6)
