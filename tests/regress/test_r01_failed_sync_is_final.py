@@ -26,7 +26,8 @@ from tests.regress.small_disk_store import (
     small_config,
 )
 
-CONFIG = small_config(commit_log_file_size=8192)
+# A thread syncs, which a busy machine may keep waiting for longer than the default of 5 s.
+CONFIG = small_config(commit_log_file_size=8192, sync_flush_timeout_ms=60_000)
 BEFORE = range(3)
 WAITING = range(3, 11)
 

@@ -18,13 +18,16 @@ from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.store.message import Message
 
 FILE_SIZE = 1 << 20
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
+# Of a test; a machine that pauses for a while must not make it fail.
+TEST_LIMIT_S = 300.0
+PATIENCE_MS = 60_000
 
 
 def config_of(
     root: Path, role: BrokerRole, broker_id: int, name_server: str, **settings: Any
 ) -> BrokerConfig:
-    """A broker with small files on any port."""
+    """A broker with small files on any port, patient with slaves and disks unless it is told."""
     of_store: dict[str, Any] = {
         "commit_log_file_size": FILE_SIZE,
         "consume_queue_file_size": 20_000,
@@ -32,6 +35,7 @@ def config_of(
         "index_entries_max": 4000,
         "broker_role": role,
         "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
+        "sync_flush_timeout_ms": PATIENCE_MS,
         **settings.pop("store", {}),
     }
     return BrokerConfig(
@@ -42,6 +46,7 @@ def config_of(
         store_root=str(root),
         store=StoreConfig(**of_store),
         register_period_ms=settings.pop("register_period_ms", 200),
+        slave_timeout_ms=settings.pop("slave_timeout_ms", PATIENCE_MS),
         **settings,
     )
 
@@ -93,7 +98,7 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
         async def limited() -> None:
-            await asyncio.wait_for(test(*arguments, **named), 60)
+            await asyncio.wait_for(test(*arguments, **named), TEST_LIMIT_S)
 
         asyncio.run(limited(), debug=True)
 

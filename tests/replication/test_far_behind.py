@@ -16,6 +16,7 @@ from broker_core.replication.read_ahead import PIECE_SIZE, ReadAhead
 from broker_core.storage.posix_file_system import PosixFile
 from broker_core.store.replica_log import ReplicaLog
 from tests.replication.running_pair import (
+    TIMEOUT_S,
     config_of,
     make_topic,
     name_server,
@@ -80,7 +81,7 @@ async def test_producers_do_not_wait_for_a_slow_disk(tmp_path: Path) -> None:
 
         def wait() -> bytes:
             asked.set()
-            assert may_read.wait(50)
+            assert may_read.wait(TIMEOUT_S)
             return run()
 
         return wait, done
@@ -119,7 +120,7 @@ async def test_a_master_stops_while_a_thread_reads(tmp_path: Path) -> None:
         if found is None:
             return None
         run, done = found
-        return (lambda: (asked.set(), may_read.wait(50), run())[2]), done
+        return (lambda: (asked.set(), may_read.wait(TIMEOUT_S), run())[2]), done
 
     async with name_server() as names:
         of_master = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, names, **BIG_FILES)

@@ -15,7 +15,7 @@ from broker_core.protocol_codes import BrokerRole, FlushDiskType, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker
 from tests.broker.test_send_message import batch_item
-from tests.replication.running_pair import make_topic, on_loop, pair, until
+from tests.replication.running_pair import PATIENCE_MS, make_topic, on_loop, pair, until
 
 
 async def codes(asker: Asker) -> list[int]:
@@ -37,7 +37,7 @@ async def copying(master: Broker, slave: Broker) -> None:
 def test_statuses(tmp_path: Path, flush: FlushDiskType) -> None:
     @on_loop
     async def scenario() -> None:
-        of_broker = {"store": {"flush_disk_type": flush}, "slave_timeout_ms": 1_500}
+        of_broker = {"store": {"flush_disk_type": flush}}
         async with pair(
             tmp_path, BrokerRole.SYNC_MASTER, of_master=of_broker, of_slave=of_broker
         ) as (master, slave):
@@ -52,6 +52,9 @@ def test_statuses(tmp_path: Path, flush: FlushDiskType) -> None:
                 # Connected, and deaf: what it reports does not arrive.
                 link = slave.parts.replication._client._link  # type: ignore[union-attr]
                 link._session.report = lambda now: b""  # type: ignore[union-attr,method-assign]
+                # Now, and not before: a disk may take longer than this.
+                acks = master.parts.store._open_parts().acks
+                acks._slaves._timeout_s = 1.0  # type: ignore[union-attr]
                 assert await codes(asker) == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 3
                 assert master.parts.store.dispatched_position == ends
                 await slave.stop()
@@ -73,7 +76,7 @@ async def test_a_producer_of_ours_and_bulk_sends(tmp_path: Path) -> None:
         await copying(master, slave)
         names = master.config.name_servers
         async with (
-            ClientInstance(ClientConfig(names)) as client,
+            ClientInstance(ClientConfig(names, request_timeout_ms=PATIENCE_MS)) as client,
             Producer(client, "P") as producer,
         ):
             for number in range(50):
