@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.stream_runs import LATE
+
 PROJECT = Path(__file__).resolve().parent.parent
+# A busy machine may be slower than Spark waits for its Python processes.
+ATTEMPTS = 3
 EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
 
 
@@ -41,15 +45,18 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
     else:
         # What Spark and its JVM bridge warn about is theirs.
         environment["PYTHONWARNINGS"] = "error"
-    done = subprocess.run(
-        [sys.executable, str(example), *ARGUMENTS.get(example.name, [])],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            [sys.executable, str(example), *ARGUMENTS.get(example.name, [])],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if done.returncode == 0 or LATE not in done.stdout + done.stderr:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()
     assert list(tmp_path.iterdir()) == []

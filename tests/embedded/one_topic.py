@@ -10,11 +10,16 @@ from broker_core.client.producer import Producer
 from broker_core.client.pull_consumer import PullConsumer
 
 
+def _config(name_server: str) -> ClientConfig:
+    # A machine that pauses must not make a send fail, or be sent again.
+    return ClientConfig((name_server,), request_timeout_ms=60_000)
+
+
 def send(name_server: str, topic: str, *bodies: bytes) -> None:
     """Acknowledged when this returns."""
 
     async def sending() -> None:
-        async with Producer(ClientConfig((name_server,))) as producer:
+        async with Producer(_config(name_server)) as producer:
             await asyncio.gather(*(producer.send(topic, body) for body in bodies))
 
     asyncio.run(sending())
@@ -25,7 +30,7 @@ def bodies(name_server: str, topic: str) -> list[bytes]:
 
     async def reading() -> list[bytes]:
         found = []
-        async with ClientInstance(ClientConfig((name_server,))) as client:
+        async with ClientInstance(_config(name_server)) as client:
             consumer = PullConsumer(client, "reading")
             for queue in await consumer.queues(topic):
                 until = await consumer.max_offset(queue)
@@ -41,7 +46,7 @@ def queue_count(name_server: str, topic: str) -> int:
     """How many queues the name server knows of."""
 
     async def asking() -> int:
-        async with ClientInstance(ClientConfig((name_server,))) as client:
+        async with ClientInstance(_config(name_server)) as client:
             return len(await client.routes.subscribe_queues(topic))
 
     return asyncio.run(asking())

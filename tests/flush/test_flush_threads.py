@@ -21,6 +21,8 @@ SIZES = {
     "consume_queue_file_size": 2_000,
     "index_hash_slots": 64,
     "index_entries_max": 512,
+    # A disk that is busy with other things may take longer than the default of 5 s for a sync.
+    "sync_flush_timeout_ms": 120_000,
 }
 MODES = {
     "sync": {},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
@@ -50,11 +51,11 @@ class BatchStream:
 
     def read_until(self, count: int) -> None:
         """Read on; fails when so many rows do not come."""
-        for _ in range(200):
+        clock = SystemClock()
+        until = clock.monotonic() + 300
+        while len(self.seen) < count:
+            assert clock.monotonic() < until, f"{len(self.seen)} of {count} rows"
             self.read()
-            if len(self.seen) >= count:
-                return
-        raise AssertionError(f"{len(self.seen)} of {count} rows")
 
     def close(self) -> None:
         self.connected.call(self.session.close())

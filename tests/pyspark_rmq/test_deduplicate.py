@@ -43,9 +43,12 @@ def kill_a_task(broker: EmbeddedBroker, topic: str, batch: int, **more: str) -> 
     command = [sys.executable, "-m", "tests.spark.repeating_sink", broker.name_server, topic]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     options = [f"{name}={value}" for name, value in more.items()]
-    task = subprocess.Popen([*command, str(batch), *options], cwd=PROJECT, env=environment)
+    task = subprocess.Popen(
+        [*command, str(batch), *options], stdin=subprocess.PIPE, cwd=PROJECT, env=environment
+    )
+    assert task.stdin is not None
     clock = SystemClock()
-    until = clock.monotonic() + 60
+    until = clock.monotonic() + 300
     try:
         while (written := messages_in(broker, topic) - before) == 0:
             assert task.poll() is None, "the task has ended"
@@ -53,6 +56,7 @@ def kill_a_task(broker: EmbeddedBroker, topic: str, batch: int, **more: str) -> 
     finally:
         task.send_signal(signal.SIGKILL)
         task.wait()
+        task.stdin.close()
     written = messages_in(broker, topic) - before
     assert 0 < written < ROWS
     return written

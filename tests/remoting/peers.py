@@ -18,6 +18,8 @@ from broker_core.remoting.server import RemotingServer
 from broker_core.runtime.clock import Clock
 from tests.codec.wire_frames import frame_bytes
 
+# For requests that are answered: a machine that pauses for a while must not make them fail.
+PATIENT_MS = 120_000
 SMALL = RemotingLimits(
     frame_size_max=64 << 10,
     header_size_max=4 << 10,
@@ -135,8 +137,8 @@ async def raw_server(
         await server.wait_closed()
 
 
-async def until(condition: Callable[[], object], limit_s: float = 10.0) -> None:
-    """Let the loop run until something is so."""
+async def until(condition: Callable[[], object], limit_s: float = 120.0) -> None:
+    """Let the loop run until something is so; the limit is for what hangs, not for what is slow."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit_s
     while not condition():

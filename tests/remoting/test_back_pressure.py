@@ -16,7 +16,16 @@ from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import frame_bytes
 from tests.fakes.manual_clock import ManualClock
-from tests.remoting.peers import RawPeer, client, raw_peer, raw_server, serving, small_limits, until
+from tests.remoting.peers import (
+    PATIENT_MS,
+    RawPeer,
+    client,
+    raw_peer,
+    raw_server,
+    serving,
+    small_limits,
+    until,
+)
 
 
 def unsent(server: RemotingServer) -> int:
@@ -50,7 +59,7 @@ def test_a_slow_reader_is_not_read_from(run_async: Callable[..., Any]) -> None:
                 while before != served:
                     before = served
                     # Others are served meanwhile.
-                    await other.request(address, RemotingCommand(1), 5_000)
+                    await other.request(address, RemotingCommand(1), PATIENT_MS)
                     before += 1
                 assert served < count
                 for _ in range(count):
@@ -132,7 +141,7 @@ def test_unanswered_bytes_make_a_connection_wait(run_async: Callable[..., Any]) 
             peer.send(*(RemotingCommand(10, body=body, opaque=n) for n in range(40)))
             await until(lambda: len(held) == 4)
             for _ in range(20):
-                await other.request(address, RemotingCommand(1), 5_000)
+                await other.request(address, RemotingCommand(1), PATIENT_MS)
             assert len(held) == 4
             for number in range(40):
                 await until(lambda number=number: len(held) > number)  # type: ignore[misc]
@@ -199,15 +208,15 @@ def test_half_frames_do_not_fill_the_memory(run_async: Callable[..., Any]) -> No
             await until(lambda: server.budget.size > 2 << 20)
             for _ in range(50):
                 # What fits into a read is still served.
-                assert (await other.request(address, RemotingCommand(1), 5_000)).code == 0
+                assert (await other.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
                 assert server.budget.size < (2 << 20) + len(frame) + 20 * (256 << 10)
             assert server.budget.size < 20 * len(frame)
             clock.advance(31_000)
-            await other.request(address, RemotingCommand(1), 5_000)
+            await other.request(address, RemotingCommand(1), PATIENT_MS)
             server.sweep()
             await until(lambda: len(server.connections) == 1)
             assert server.budget.size == 0
-            assert (await other.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await other.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 
     run_async(scenario())
 
@@ -253,23 +262,25 @@ def test_a_client_waits_for_a_server_that_does_not_read(run_async: Callable[...,
                 peer.send((await peer.next()).reply())
 
         async with raw_server(serve) as address, client(limits=small_limits()) as caller:
-            connection = await caller.connect(address, 5_000)
+            connection = await caller.connect(address, PATIENT_MS)
             sent = []
             while connection.is_writable:
                 command = RemotingCommand(10, body=bytes(60 << 10))
-                sent.append(connection.begin_request(command, 60_000))
+                sent.append(connection.begin_request(command, PATIENT_MS))
                 await asyncio.sleep(0)
             # Those who do not wait for room are told at last.
             with pytest.raises(SystemBusy):
                 for _ in range(100):
                     command = RemotingCommand(10, body=bytes(60 << 10))
-                    sent.append(connection.begin_request(command, 60_000))
+                    sent.append(connection.begin_request(command, PATIENT_MS))
             with pytest.raises(SystemBusy):
                 connection.oneway(RemotingCommand(10))
             assert not connection.is_closed
             with pytest.raises(RequestTimeout):
                 await caller.request(address, RemotingCommand(10), 5)
-            waiting = asyncio.ensure_future(caller.request(address, RemotingCommand(10), 30_000))
+            waiting = asyncio.ensure_future(
+                caller.request(address, RemotingCommand(10), PATIENT_MS)
+            )
             gate.set()
             assert (await waiting).is_response
             await asyncio.gather(*sent)
@@ -288,7 +299,7 @@ def test_both_sides_flood_each_other(run_async: Callable[..., Any]) -> None:
         ):
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), 30_000)
+                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), PATIENT_MS)
                     for _ in range(400)
                 )
             )
@@ -301,7 +312,7 @@ def test_work_that_waits_for_its_own_connection(run_async: Callable[..., Any]) -
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
             # Its answer is behind the requests that are too many.
-            back = await connection.request(RemotingCommand(307, body=b"ask"), 30_000)
+            back = await connection.request(RemotingCommand(307, body=b"ask"), PATIENT_MS)
             return command.reply(body=back.body)
 
         def answer_back(connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -313,7 +324,7 @@ def test_work_that_waits_for_its_own_connection(run_async: Callable[..., Any]) -
         ):
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), 30_000)
+                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), PATIENT_MS)
                     for _ in range(100)
                 )
             )

@@ -19,6 +19,7 @@ from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import mutated, sample_frames
 from tests.fakes.manual_clock import ManualClock
 from tests.remoting.peers import (
+    PATIENT_MS,
     RawPeer,
     client,
     echo,
@@ -34,7 +35,7 @@ def test_requests_share_a_connection(run_async: Callable[..., Any]) -> None:
         async with serving() as (server, address), client() as caller:
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(10, body=str(n).encode()), 5_000)
+                    caller.request(address, RemotingCommand(10, body=str(n).encode()), PATIENT_MS)
                     for n in range(300)
                 )
             )
@@ -59,7 +60,7 @@ def test_answers_that_come_in_another_order(run_async: Callable[..., Any]) -> No
         async with serving(handler) as (_, address), client() as caller:
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(10, body=bytes([n])), 5_000)
+                    caller.request(address, RemotingCommand(10, body=bytes([n])), PATIENT_MS)
                     for n in range(20)
                 )
             )
@@ -72,7 +73,7 @@ def test_both_sides_ask_at_the_same_time(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
             # Ask back before answering, on the same connection.
-            back = await connection.request(RemotingCommand(307, body=command.body), 5_000)
+            back = await connection.request(RemotingCommand(307, body=command.body), PATIENT_MS)
             return command.reply(body=b"server " + bytes(back.body))
 
         def serve_back(connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -84,7 +85,7 @@ def test_both_sides_ask_at_the_same_time(run_async: Callable[..., Any]) -> None:
         ):
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(1, body=b"%d" % n), 5_000)
+                    caller.request(address, RemotingCommand(1, body=b"%d" % n), PATIENT_MS)
                     for n in range(100)
                 )
             )
@@ -96,11 +97,11 @@ def test_both_sides_ask_at_the_same_time(run_async: Callable[..., Any]) -> None:
 def test_a_client_without_a_handler_says_so(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
-            back = await connection.request(RemotingCommand(307), 5_000)
+            back = await connection.request(RemotingCommand(307), PATIENT_MS)
             return command.reply(body=str(back.code).encode())
 
         async with serving(handler) as (_, address), client() as caller:
-            answer = await caller.request(address, RemotingCommand(1), 5_000)
+            answer = await caller.request(address, RemotingCommand(1), PATIENT_MS)
             assert answer.body == b"3"
 
     run_async(scenario())
@@ -116,7 +117,7 @@ def test_oneway(run_async: Callable[..., Any]) -> None:
 
         async with serving(handler) as (_, address), client() as caller:
             await caller.oneway(address, RemotingCommand(15))
-            await caller.request(address, RemotingCommand(34), 5_000)
+            await caller.request(address, RemotingCommand(34), PATIENT_MS)
             assert seen == [(15, True), (34, False)]
 
     run_async(scenario())
@@ -135,13 +136,13 @@ def test_timeouts_leave_the_connection_alone(run_async: Callable[..., Any]) -> N
             return command.reply(body=b"new")
 
         async with serving(handler) as (server, address), client() as caller:
-            await caller.connect(address, 5_000)
+            await caller.connect(address, PATIENT_MS)
             with pytest.raises(RequestTimeout):
                 await caller.request(address, RemotingCommand(11), 10)
             await arrived.wait()
             # The late answer meets nobody.
             held[0][0].send(held[0][1].reply(body=b"late"))
-            answer = await caller.request(address, RemotingCommand(12), 5_000)
+            answer = await caller.request(address, RemotingCommand(12), PATIENT_MS)
             assert answer.body == b"new"
             assert len(server.connections) == 1
 
@@ -156,7 +157,7 @@ def test_a_cancelled_request(run_async: Callable[..., Any]) -> None:
             held.append((connection, command))
 
         async with serving(handler) as (_, address), client() as caller:
-            task = asyncio.ensure_future(caller.request(address, RemotingCommand(11), 5_000))
+            task = asyncio.ensure_future(caller.request(address, RemotingCommand(11), PATIENT_MS))
             await until(lambda: held)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -177,7 +178,7 @@ def test_a_server_that_goes(run_async: Callable[..., Any]) -> None:
         async with raw_server(serve) as address, client() as caller:
             for _ in range(2):
                 with pytest.raises(ConnectionLost, match="closed by the peer"):
-                    await caller.request(address, RemotingCommand(1), 5_000)
+                    await caller.request(address, RemotingCommand(1), PATIENT_MS)
             assert caller.connection_to(address) is None
 
     run_async(scenario())
@@ -190,21 +191,21 @@ def test_reconnecting(run_async: Callable[..., Any]) -> None:
             server = RemotingServer(echo)
             port = await server.start("127.0.0.1", 0)
             address = f"127.0.0.1:{port}"
-            await caller.request(address, RemotingCommand(1), 5_000)
+            await caller.request(address, RemotingCommand(1), PATIENT_MS)
             await server.stop()
             await until(lambda: caller.connection_to(address) is None)
             # The first failure costs nothing, the next ones 100, 200, 400 … ms.
             for wait_ms in (0, 100, 200, 400, 800, 1_600, 2_000, 2_000):
                 with pytest.raises(ConnectionLost, match="could not be reached:"):
-                    await caller.request(address, RemotingCommand(1), 5_000)
+                    await caller.request(address, RemotingCommand(1), PATIENT_MS)
                 if wait_ms:
                     clock.advance(wait_ms - 1)
                     with pytest.raises(ConnectionLost, match="next try in"):
-                        await caller.request(address, RemotingCommand(1), 5_000)
+                        await caller.request(address, RemotingCommand(1), PATIENT_MS)
                     clock.advance(1.001)
             server = RemotingServer(echo)
             await server.start("127.0.0.1", port)
-            assert (await caller.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
             await server.stop()
 
     run_async(scenario())
@@ -213,7 +214,9 @@ def test_reconnecting(run_async: Callable[..., Any]) -> None:
 def test_one_attempt_for_all_who_wait(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), client() as caller:
-            connections = await asyncio.gather(*(caller.connect(address, 5_000) for _ in range(50)))
+            connections = await asyncio.gather(
+                *(caller.connect(address, PATIENT_MS) for _ in range(50))
+            )
             assert len(set(connections)) == 1
             assert len(server.connections) == 1
 
@@ -236,7 +239,7 @@ def test_a_server_that_does_not_accept(run_async: Callable[..., Any]) -> None:
                 with pytest.raises(RequestTimeout):
                     await caller.request(address, RemotingCommand(1), 10)
                 with pytest.raises(ConnectionLost):
-                    await caller.request(address, RemotingCommand(1), 5_000)
+                    await caller.request(address, RemotingCommand(1), PATIENT_MS)
             for filler in fillers:
                 filler.close()
 
@@ -290,10 +293,10 @@ def test_requests_that_cannot_be_written(run_async: Callable[..., Any]) -> None:
                 RemotingCommand(1, {"a": 1}),  # type: ignore[dict-item]
             ):
                 with pytest.raises(InvalidArgument):
-                    await caller.request(address, command, 5_000)
+                    await caller.request(address, command, PATIENT_MS)
                 with pytest.raises(InvalidArgument):
                     await caller.oneway(address, command)
-            assert (await caller.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 
     run_async(scenario())
 
@@ -313,7 +316,7 @@ def test_a_hostile_server(run_async: Callable[..., Any], long_run: bool) -> None
         async with raw_server(serve) as address, client(limits=limits) as caller:
             for _ in range(2_000 if long_run else 100):
                 try:
-                    await caller.request(address, RemotingCommand(1), 5_000)
+                    await caller.request(address, RemotingCommand(1), PATIENT_MS)
                 except RmqError as error:
                     assert isinstance(error, ConnectionLost)
             assert caller.budget.requests == 0
@@ -328,7 +331,7 @@ def test_answers_beyond_the_frame_limit(run_async: Callable[..., Any]) -> None:
 
         async with serving(handler) as (_, address), client(limits=small_limits()) as caller:
             with pytest.raises(ConnectionLost, match="protocol violation"):
-                await caller.request(address, RemotingCommand(1), 5_000)
+                await caller.request(address, RemotingCommand(1), PATIENT_MS)
 
     run_async(scenario())
 
@@ -350,7 +353,7 @@ def test_a_client_that_has_too_much_to_do(run_async: Callable[..., Any]) -> None
             serving(handler) as (_, address),
             client(limits=limits, request_handler=hold) as caller,
         ):
-            answer = await caller.request(address, RemotingCommand(1), 5_000)
+            answer = await caller.request(address, RemotingCommand(1), PATIENT_MS)
             assert answer.body == b"%d" % ResponseCode.SYSTEM_BUSY
             assert len(held) == 4
 
@@ -360,10 +363,10 @@ def test_a_client_that_has_too_much_to_do(run_async: Callable[..., Any]) -> None
 def test_disconnecting_from_one_address(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), client() as caller:
-            await caller.request(address, RemotingCommand(1), 5_000)
+            await caller.request(address, RemotingCommand(1), PATIENT_MS)
             caller.disconnect(address)
             await until(lambda: not server.connections)
-            assert (await caller.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 
     run_async(scenario())
 

@@ -18,7 +18,15 @@ from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import ROUTE_REQUEST_JSON
 from tests.fakes.manual_clock import ManualClock
-from tests.remoting.peers import client, echo, raw_peer, serving, small_limits, until
+from tests.remoting.peers import (
+    PATIENT_MS,
+    client,
+    echo,
+    raw_peer,
+    serving,
+    small_limits,
+    until,
+)
 
 
 def resident_size() -> int:
@@ -55,7 +63,7 @@ def test_two_thousand_idle_connections(
 
     async def scenario() -> None:
         async with serving() as (server, address), client() as caller:
-            await caller.request(address, RemotingCommand(1), 5_000)
+            await caller.request(address, RemotingCommand(1), PATIENT_MS)
             gc.collect()
             before = resident_size()
             target = ("127.0.0.1", int(address.rpartition(":")[2]))
@@ -68,13 +76,13 @@ def test_two_thousand_idle_connections(
             summary_lines.append(f"{count} idle connections: {grown >> 10} KiB")
             assert grown < 30 << 20
             server.sweep()
-            assert (await caller.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
             for one in sockets:
                 one.close()
             await until(lambda: len(server.connections) == 1)
             assert server.budget.connections == 1
 
-    run_async(scenario(), limit_s=120)
+    run_async(scenario(), limit_s=300)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads /proc")  # noqa: PTH110
@@ -171,12 +179,12 @@ def test_clients_close_what_is_idle_too(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         clock = ManualClock()
         async with serving() as (server, address), client(clock=clock) as caller:
-            await caller.request(address, RemotingCommand(1), 5_000)
+            await caller.request(address, RemotingCommand(1), PATIENT_MS)
             caller.sweep()
             clock.advance(121_000)
             caller.sweep()
             await until(lambda: not server.connections)
-            assert (await caller.request(address, RemotingCommand(1), 5_000)).code == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 
     run_async(scenario())
 

@@ -17,7 +17,7 @@ from broker_core.remoting.server import RemotingServer
 from tests.fakes.manual_clock import ManualClock
 from tests.remoting.peers import client, small_limits, until
 
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 120_000
 
 
 class Scripted:

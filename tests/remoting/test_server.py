@@ -15,7 +15,7 @@ from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer
 from tests.codec.wire_frames import frame_bytes
-from tests.remoting.peers import echo, raw_peer, serving, small_limits, until
+from tests.remoting.peers import PATIENT_MS, echo, raw_peer, serving, small_limits, until
 
 
 def numbered(count: int, **options: Any) -> list[RemotingCommand]:
@@ -378,7 +378,7 @@ def test_requests_of_the_server(run_async: Callable[..., Any]) -> None:
             peer.send(*numbered(1))
             await peer.next()
             (connection,) = connections
-            answers = [connection.begin_request(RemotingCommand(307), 5_000) for _ in range(3)]
+            answers = [connection.begin_request(RemotingCommand(307), PATIENT_MS) for _ in range(3)]
             connection.oneway(RemotingCommand(40))
             asked = [await peer.next() for _ in range(4)]
             # Their ids are a space of their own, which begins at 1.

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core.codec.remoting_command import RemotingCommand
 from tests.codec.wire_frames import framed, mutated, sample_frames
-from tests.remoting.peers import client, raw_peer, serving, small_limits, until
+from tests.remoting.peers import PATIENT_MS, client, raw_peer, serving, small_limits, until
 
 
 def test_mutated_frames_over_sockets(
@@ -40,7 +40,7 @@ def test_mutated_frames_over_sockets(
                 peers = [asyncio.ensure_future(hostile(address)) for _ in range(20)]
                 while not all(peer.done() for peer in peers):
                     command = RemotingCommand(1, {"n": str(asked)}, b"x" * (asked % 500))
-                    answer = await good.request(address, command, 10_000)
+                    answer = await good.request(address, command, PATIENT_MS)
                     assert (answer.code, answer.ext["n"]) == (0, str(asked))
                     asked += 1
                 sent += sum(await asyncio.gather(*peers))
@@ -49,4 +49,4 @@ def test_mutated_frames_over_sockets(
             assert server.budget.connections == 1
         summary_lines.append(f"socket fuzz: {sent} bad frames, {asked} good requests meanwhile")
 
-    run_async(scenario(), limit_s=300)
+    run_async(scenario(), limit_s=600)

@@ -11,7 +11,7 @@ import pytest
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
-from tests.remoting.peers import client, raw_peer, serving, small_limits, until
+from tests.remoting.peers import PATIENT_MS, client, raw_peer, serving, small_limits, until
 
 uvloop: Any = pytest.importorskip("uvloop")
 
@@ -19,7 +19,7 @@ uvloop: Any = pytest.importorskip("uvloop")
 def run(coroutine: Any) -> None:
     loop = importlib.import_module("uvloop").new_event_loop()
     try:
-        loop.run_until_complete(asyncio.wait_for(coroutine, 60))
+        loop.run_until_complete(asyncio.wait_for(coroutine, 300))
     finally:
         loop.close()
 
@@ -27,7 +27,7 @@ def run(coroutine: Any) -> None:
 def test_flood_noise_and_asking_back() -> None:
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
-            back = await connection.request(RemotingCommand(307, body=command.body[:5]), 30_000)
+            back = await connection.request(RemotingCommand(307, body=command.body[:5]), PATIENT_MS)
             assert back.body == command.body[:5]
             return command.reply(body=command.body)
 
@@ -42,7 +42,7 @@ def test_flood_noise_and_asking_back() -> None:
             bad.send_bytes(b"\xff" * 100)
             answers = await asyncio.gather(
                 *(
-                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), 30_000)
+                    caller.request(address, RemotingCommand(1, body=bytes(50 << 10)), PATIENT_MS)
                     for _ in range(200)
                 )
             )

@@ -19,6 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import json, sys
 from pyspark.sql import SparkSession
+from tests.spark.stream_runs import patiently
 options, topic, out, checkpoint = json.loads(sys.argv[1])
 spark = (
     SparkSession.builder.remote("local[2]")
@@ -31,12 +32,17 @@ frame = spark.read.format("rmq").options(**options).load(topic)
 values = sorted(bytes(row.value).decode() for row in frame.collect())
 stream = spark.readStream.format("rmq").options(**options).option("subscribe", topic)
 stream = stream.option("startingOffsets", "earliest").load().select("value")
-query = (
+writer = (
     stream.writeStream.format("rmq").options(**options).option("topic", out)
-    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True)
 )
-query.awaitTermination()
-assert query.exception() is None, query.exception()
+
+def run():
+    query = writer.start()
+    query.awaitTermination()
+    assert query.exception() is None, query.exception()
+
+patiently(run)
 copied = spark.read.format("rmq").options(**options).load(out).count()
 print(json.dumps([values, copied]))
 spark.stop()

@@ -41,3 +41,36 @@ def test_streams_and_batches(
     assert Counter(bytes(row.value).decode() for row in reader.load().collect()) == expected
     plain = spark.read.format("rmq").options(**{**options, "deduplicate": "false"}).load()
     assert plain.count() == 5 * ROWS
+
+
+@pytest.mark.parametrize("is_inner", [False, True], ids=["writeStream", "foreachBatch"])
+def test_a_new_checkpoint_begins_new_rows(
+    spark: Any,
+    broker: EmbeddedBroker,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    is_inner: bool,
+) -> None:
+    """Its batches are counted from 0 again, whatever the name of the sink: none is a copy."""
+    topic = new_topic(2)
+    options = {
+        **broker.options,
+        "topic": topic,
+        "sinkId": f"sink-{topic}",
+        "deliveryGuarantee": "at_least_once",
+    }
+
+    def store(frame: Any, _: int) -> None:
+        frame.write.format("rmq").mode("append").options(**options).save()
+
+    for number in range(2):
+        source = tmp_path / f"source{number}"
+        source.mkdir()
+        (source / "rows.txt").write_text(f"{number}a\n{number}b\n")
+        writer = spark.readStream.format("text").load(str(source)).writeStream
+        writer = writer.foreachBatch(store) if is_inner else writer.format("rmq").options(**options)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"checkpoint{number}"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    found = spark.read.format("rmq").options(**broker.options).option("deduplicate", "true")
+    values = [bytes(row.value).decode() for row in found.load(topic).select("value").collect()]
+    assert sorted(values) == ["0a", "0b", "1a", "1b"]

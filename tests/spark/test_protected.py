@@ -12,7 +12,7 @@ import pytest
 from tests.access.access_files import BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import running
 from tests.remoting.certificates import Authority
-from tests.spark.stream_runs import await_end
+from tests.spark.stream_runs import run_to_end
 
 pytest.importorskip("pyspark")
 
@@ -67,16 +67,15 @@ def test_read_and_write(spark: Any, protected: dict[str, str], tmp_path: Path) -
     checkpoint = tmp_path / "checkpoint"
     source = spark.readStream.format("rmq").options(**protected)
     stream = source.option("subscribe", "In").option("startingOffsets", "earliest").load()
-    query = (
+    writer = (
         stream.select("value")
         .writeStream.format("rmq")
         .options(**protected)
         .option("topic", "Out")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    await_end(query)
+    run_to_end(writer.start)
     copied = spark.read.format("rmq").options(**protected).load("Out").collect()
     assert sorted(int(bytes(row.value)) for row in copied) == list(range(20))
     for file in checkpoint.rglob("*"):

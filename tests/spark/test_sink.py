@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_rmq import EmbeddedBroker
-from tests.spark.stream_runs import await_end
+from tests.spark.stream_runs import LATE, QUERY_LIMIT_S, run_to_end
 
 pytest.importorskip("pyspark")
 
@@ -117,11 +117,7 @@ class Stream:
         return reader.option("startingOffsets", "earliest").load(self.source).select("value", "key")
 
     def run(self, frame: Any = None, mode: str = "append") -> None:
-        query = self.start(frame, mode, availableNow=True)
-        try:
-            await_end(query)
-        finally:
-            query.stop()
+        run_to_end(lambda: self.start(frame, mode, availableNow=True))
 
 
 @pytest.fixture
@@ -178,17 +174,21 @@ def test_a_query_is_stopped_in_the_middle_of_a_batch(stream: Stream, tmp_path: P
     def slowly(batches: Any) -> Any:
         for batch in batches:
             entered.touch()
-            if not (tmp_path / "go").exists():
-                threading.Event().wait(30)
+            # Spark ends this process when the query is stopped.
+            while not (tmp_path / "go").exists():
+                threading.Event().wait(0.1)
             yield batch
 
     slow = stream.rows().mapInArrow(slowly, "value binary, key string")
     query = stream.start(slow)
-    for _ in range(600):
-        if entered.exists() or not query.isActive:
+    for _ in range(10 * QUERY_LIMIT_S):
+        if entered.exists():
             break
+        if not query.isActive:
+            assert LATE in str(query.exception())
+            query = stream.start(slow)
         threading.Event().wait(0.1)
-    assert entered.exists(), query.exception()
+    assert entered.exists(), query.status
     query.stop()
     assert not values(broker, stream.target)
     (tmp_path / "go").touch()
@@ -215,13 +215,13 @@ def test_inside_foreach_batch(stream: Stream, new_topic: Callable[..., str]) -> 
         write(frame, broker, other, sinkId=f"two-{stream.target}")
 
     def run(function: Any) -> None:
-        query = (
+        writer = (
             stream.rows().writeStream.foreachBatch(function)
             .outputMode("update")
             .option("checkpointLocation", str(stream.work / "checkpoint"))
-            .trigger(availableNow=True).start()
+            .trigger(availableNow=True)
         )  # fmt: skip
-        await_end(query)
+        run_to_end(writer.start)
 
     with pytest.raises(Exception, match="a sinkId of its own"):
         run(both)

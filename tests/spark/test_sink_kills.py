@@ -28,7 +28,7 @@ def prove(*arguments: str) -> tuple[int, str]:
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
-        timeout=1_800 if IS_LONG else 400,
+        timeout=1_800 if IS_LONG else 840,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

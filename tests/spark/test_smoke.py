@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_rmq import EmbeddedBroker
-from tests.spark.stream_runs import StreamRuns
+from tests.spark.stream_runs import StreamRuns, run_to_now
 
 pytest.importorskip("pyspark")
 
@@ -29,9 +29,8 @@ def test_batch_and_stream(
     runs.run()
     assert len(runs.rows) == 40
     broker.produce(topic, [f"m{n}" for n in range(40, 50)])
-    query = runs.start()
+    query = run_to_now(runs.start)
     try:
-        query.processAllAvailable()
         broker.create_topic(topic, 5)
         broker.produce(topic, [f"m{n}" for n in range(50, 90)])
         query.processAllAvailable()
@@ -50,18 +49,14 @@ def test_what_is_written_comes_back(
     given = {**broker.options, "subscribe": source, "startingOffsets": "earliest"}
     for first in (30, 60):
         rows = spark.readStream.format("rmq").options(**given).load()
-        query = (
+        writer = (
             rows.selectExpr("value", "key", "map('a', 'b') as properties")
             .writeStream.format("rmq")
             .options(**broker.options)
             .option("topic", target)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .start()
         )
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
+        run_to_now(writer.start).stop()
         broker.produce(source, [f"m{n}" for n in range(first, first + 30)], keys="k")
     found = broker.consume(target)
     assert sorted(m.body.decode() for m in found) == sorted(f"m{n}" for n in range(60))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer
+from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.progress import lag_of
-from tests.spark.stream_runs import StreamRuns
+from tests.spark.stream_runs import QUERY_LIMIT_S, StreamRuns, run_to_now
 
 pytest.importorskip("pyspark")
 
@@ -61,11 +62,11 @@ def test_restarts_go_on_where_they_were(
 
 def read_until(query: Any, runs: StreamRuns, count: int) -> None:
     """Wait for rows that the query may not see at once: it has to find queues and brokers first."""
-    for _ in range(200):
+    clock = SystemClock()
+    until = clock.monotonic() + QUERY_LIMIT_S
+    while len(runs.rows) < count:
+        assert clock.monotonic() < until, f"{len(runs.rows)} rows of {count}"
         query.processAllAvailable()
-        if len(runs.rows) >= count:
-            return
-    raise AssertionError(f"{len(runs.rows)} rows of {count}")
 
 
 def test_a_running_query_follows(
@@ -78,9 +79,8 @@ def test_a_running_query_follows(
     given["subscribePattern"] = f"{topic}(_more)?"
     broker.produce(topic, names(0, 5))
     runs = StreamRuns(spark, tmp_path / "c", given, "value BINARY, topic STRING, partition INT")
-    query = runs.start()
+    query = run_to_now(runs.start)
     try:
-        query.processAllAvailable()
         assert runs.values == []
         broker.produce(topic, names(5, 15))
         read_until(query, runs, 10)
