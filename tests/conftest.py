@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 T = TypeVar("T")
 
+# A client that waits for the default of 3 s gives up, or sends again, when the machine pauses.
+_PATIENT_FOLDERS = frozenset({"broker", "cli", "client", "pyspark_rmq", "spark"})
+_REQUEST_TIMEOUT_MS = 60_000
+
 # Settings that a run may be given from outside; any other RMQ_ variable of the caller's shell
 # would make a test pass here and fail elsewhere.
 _KEPT_VARIABLES = frozenset({"RMQ_CODEC", "RMQ_CRASH_LONG", "RMQ_PEER_CACHE"})
@@ -75,14 +79,35 @@ def _rmq_defaults() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Clients of this process wait longer, unless they are told how long."""
+    if request.path.parent.name not in _PATIENT_FOLDERS:
+        yield
+        return
+    from broker_core.client.client_config import ClientConfig
+
+    default_ms = ClientConfig.request_timeout_ms
+    check = ClientConfig.__post_init__
+
+    def wait_longer(config: ClientConfig) -> None:
+        if config.request_timeout_ms == default_ms:
+            object.__setattr__(config, "request_timeout_ms", _REQUEST_TIMEOUT_MS)
+        check(config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClientConfig, "__post_init__", wait_longer)
+        yield
+
+
 @pytest.fixture
 def run_async() -> Callable[..., Any]:
-    """`run_async(coroutine, limit_s=60.0)`: its result, on a fresh loop in debug mode.
+    """`run_async(coroutine, limit_s=300.0)`: its result, on a fresh loop in debug mode.
 
     A background task that is still running afterwards fails the test: whoever starts one stops it.
     """
 
-    def run(coroutine: Coroutine[Any, Any, T], limit_s: float = 60.0) -> T:
+    def run(coroutine: Coroutine[Any, Any, T], limit_s: float = 300.0) -> T:
         async def limited() -> T:
             result = await asyncio.wait_for(coroutine, limit_s)
             # One turn of the loop lets tasks that were cancelled just now finish.

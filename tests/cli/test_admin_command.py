@@ -17,6 +17,8 @@ from broker_core.client.client_config import ClientConfig
 from broker_core.client.consume_types import ConsumeStatus
 from broker_core.client.sync_consumers import SyncPushConsumer
 from broker_core.embedded.embedded_broker import EmbeddedBroker
+from broker_core.runtime.clock import SystemClock
+from tests.cli.rmq_process import LIMIT_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -67,12 +69,11 @@ def member(shell: Shell, topic: str) -> Iterator[str]:
 
 
 def poll(reached: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(400):
-        if reached():
-            return
+    pause, clock = threading.Event(), SystemClock()
+    until = clock.monotonic() + LIMIT_S
+    while not reached():
+        assert clock.monotonic() < until, "not reached"
         pause.wait(0.02)
-    raise AssertionError("not reached")
 
 
 # The registry

@@ -15,7 +15,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
-from tests.cli.rmq_process import run_rmq, running
+from tests.cli.rmq_process import listening, run_rmq, running
 from tests.remoting.certificates import Authority
 
 USER = {
@@ -135,20 +135,3 @@ def test_no_setting_makes_a_server_start_a_process(tmp_path: Path) -> None:
         server.end()
     assert "exec" not in (tmp_path / "trace").read_text()
     assert not list(tmp_path.rglob("canary"))
-
-
-def listening(pid: int) -> list[tuple[str, str]]:
-    """Addresses and ports, in hexadecimal, on which a process listens."""
-    inodes = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(entry.readlink())
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
-    found = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                host, _, port = fields[1].rpartition(":")
-                found.append((host, port))
-    return found

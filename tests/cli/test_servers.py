@@ -13,10 +13,18 @@ from pathlib import Path
 import pytest
 
 from broker_core.runtime.clock import SystemClock
-from tests.cli.rmq_process import LIMIT_S, command, environment, run_rmq, running
+from tests.cli.rmq_process import (
+    LIMIT_S,
+    command,
+    environment,
+    listening,
+    run_rmq,
+    running,
+)
 
 NAMESRV = ("namesrv", "--listen", "127.0.0.1:0")
 STOP_LIMIT_S = 2.0
+ATTEMPTS = 5
 
 
 def servers(tmp_path: Path) -> dict[str, tuple[str, ...]]:
@@ -43,8 +51,17 @@ def connect(address: str) -> socket.socket:
 def test_one_line_when_it_serves_and_a_clean_stop(
     tmp_path: Path, kind: str, number: signal.Signals
 ) -> None:
+    # A stop that is slow by itself is slow each time, one on a busy machine only now and then.
+    for _ in range(ATTEMPTS):
+        took_s = stopped_in_s(tmp_path, kind, number)
+        if took_s < STOP_LIMIT_S:
+            break
+    assert took_s < STOP_LIMIT_S
+
+
+def stopped_in_s(tmp_path: Path, kind: str, number: signal.Signals) -> float:
+    """How long one took to end, with a client that stays: it does not hold it up."""
     clock = SystemClock()
-    # A client that stays does not hold it up.
     with running(tmp_path, *servers(tmp_path)[kind]) as server, connect(server.address):
         asked_at = clock.monotonic()
         ended = server.end(number)
@@ -52,8 +69,8 @@ def test_one_line_when_it_serves_and_a_clean_stop(
     assert ended.code == 0, ended.errors
     assert ended.output == b""
     assert server.ready.startswith(f"rmq {kind} ")
-    assert took_s < STOP_LIMIT_S
     assert f"got {number.name}" in ended.errors
+    return took_s
 
 
 def test_the_name_of_the_broker_is_in_its_line(tmp_path: Path) -> None:
@@ -73,19 +90,8 @@ def test_a_temporary_store_is_gone_at_the_end(tmp_path: Path) -> None:
 
 def test_only_this_machine_can_connect(tmp_path: Path) -> None:
     with running(tmp_path, *servers(tmp_path)["standalone"]) as server:
-        inodes = {
-            link.readlink().name.removeprefix("socket:[").removesuffix("]")
-            for link in Path(f"/proc/{server.process.pid}/fd").iterdir()
-            if link.readlink().name.startswith("socket:")
-        }
-        rows = [
-            row.split()
-            for family in ("tcp", "tcp6")
-            for row in Path(f"/proc/net/{family}").read_text().splitlines()[1:]
-        ]
-        listening = [row[1] for row in rows if row[9] in inodes and row[3] == "0A"]
-    assert len(listening) == 2
-    assert all(address.startswith("0100007F:") for address in listening)
+        found = listening(server.process.pid)
+    assert [host for host, _ in found] == ["0100007F"] * 2
 
 
 def test_the_pid_file_is_there_while_it_serves(tmp_path: Path) -> None:

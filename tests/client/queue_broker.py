@@ -55,7 +55,9 @@ class ScriptedBroker:
         self.file_count = 1_000_000
         self.has_bulk = False
         self.suggested_id = 0
+        # Answers wait so long, or for so many turns of the loop, in which whoever asks may ask on.
         self.delay_s = 0.0
+        self.delay_turns = 0
         # Called with each pull; an answer of its own replaces the broker's.
         self.before_pull: Callable[[RemotingCommand], Answer] = lambda command: None
         self.handlers: dict[int, Callable[[RemotingCommand], Answer]] = {}
@@ -105,6 +107,8 @@ class ScriptedBroker:
         self.under_way += 1
         self.under_way_most = max(self.under_way_most, self.under_way)
         try:
+            for _ in range(self.delay_turns):
+                await asyncio.sleep(0)
             if self.delay_s:
                 never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 await asyncio.wait((never,), timeout=self.delay_s)

@@ -26,7 +26,7 @@ from broker_core.errors import (
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from tests.client.scripted_brokers import ScriptedBroker, ScriptedCluster, scripted_cluster
-from tests.remoting.peers import until
+from tests.remoting.peers import PATIENT_MS, until
 
 
 def consumer(group: str = "CG", **options: Any) -> ConsumerRegistration:
@@ -38,7 +38,7 @@ def consumer(group: str = "CG", **options: Any) -> ConsumerRegistration:
 async def _asked(broker: ScriptedBroker, command: RemotingCommand) -> RemotingCommand:
     """What the client answers to a request of the broker."""
     [connection] = [one for one in broker.connections if not one.is_closed]
-    return await connection.request(command, 2_000)
+    return await connection.request(command, PATIENT_MS)
 
 
 async def _connected(cluster: ScriptedCluster, found: ClientInstance) -> None:
@@ -129,12 +129,13 @@ def test_leaving_says_farewell(run_async: Callable[..., Any]) -> None:
 def test_silent_brokers_do_not_hold_up_the_end(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
-            found = ClientInstance(cluster.config())
+            # Not for as long as an answer may take.
+            found = ClientInstance(cluster.config(request_timeout_ms=600_000))
             await found.start()
             found.add_producer("PG")
             await _connected(cluster, found)
             cluster.broker.answers[RequestCode.UNREGISTER_CLIENT] = lambda command: None
-            await asyncio.wait_for(found.stop(), 5)
+            await asyncio.wait_for(found.stop(), 120)
 
     run_async(scenario())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import Producer
 from broker_core.client.send_result import SendResult, SendStatus
@@ -36,6 +37,7 @@ from tests.client.scripted_brokers import (
     ScriptedCluster,
     scripted_cluster,
 )
+from tests.fakes.manual_clock import ManualClock
 from tests.remoting.peers import until
 
 M = OutgoingMessage
@@ -104,7 +106,12 @@ def test_another_broker_is_tried_with_the_same_id(
     run_async: Callable[..., Any], failure: int | str
 ) -> None:
     async def scenario() -> None:
-        async with sending("broker-a", "broker-b") as (cluster, producer):
+        # A broker that failed is left out for some seconds, by a clock that stands still here.
+        async with (
+            scripted_cluster("broker-a", "broker-b") as cluster,
+            ClientInstance(cluster.config(), clock=ManualClock()) as client,
+            Producer(client, "PG") as producer,
+        ):
             bad, good = cluster.brokers
             bad.always = failure
             for _ in range(8):
@@ -204,6 +211,8 @@ def test_the_window_shrinks_under_refusals_and_grows_again(run_async: Callable[.
 def test_silence_ends_with_the_timeout(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with sending() as (cluster, producer):
+            # Connected: of its time the next send needs none until it has left.
+            await producer.send("T", b"x")
             cluster.broker.always = SILENCE
             with pytest.raises(RequestTimeout, match="may be stored"):
                 await producer.send("T", b"x", timeout_ms=100)

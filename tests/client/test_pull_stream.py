@@ -108,7 +108,7 @@ def test_records_come_as_they_are_stored_and_become_columns(run_async: Run) -> N
 @pytest.mark.parametrize("depth", [1, 4, 16])
 def test_so_many_requests_are_in_flight(run_async: Run, depth: int) -> None:
     broker = broker_with(640)
-    broker.delay_s = 0.01
+    broker.delay_turns = 200
 
     async def work(found: ScriptedCluster) -> list[int]:
         stream = PullStream(found.client, QUEUE, 0, 640, requests_max=depth)

@@ -32,7 +32,7 @@ from tests.client.queue_broker import (
 from tests.remoting.peers import until
 
 Run = Callable[..., Any]
-WAIT_MS = 5_000
+WAIT_MS = 60_000
 
 
 class GroupBroker(ScriptedBroker):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,27 @@ from broker_core.client.push_consumer import PushConsumer
 from broker_core.client.received_message import ReceivedMessage
 from broker_core.client.request_reply import reply_to
 from broker_core.client.sync_face import SyncProducer
+from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.message_record import MessageRecord
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument, RemoteError, RequestTimeout, SystemBusy
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.runtime.clock import Clock
 from tests.broker.running_broker import broker_config, until
+from tests.fakes.held_clock import HeldClock
 
 Run = Callable[..., Any]
 
 
 @contextlib.asynccontextmanager
-async def our_cluster(tmp_path: Path, **properties: str) -> AsyncIterator[tuple[Broker, str]]:
+async def our_cluster(
+    tmp_path: Path, clock: Clock | None = None, **properties: str
+) -> AsyncIterator[tuple[Broker, str]]:
     server = NameServer()
     name_server = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
-    broker = Broker(broker_config(tmp_path, namesrvAddr=name_server, **properties))
+    broker = Broker(broker_config(tmp_path, namesrvAddr=name_server, **properties), clock=clock)
     await broker.start()
     try:
         yield broker, name_server
@@ -60,7 +64,8 @@ async def replier(
             if body is not None:
                 await producer.reply(message, body, properties={"from": "us"})
 
-    consumer = PushConsumer(client, "CG", listen)
+    # It finds its queues when it has started: nothing that is sent by then may be passed over.
+    consumer = PushConsumer(client, "CG", listen, from_where=FROM_FIRST_OFFSET)
     consumer.subscribe("T")
     async with client, producer:
         await consumer.start()
@@ -78,7 +83,7 @@ def test_a_request_gets_its_reply(tmp_path: Path, run_async: Run) -> None:
                 Producer(ClientConfig((name_server,)), "PG") as producer,
                 replier(name_server, lambda body: body.upper()) as seen,
             ):
-                reply = await producer.request(OutgoingMessage("T", b"ping"), timeout_ms=15_000)
+                reply = await producer.request(OutgoingMessage("T", b"ping"), timeout_ms=60_000)
                 assert reply.body == b"PING"
                 assert reply.topic == "DefaultCluster_REPLY_TOPIC"
                 (asked,) = seen
@@ -87,16 +92,16 @@ def test_a_request_gets_its_reply(tmp_path: Path, run_async: Run) -> None:
                 assert properties["MSG_TYPE"] == "reply"
                 assert properties["CORRELATION_ID"] == asked.properties["CORRELATION_ID"]
                 assert int(properties["PUSH_REPLY_TIME"]) > 0
-                assert asked.properties["TTL"] == "15000"
+                assert asked.properties["TTL"] == "60000"
                 # Many at once find their own.
                 replies = await asyncio.gather(
                     *(
-                        producer.request(OutgoingMessage("T", b"m%d" % n), timeout_ms=15_000)
+                        producer.request(OutgoingMessage("T", b"m%d" % n), timeout_ms=60_000)
                         for n in range(50)
                     )
                 )
                 assert [r.body for r in replies] == [b"M%d" % n for n in range(50)]
-                empty = await producer.request(OutgoingMessage("T", b"\0"), timeout_ms=15_000)
+                empty = await producer.request(OutgoingMessage("T", b"\0"), timeout_ms=60_000)
                 assert empty.body == b"\0"
             store = broker.parts.store
             assert store.offsets("DefaultCluster_REPLY_TOPIC", 0) == (0, 52)
@@ -113,7 +118,7 @@ def test_empty_replies_and_replies_that_are_not_kept(tmp_path: Path, run_async: 
                 Producer(ClientConfig((name_server,)), "PG") as producer,
                 replier(name_server, lambda _: b""),
             ):
-                reply = await producer.request(OutgoingMessage("T", b"x"), timeout_ms=15_000)
+                reply = await producer.request(OutgoingMessage("T", b"x"), timeout_ms=60_000)
                 assert reply.body == b""
             assert broker.parts.store.offsets("DefaultCluster_REPLY_TOPIC", 0) == (0, 0)
 
@@ -126,8 +131,11 @@ def test_nobody_answers(tmp_path: Path, run_async: Run) -> None:
             our_cluster(tmp_path) as (_, name_server),
             Producer(ClientConfig((name_server,)), "PG") as producer,
         ):
-            with pytest.raises(RequestTimeout, match="no reply came within 300 ms"):
-                await producer.request(OutgoingMessage("T", b"x"), timeout_ms=300)
+            # The topic is made and the broker connected: of the time that a request has, its send
+            # takes next to nothing.
+            await producer.send(OutgoingMessage("T", b"first"))
+            with pytest.raises(RequestTimeout, match="no reply came within 1500 ms"):
+                await producer.request(OutgoingMessage("T", b"x"), timeout_ms=1_500)
             with pytest.raises(InvalidArgument, match="cannot wait for its answer"):
                 await producer.request(OutgoingMessage("T", b"x", delay_ms=5))
 
@@ -140,15 +148,18 @@ def test_a_late_reply_and_one_to_nobody(tmp_path: Path, run_async: Run) -> None:
             broker.parts.topics.create_on_send("T", "TBW102", 4)
             async with replier(name_server, lambda _: None) as seen:
                 async with Producer(ClientConfig((name_server,)), "PG") as producer:
+                    # Connected before the clock of the request runs.
+                    await producer.send(OutgoingMessage("T", b"first"))
                     with pytest.raises(RequestTimeout):
-                        await producer.request(OutgoingMessage("T", b"x"), timeout_ms=300)
-                    await until(lambda: len(seen) == 1)
+                        await producer.request(OutgoingMessage("T", b"x"), timeout_ms=1_000)
+                    await until(lambda: len(seen) == 2)
+                    [asked] = [message for message in seen if message.body == b"x"]
                     # The requester is still there, and does not mind.
-                    await producer.reply(seen[0], b"late")
+                    await producer.reply(asked, b"late")
                     assert producer.client.replies.late_count == 1
                 async with Producer(ClientConfig((name_server,)), "PG2") as other:
                     with pytest.raises(RemoteError, match="not found") as refused:
-                        await other.reply(seen[0], b"too late")
+                        await other.reply(asked, b"too late")
                     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
     run_async(scenario())
@@ -174,7 +185,7 @@ def test_replies_that_a_broker_refuses(tmp_path: Path, run_async: Run) -> None:
                     RemotingCommand(
                         RequestCode.SEND_REPLY_MESSAGE, {**fields, "properties": properties}
                     ),
-                    5_000,
+                    60_000,
                 )
                 assert answer.code == ResponseCode.SYSTEM_ERROR
                 assert text in (answer.remark or "")
@@ -210,11 +221,12 @@ def test_the_inbox_has_a_limit(run_async: Run, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_message_with_a_time_and_its_recall(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with our_cluster(tmp_path) as (broker, name_server):
+        clock = HeldClock()
+        async with our_cluster(tmp_path, clock) as (broker, name_server):
             broker.parts.topics.create_on_send("T", "TBW102", 1)
             timers = broker.parts.timers
             async with Producer(ClientConfig((name_server,)), "PG") as producer:
-                at_ms = time.time_ns() // 1_000_000 + 400
+                at_ms = clock.wall_ms() + 400
                 first, second = await asyncio.gather(
                     producer.send(OutgoingMessage("T", b"1", deliver_at_ms=at_ms)),
                     producer.send(OutgoingMessage("T", b"2", delay_ms=60_000)),
@@ -223,6 +235,8 @@ def test_a_message_with_a_time_and_its_recall(tmp_path: Path, run_async: Run) ->
                 result = await producer.recall("T", second.recall_handle)
                 assert result == (second.msg_id, True)
                 store = broker.parts.store
+                assert store.offsets("T", 0) == (0, 0)
+                clock.advance(500)
                 await until(lambda: store.offsets("T", 0) == (0, 1))
                 assert timers.pending_by_topic == {}
                 (record,) = store.get("T", 0, 0).messages()
@@ -264,7 +278,7 @@ def test_the_sync_faces(tmp_path: Path, run_async: Run) -> None:
                 with SyncProducer(name_server) as producer:
                     sent = producer.send(OutgoingMessage("T", b"later", delay_ms=60_000))
                     recalled = producer.recall("T", sent.recall_handle)
-                    reply = producer.request(OutgoingMessage("T", b"ping"), timeout_ms=15_000)
+                    reply = producer.request(OutgoingMessage("T", b"ping"), timeout_ms=60_000)
                     return reply.body, recalled.is_confirmed
 
             async with replier(name_server, lambda body: body + b"!"):

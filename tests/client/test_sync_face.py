@@ -36,7 +36,7 @@ def test_sends_wait_for_their_results() -> None:
     with served() as cluster, SyncProducer(cluster.name_server, "PG") as producer:
         assert producer.send("T", b"x", tags="A").queue.topic == "T"
         assert producer.send(M("T", b"x")).queue_offset >= 0
-        assert producer.send_async(M("T", b"x")).result(10).queue.topic == "T"
+        assert producer.send_async(M("T", b"x")).result(120).queue.topic == "T"
         assert len(producer.send_batch([M("T", b"x"), M("T", b"y")])) == 2
         assert producer.send_ordered(M("T", b"x"), "key").queue.topic == "T"
         queue = producer.publish_queues("T")[1]
@@ -108,7 +108,7 @@ def test_a_call_from_the_loop_itself_does_not_hang() -> None:
             thread.call(asyncio.sleep(0))
 
         with pytest.raises(InvalidArgument, match="own thread"):
-            thread.call(inside(), 10)
+            thread.call(inside(), 120)
     finally:
         shared_thread.release(thread)
 
@@ -127,13 +127,13 @@ def test_timeouts_cancel() -> None:
 
         with pytest.raises(RequestTimeout, match=r"0\.01 s"):
             thread.call(forever(), 0.01)
-        assert cancelled.wait(10)
+        assert cancelled.wait(120)
 
         async def fails() -> None:
             raise TimeoutError("its own")
 
         with pytest.raises(TimeoutError, match="its own"):
-            thread.call(fails(), 10)
+            thread.call(fails(), 120)
         left = thread.begin(forever())
     finally:
         thread.stop()
@@ -145,8 +145,9 @@ def test_timeouts_cancel() -> None:
 def test_a_face_that_cannot_open_leaves_no_thread() -> None:
     with served() as cluster:
         producer = SyncProducer(cluster.name_server, "bad group")
-        before = threading.active_count()
+        before = set(threading.enumerate())
         with pytest.raises(InvalidArgument, match="group"):
             producer.open()
-        assert threading.active_count() == before
+        # Threads of earlier tests may end meanwhile; none may be new.
+        assert set(threading.enumerate()) <= before
         producer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_commit_and_rollback_are_confirmed(tmp_path: Path, run_async: Run) -> No
 
 
 def test_the_broker_asks_and_the_check_answers(tmp_path: Path, run_async: Run) -> None:
-    answers = iter((UNKNOWN, COMMIT))
+    answers = itertools.chain((UNKNOWN,), itertools.repeat(COMMIT))
     threads: set[str] = set()
     checked: list[tuple[str, bytes, str]] = []
 
@@ -132,7 +133,11 @@ def test_the_broker_asks_and_the_check_answers(tmp_path: Path, run_async: Run) -
                 assert (result.state, result.is_confirmed) == (UNKNOWN, False)
                 await until(lambda: len(stored(broker)) == 1)
                 key = result.half.msg_id
-                assert checked == [(key, body, "1"), (key, body, "2")]
+                # On a slow machine a third question may leave before the second is answered.
+                times = [str(number) for number in range(1, len(checked) + 1)]
+                assert checked == [(key, body, number) for number in times]
+                assert len(checked) >= 2
+                assert len(stored(broker)) == 1
         assert all(name.startswith("transaction-PG") for name in threads)
 
     run_async(scenario())
@@ -201,7 +206,9 @@ def test_a_check_that_raises_or_says_nonsense_is_asked_again(
                 assert isinstance(producer, TransactionProducer)
                 await producer.send_in_transaction(OutgoingMessage("T", b"x"))
                 await until(lambda: stored(broker) == [b"x"])
-        assert len(calls) == 3
+                assert stored(broker) == [b"x"]
+        # The broker does not wait for the answer to its last question before it asks again.
+        assert len(calls) >= 3
 
     run_async(scenario())
     assert "database away" in caplog.text
@@ -298,7 +305,7 @@ def test_an_end_without_an_answer_is_not_confirmed(run_async: Run) -> None:
                 lambda command: None,
             ]
             producer = TransactionProducer(
-                cluster.config(), "PG", execute=execute, check=never, timeout_ms=300
+                cluster.config(), "PG", execute=execute, check=never, timeout_ms=2_000
             )
             async with producer:
                 remarks = []
