@@ -25,7 +25,12 @@ def stream_identity(options: SinkOptions) -> TaskIdentity:
             f" {_RUN}={run}): nothing can be promised about it"
         )
     return TaskIdentity(
-        options.sink_id or query, int(batch), run, *_attempt(context), lineage=options.lineage
+        options.sink_id or query,
+        int(batch),
+        run,
+        *_attempt(context),
+        lineage=options.lineage,
+        writer=query,
     )
 
 
@@ -42,7 +47,11 @@ def batch_identity(options: SinkOptions, job: str) -> TaskIdentity:
             "option sinkId of df.write needs the number of the batch: give batchId, or write"
             " inside foreachBatch, where Spark numbers them"
         )
-    return TaskIdentity(options.sink_id, int(batch), run, *_attempt(context), is_inner=True)
+    # A function may write several times, each under a sinkId of its own.
+    writer = f"{options.sink_id}/{context.getLocalProperty(_QUERY)}"
+    return TaskIdentity(
+        options.sink_id, int(batch), run, *_attempt(context), is_inner=True, writer=writer
+    )
 
 
 def _context() -> Any:

@@ -25,6 +25,9 @@ class TaskIdentity(NamedTuple):
     """A batch job, which is the sink's only batch."""
     is_inner: bool = False
     """A write inside `foreachBatch`."""
+    writer: str = ""
+    """Whose batches are counted by `batch`, if that is not the sink: another checkpoint counts from
+    0 again under the same name of the sink."""
 
     @property
     def of_batch(self) -> BatchIdentity:
@@ -33,8 +36,8 @@ class TaskIdentity(NamedTuple):
 
     @property
     def row_name(self) -> str:
-        """The same for every attempt: what the names of its rows begin with."""
-        return f"{self.sink}:{self.batch}:{self.partition}"
+        """The same for every attempt, and for no other rows: what their names begin with."""
+        return f"{self.writer or self.sink}:{self.batch}:{self.partition}"
 
 
 class TaskResult(NamedTuple):
