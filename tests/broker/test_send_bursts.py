@@ -53,7 +53,7 @@ async def exchange(
         await writer.drain()
         await asyncio.sleep(0)
     while len(found) < count:
-        parser.receive_data(await asyncio.wait_for(reader.read(1 << 16), 20))
+        parser.receive_data(await asyncio.wait_for(reader.read(1 << 16), 120))
         while (answer := parser.next_command()) is not None:
             assert answer.opaque not in found
             found[answer.opaque] = answer
