@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.interop.driven_client import ClientError, DrivenClient, Row
+from tests.interop.driven_client import ANSWER_TIMEOUT_S, ClientError, DrivenClient, Row
 from tests.interop.observer import Observer
 from tests.interop.server_processes import BROKER_NAME, BrokerCluster, has_route, wait_until
 
@@ -133,6 +133,21 @@ class PushConsumer:
         queues: list[int] = self._client.call("push.queues", consumer=self.name, topic=topic)
         return queues
 
+    def done(self, topic: str) -> int:
+        """Messages of the held queues that count as consumed, told to the broker or not."""
+        progress: dict[str, int | None] = self._client.call(
+            "push.progress", consumer=self.name, topic=topic
+        )
+        return sum(max(offset or 0, 0) for offset in progress.values())
+
+    def wait_done(self, topic: str, count: int) -> None:
+        """Wait until so many messages of the topic count as consumed.
+
+        A listener is given a message before that: a member that is closed in between leaves the
+        message to the next one, as at-least-once delivery allows.
+        """
+        wait_until(lambda: self.done(topic) >= count, 60, f"{count} messages of {topic} done")
+
     def close(self) -> None:
         """Its own graceful shutdown."""
         self._client.call("push.close", consumer=self.name)
@@ -148,7 +163,7 @@ class PullConsumer:
         self.name = name
 
     def call(self, op: str, queue: int = 0, **arguments: Any) -> Any:
-        return self.begin(op, queue, **arguments).result(90)
+        return self.begin(op, queue, **arguments).result(ANSWER_TIMEOUT_S)
 
     def begin(self, op: str, queue: int = 0, **arguments: Any) -> Future[Any]:
         arguments = {"topic": self._topic, "broker": BROKER_NAME, "queue": queue, **arguments}

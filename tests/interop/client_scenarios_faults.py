@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.interop.client_ground import NODE, Ground, scenario, texts
+from tests.interop.client_ground import NODE, Ground, Producer, scenario, texts
 from tests.interop.driven_client import ClientError
 from tests.interop.server_processes import BROKER_NAME, OURS, wait_until
 
@@ -62,12 +62,19 @@ def consumption_survives(ground: Ground, *, kill: bool) -> None:
     repeated = [text for text, count in Counter(texts(received)).items() if count > 1]
     for text in repeated if ground.language != NODE else ():
         assert len({m["msg_id"] for m in received if m["text"] == text}) == 1
-    # The member that follows begins where this one ended.
+    # The member that follows begins where this one ended. Before it goes, this one must be done
+    # with all that is stored, also with what the producer took for failed.
+    wait_until(lambda: consumer.done(topic) == _stored(producer, topic), 60, "everything done")
     consumer.close()
     follower = ground.push(topic, "-next", **soon)
     wait_until(lambda: len(follower.queues(topic)) == 4, 60, "all four queues")
-    producer.send(topic, b"last", queue=0)
+    ground.producer("-last").send(topic, b"last", queue=0)
     assert texts(follower.wait(1)) == ["last"]
+
+
+def _stored(producer: Producer, topic: str) -> int:
+    """Messages in the four queues of a topic."""
+    return sum(int(producer.offsets(topic, queue)["max"]) for queue in range(4))
 
 
 # The words of a body are the answers of its producer: first of the local transaction, then of each

@@ -17,7 +17,7 @@ from tests.interop.client_ground import (
     scenario,
     texts,
 )
-from tests.interop.driven_client import ClientError, Row
+from tests.interop.driven_client import ANSWER_TIMEOUT_S, ClientError, Row
 from tests.interop.server_processes import BROKER_NAME, OURS, wait_until
 
 MIB = 1 << 20
@@ -43,10 +43,17 @@ def pulled(
 ) -> list[Row]:
     """`count` messages of a queue from `start`, with as many pulls as it takes."""
     messages: list[Row] = []
-    while len(messages) < count:
+
+    def complete() -> bool:
         result = consumer.call("pull", queue, offset=start + len(messages), count=32)
-        assert result["status"] == "FOUND", result
-        messages += result["messages"]
+        # Brokers put a message into its queue shortly after they have answered: until then the
+        # queue ends before it.
+        if result["max"] > start + len(messages):
+            assert result["status"] == "FOUND", result
+            messages.extend(result["messages"])
+        return len(messages) >= count
+
+    wait_until(complete, 60, f"{count} messages from {start}")
     assert [message["offset"] for message in messages] == list(range(start, start + count))
     return messages
 
@@ -131,7 +138,9 @@ def async_sends(ground: Ground) -> None:
         )
         for number in range(40)
     ]  # fmt: skip
-    sent = sorted((answer.result(30) for answer in waiting), key=lambda one: one["queue_offset"])
+    sent = sorted(
+        (answer.result(ANSWER_TIMEOUT_S) for answer in waiting), key=lambda one: one["queue_offset"]
+    )
     assert [result["queue_offset"] for result in sent] == list(range(40))
     stored = pulled(ground.stored(topic), 40)
     for result, message in zip(sent, stored, strict=True):

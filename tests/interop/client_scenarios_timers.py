@@ -14,6 +14,7 @@ from tests.interop.server_processes import OURS as OUR_BROKER
 WITHOUT_TIMERS = "4.9 brokers know delay levels only"
 # RocketMQ rounds to seconds.
 LATE_MAX_MS = 5_000
+ATTEMPTS = 3
 # Not less than a busy machine needs: how punctual a broker is, the benchmarks measure.
 LATE_MEDIAN_MS = {OUR_BROKER: 1_000}
 
@@ -31,8 +32,16 @@ def _send(ground: Ground, producer: Producer, topic: str, body: str, **times: An
 
 @scenario("timer messages: on time, in the order of their times, and at once when that is past")
 def timers(ground: Ground) -> None:
-    topic, producer = ground.topic(), ground.producer()
-    consumer = ground.push(topic)
+    # A broker that is late is late every time; a machine that is busy is so for a while.
+    for attempt in range(ATTEMPTS):
+        if _timers_come(ground, f"-{attempt}", is_last=attempt == ATTEMPTS - 1):
+            return
+
+
+def _timers_come(ground: Ground, mark: str, *, is_last: bool) -> bool:
+    """Whether they came on time; false when the machine was too slow to tell."""
+    topic, producer = ground.topic(mark=mark), ground.producer()
+    consumer = ground.push(topic, mark, group=ground.group(mark))
     begin_ms = _now_ms()
     due: dict[str, int] = {}
     for number, in_s in enumerate((9, 6, 3)):
@@ -45,14 +54,20 @@ def timers(ground: Ground) -> None:
         assert sent["status"] == "SEND_OK"
     for name, value in (("TIMER_DELIVER_MS", begin_ms - 5_000), ("TIMER_DELAY_MS", -3)):
         _send(ground, producer, topic, "past", **{name: value})
-    received = consumer.wait(7)
-    assert texts(received)[:2] == ["past", "past"]
-    late = {m["text"]: m["store_timestamp"] - due[m["text"]] for m in received[2:]}
+    spent_ms = _now_ms() - begin_ms
+    # As they were delivered: the listeners of a slow client may overtake each other.
+    received = sorted(consumer.wait(7), key=lambda message: int(message["offset"]))
+    late = {m["text"]: m["store_timestamp"] - due[m["text"]] for m in received if m["text"] in due}
     assert sorted(late) == sorted(due)
     assert min(late.values()) >= 0, late
-    assert max(late.values()) <= LATE_MAX_MS, late
-    assert sorted(late.values())[2] <= LATE_MEDIAN_MS.get(ground.cluster.kind, LATE_MAX_MS), late
+    median_max = LATE_MEDIAN_MS.get(ground.cluster.kind, LATE_MAX_MS)
+    is_late = max(late.values()) > LATE_MAX_MS or sorted(late.values())[2] > median_max
+    if (is_late or spent_ms > 2_000) and not is_last:
+        return False
+    assert not is_late, late
+    assert texts(received)[:2] == ["past", "past"]
     assert [text for text in texts(received) if text.startswith("at")] == ["at2", "at1", "at0"]
+    return True
 
 
 @scenario("timer messages too far ahead, or at no time at all, are refused")
@@ -78,30 +93,46 @@ def timers_refused(ground: Ground) -> None:
     },
 )
 def recall(ground: Ground) -> None:
-    topic, producer = ground.topic(), ground.producer()
-    consumer = ground.push(topic)
+    # On a busy machine the time may come before the recall: then it was none.
+    assert any(_is_recalled(ground, f"-{attempt}") for attempt in range(ATTEMPTS))
+
+
+def _is_recalled(ground: Ground, mark: str) -> bool:
+    """Whether the recall came before the time of the message; checks what was delivered then."""
+    topic, producer = ground.topic(mark=mark), ground.producer()
+    consumer = ground.push(topic, mark, group=ground.group(mark))
     due_ms = _now_ms() + 6_000
     sent = {
         body: _send(ground, producer, topic, body, TIMER_DELIVER_MS=due_ms)
         for body in ("one", "two", "three")
     }
-    if ground.language == JAVA and ground.client.version.startswith("4."):
-        # Its library knows no recall; the properties that a recall is made of work all the same.
-        _send(
-            ground, producer, topic, "0", TIMER_DELIVER_MS=due_ms,
-            TIMER_DEL_UNIQKEY=sent["two"]["msg_id"],
-        )  # fmt: skip
-    else:
-        handle = sent["two"]["recall_handle"]
-        answered = producer.call("producer.recall", topic=topic, handle=handle)
-        assert answered == sent["two"]["msg_id"]
-        with pytest.raises(ClientError):
-            producer.call("producer.recall", topic=topic, handle="nonsense")
+    try:
+        _take_back(ground, producer, topic, sent["two"], due_ms)
+    except ClientError:
+        if _now_ms() < due_ms - 1_000:
+            raise
+    if _now_ms() > due_ms - 1_000:
+        return False
     assert sorted(texts(consumer.wait(2))) == ["one", "three"]
     marker = _send(ground, producer, topic, "last", TIMER_DELAY_MS=1)
     assert marker["status"] == "SEND_OK"
     consumer.wait(lambda got: "last" in texts(got))
     assert sorted(texts(consumer.received())) == ["last", "one", "three"]
+    return True
+
+
+def _take_back(ground: Ground, producer: Producer, topic: str, sent: Row, due_ms: int) -> None:
+    if ground.language == JAVA and ground.client.version.startswith("4."):
+        # Its library knows no recall; the properties that a recall is made of work all the same.
+        _send(
+            ground, producer, topic, "0", TIMER_DELIVER_MS=due_ms,
+            TIMER_DEL_UNIQKEY=sent["msg_id"],
+        )  # fmt: skip
+        return
+    answered = producer.call("producer.recall", topic=topic, handle=sent["recall_handle"])
+    assert answered == sent["msg_id"]
+    with pytest.raises(ClientError):
+        producer.call("producer.recall", topic=topic, handle="nonsense")
 
 
 @scenario(
@@ -112,7 +143,7 @@ def recall(ground: Ground) -> None:
 )
 def timers_through_a_kill(ground: Ground) -> None:
     soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
-    topic, producer = ground.topic(2), ground.producer(timeout_ms=3_000, **soon)
+    topic, producer = ground.topic(2), ground.producer(**soon)
     consumer = ground.push(topic, **soon)
     begin_ms = _now_ms() + 2_000
     due = {f"m{number}": begin_ms + number * 100 for number in range(60)}

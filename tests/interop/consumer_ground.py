@@ -19,7 +19,7 @@ from broker_core.client.push_consumer import PushConsumer
 from broker_core.client.received_message import ReceivedMessage
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.errors import TopicNotExist
-from tests.interop.clusters import Cluster, cluster
+from tests.interop.clusters import REQUEST_TIMEOUT_MS, Cluster, cluster
 
 POLL_S = 0.05
 
@@ -37,6 +37,14 @@ async def until(condition: Callable[[], object], what: str = "", limit_s: float 
     while not condition():
         assert loop.time() < deadline, f"never came to be: {what}"
         await asyncio.wait((never,), timeout=POLL_S)
+
+
+def patient_config(name_server: str, **options: Any) -> ClientConfig:
+    """A client that gives a busy machine the time that it takes.
+
+    A producer that gives up after a few seconds sends again what may be stored already.
+    """
+    return ClientConfig((name_server,), **{"request_timeout_ms": REQUEST_TIMEOUT_MS, **options})
 
 
 class Collected:
@@ -115,14 +123,14 @@ class Ground:
         await self.cluster.until(is_there)
 
     def new_client(self, **config: Any) -> ClientInstance:
-        return ClientInstance(ClientConfig((self.cluster.name_server,), **config))
+        return ClientInstance(patient_config(self.cluster.name_server, **config))
 
     async def push(
         self, group: str, topic: str, listener: Any, expression: str = "*", **settings: Any
     ) -> PushConsumer:
         """A member of `group` with a client of its own, stopped at the end of the scenario."""
         consumer = PushConsumer(
-            ClientConfig((self.cluster.name_server,), offset_persist_interval_ms=500),
+            patient_config(self.cluster.name_server, offset_persist_interval_ms=500),
             group,
             listener,
             **{"suspend_ms": 3_000, **settings},
@@ -141,7 +149,7 @@ async def ground(kind: str, tmp_path: Path, **options: Any) -> AsyncIterator[Gro
     """A running cluster of `kind` with a client; everything in it ends with the block."""
     async with (
         cluster(kind, tmp_path, **options) as found,
-        ClientInstance(ClientConfig((found.name_server,))) as client,
+        ClientInstance(patient_config(found.name_server)) as client,
         Producer(client, "PRODUCERS") as producer,
     ):
         made = Ground(kind, found, client, producer, tmp_path)

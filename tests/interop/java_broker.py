@@ -10,15 +10,15 @@ import asyncio
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.interop.loopback_ports import free_ports as free_ports
 from tests.interop.maven_artifacts import PeerUnavailable, resolved_jars
 
 SERVER_VERSIONS = ("4.9.7", "5.5.0")
-START_TIMEOUT_S = 60
-TOOL_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
+TOOL_TIMEOUT_S = 120
 POLL_S = 0.05
 
 _ARTIFACTS = ("rocketmq-broker", "rocketmq-namesrv", "rocketmq-tools")
@@ -52,25 +52,6 @@ def _java_command() -> str:
     if found is None:
         raise PeerUnavailable("java is not installed")
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now, each with the one two below it free as well."""
-    found: list[int] = []
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        candidate = probe.getsockname()[1]
-    while len(found) < count:
-        # Away from the range that the system gives to outgoing connections.
-        candidate = 12_000 + (candidate + 7) % 18_000
-        if all(_is_free(port) for port in (candidate - 2, candidate)):
-            found.append(candidate)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 class JavaBroker:

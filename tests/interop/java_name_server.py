@@ -11,7 +11,8 @@ from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.interop import java_broker
-from tests.interop.java_broker import JavaBrokerError, free_ports, server_class_path
+from tests.interop.java_broker import JavaBrokerError, server_class_path
+from tests.interop.loopback_ports import free_ports
 
 
 class JavaNameServer:

@@ -13,8 +13,7 @@ from typing import Final
 from tests.interop.java_client import compiled_class_path, java_tool
 
 SOURCES: Final = Path(__file__).parent / "java_transactions"
-START_TIMEOUT_S: Final = 60
-WAIT_S: Final = 60
+WAIT_S: Final = 120
 
 Row = list[str]
 

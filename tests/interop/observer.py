@@ -18,7 +18,7 @@ from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.interop.driven_client import Row
 
-REQUEST_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 60_000
 TEXT_BYTES_MAX = 64
 _PULL_STATUSES = {0: "FOUND", 19: "NO_NEW_MSG", 20: "NO_MATCHED_MSG", 21: "OFFSET_ILLEGAL"}
 

@@ -43,6 +43,8 @@ SUSPEND_MS = 20_000
 # What a frame can hold; larger settings are refused.
 BODY_SIZE_MAX = 12_000_000
 FAILURE_PAUSE_S = 0.1
+# What a busy machine may take for an answer.
+PATIENCE_MS = 60_000
 # Of a scenario or of this file: the caller is told.
 _MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 BRIEF = ("queue", "offset", "reconsume_times", "text")
@@ -86,7 +88,7 @@ class Command:
         return MessageQueue(self.text("topic"), self.text("broker"), self.number("queue"))
 
     def config(self) -> ClientConfig:
-        options: Row = {}
+        options: Row = {"request_timeout_ms": PATIENCE_MS}
         for field, option in (
             ("heartbeat_ms", "heartbeat_interval_ms"),
             ("route_ms", "route_poll_interval_ms"),
@@ -235,7 +237,7 @@ class Driver:
     async def producer(self, op: str, command: Command) -> Any:
         name = command.text("producer")
         if op == "start":
-            options = {"timeout_ms": command.number("timeout_ms", 10_000)}
+            options = {"timeout_ms": command.number("timeout_ms", PATIENCE_MS)}
             if "retries" in command.fields:
                 options["retries"] = command.number("retries")
             self.clients[name] = Producer(command.config(), command.text("group"), **options)
@@ -320,7 +322,7 @@ class Driver:
             decides = Deciding(name)
             self.clients[name] = TransactionProducer(
                 command.config(), command.text("group"), execute=decides.execute,
-                check=decides.check, timeout_ms=10_000,
+                check=decides.check, timeout_ms=command.number("timeout_ms", PATIENCE_MS),
             )  # fmt: skip
             await self.clients[name].start()
             return True
@@ -349,6 +351,13 @@ class Driver:
             assigned = self.clients[name].rebalance.assigned
             topic = command.text("topic")
             return sorted(queue.queue_id for queue in assigned if queue.topic == topic)
+        if op == "progress":
+            held = self.clients[name]
+            return {
+                str(queue.queue_id): held.keeper.noted(queue)
+                for queue in held.rebalance.assigned
+                if queue.topic == command.text("topic")
+            }
         return await self._close(self.clients.pop(name), command)
 
     async def pull(self, op: str, command: Command) -> Any:

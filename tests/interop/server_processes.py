@@ -23,14 +23,15 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
-from tests.interop.java_broker import free_ports, server_class_path
+from tests.interop.java_broker import server_class_path
 from tests.interop.java_client import java_tool
+from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
 
 OURS = "ours"
 BROKER_KINDS = (OURS, "5.5.0", "4.9.7")
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 90.0
 POLL_S = 0.02
 BROKER_NAME = "broker-a"
 

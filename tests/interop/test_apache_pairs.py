@@ -17,7 +17,6 @@ import pytest
 
 from broker_core.broker.broker import Broker
 from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import Producer
@@ -30,6 +29,7 @@ from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker, broker_config
 from tests.interop.clusters import APACHE_KINDS, run_or_skip
+from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
 
 pytestmark = pytest.mark.interop
@@ -60,7 +60,7 @@ async def _until(reached: Callable[[], Awaitable[bool] | bool], what: str, limit
 
 async def _fill(name_server: str) -> None:
     """A topic with messages, one of them delayed, and a group that has read some."""
-    async with ClientInstance(ClientConfig((name_server,))) as client:
+    async with ClientInstance(patient_config(name_server)) as client:
         admin = Admin(client)
         await admin.create_topic(TOPIC, queue_count=1)
         await admin.create_group(GROUP)
@@ -107,14 +107,14 @@ def test_our_slave_copies_the_tables_of_apache(
                     and parts.groups.find(GROUP) is not None
                     and parts.offsets.query(GROUP, TOPIC, 0) == 7
                 ),
-                "the tables at our slave", 60,
+                "the tables at our slave", 120,
             )  # fmt: skip
             if not COMPLETE:
                 return
             await _until(
                 lambda: _table(tmp_path / "slave", "delayOffset.json").get("offsetTable")
                 == {"1": 1},
-                "the delay offsets at our slave", 60,
+                "the delay offsets at our slave", 120,
             )  # fmt: skip
             # Consumers read here while the master is away, and the master hears of it.
             await master.kill()

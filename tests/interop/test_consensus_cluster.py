@@ -16,7 +16,7 @@ import pytest
 
 from broker_core import OutgoingMessage, SyncAdmin, SyncProducer
 from broker_core.errors import RmqError
-from tests.interop.java_broker import free_ports
+from tests.interop.loopback_ports import free_ports
 from tests.interop.server_processes import BROKER_NAME, START_TIMEOUT_S, BrokerCluster, wait_until
 from tests.pyspark_rmq.batch_stream import BatchStream
 

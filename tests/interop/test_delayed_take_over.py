@@ -108,10 +108,11 @@ def test_there_and_back(version: str, tmp_path: Path, run_async: Callable[..., A
         ours = await OurBroker(root).start()
         for body in (b"1", b"2", b"3"):
             await ours.park(body, 1)
-        await ours.park(b"4", 2)
-        await ours.park(b"5", 2)
         await ours.until_delivered(3)
         assert ours.bodies() == [b"1", b"2", b"3"]
+        # Due when Apache has the directory, unless the machine stands still right here.
+        await ours.park(b"4", 3)
+        await ours.park(b"5", 3)
         ours.stop()
 
         await _apache_delivers(version, tmp_path, 5)
@@ -119,11 +120,11 @@ def test_there_and_back(version: str, tmp_path: Path, run_async: Callable[..., A
         back = await OurBroker(root).start()
         stored = back.table.load()
         assert stored is not None
-        assert (stored["offsetTable"]["1"], stored["offsetTable"]["2"]) == (3, 2)
+        assert (stored["offsetTable"]["1"], stored["offsetTable"]["3"]) == (3, 2)
         assert "logPosition" not in stored
         await back.park(b"6", 1)
         await back.until_delivered(6)
         assert back.bodies() == [b"1", b"2", b"3", b"4", b"5", b"6"]
         back.stop()
 
-    run_async(run(), limit_s=150)
+    run_async(run(), limit_s=400)

@@ -13,7 +13,8 @@ import pytest
 from tests.interop.certificate_marks import certifies
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.mqadmin import MQADMIN_VERSIONS, Mqadmin
-from tests.interop.mqadmin_scenarios import SCENARIOS, AdminScenario, Desk
+from tests.interop.mqadmin_desk import Desk
+from tests.interop.mqadmin_scenarios import SCENARIOS, AdminScenario
 from tests.interop.peer_releases import COMPLETE
 from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster
 from tests.interop.side_by_side import SideBySide

@@ -15,13 +15,14 @@ from broker_core.codec.route_data import TopicRoute, decode_topic_list, decode_t
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
+from tests.interop.consumer_ground import until
 from tests.interop.java_broker import SERVER_VERSIONS, JavaBroker
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.peer_releases import releases
 
 pytestmark = pytest.mark.interop
 
-REQUEST_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 60_000
 
 
 class Cluster:
@@ -75,7 +76,7 @@ def test_a_java_broker_registers_and_goes(
             await check_loss(found)
 
     try:
-        run_async(scenario(), limit_s=240)
+        run_async(scenario(), limit_s=400)
     except PeerUnavailable as missing:
         pytest.skip(f"RocketMQ broker {version}: {missing}")
 
@@ -106,23 +107,28 @@ async def check_topic_created_by_the_tool(found: Cluster) -> None:
 
 
 async def check_permissions(found: Cluster) -> None:
-    wiped = await found.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
-    assert int(wiped.ext["wipeTopicCount"]) > 2
-    route = await found.route("Created")
-    assert route is not None
-    assert route.queues[0].perm == 4
+    # A broker that registers in between has told its own permissions once more.
+    for _ in range(5):
+        wiped = await found.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+        assert int(wiped.ext["wipeTopicCount"]) > 2
+        route = await found.route("Created")
+        assert route is not None
+        if route.queues[0].perm == 4:
+            return
+    raise AssertionError("the permission is not wiped")
 
 
 async def check_deletion(found: Cluster) -> None:
-    await found.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="Created")
-    assert await found.route("Created") is None
+    # The same for topics.
+    for _ in range(5):
+        await found.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="Created")
+        if await found.route("Created") is None:
+            return
+    raise AssertionError("the topic is not deleted")
 
 
 async def check_loss(found: Cluster) -> None:
-    for _ in range(1_000):
-        if not found.has("TBW102"):
-            break
-        await found.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    await until(lambda: not found.has("TBW102"), "the broker is dropped")
     assert await found.route("TBW102") is None
     info = json.loads((await found.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
     assert info == {"brokerAddrTable": {}, "clusterAddrTable": {}}

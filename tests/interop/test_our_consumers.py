@@ -28,6 +28,9 @@ pytestmark = pytest.mark.interop
 
 Run = Callable[..., Any]
 
+LONG_POLL_MAX_S = 5.0
+TRIES = 4
+
 
 def play(run_async: Run, kind: str, tmp_path: Path, *checks: Any, **options: Any) -> None:
     async def scenario() -> None:
@@ -74,16 +77,21 @@ async def pull_statuses(found: Ground) -> None:
 async def long_poll(found: Ground) -> None:
     [queue] = await found.topic("Held", 1)
     loop = asyncio.get_running_loop()
-    held = asyncio.ensure_future(found.puller.pull(queue, 0, suspend_ms=20_000))
-    await asyncio.wait((held,), timeout=0.5)
-    assert not held.done(), "the broker holds the request"
-    sent_at = loop.time()
-    await found.send("Held", [b"wake"], queue)
-    result = await held
-    assert [m.body for m in result.messages] == [b"wake"]
-    assert loop.time() - sent_at < 5
+    offset, waited_s = 0, LONG_POLL_MAX_S
+    # A broker that does not wake its pulls is late every time, a busy machine for a while.
+    while waited_s >= LONG_POLL_MAX_S and offset < TRIES:
+        held = asyncio.ensure_future(found.puller.pull(queue, offset, suspend_ms=20_000))
+        await asyncio.wait((held,), timeout=0.5)
+        assert not held.done(), "the broker holds the request"
+        sent_at = loop.time()
+        await found.send("Held", [b"wake"], queue)
+        result = await held
+        waited_s = loop.time() - sent_at
+        assert [m.body for m in result.messages] == [b"wake"]
+        offset += 1
+    assert waited_s < LONG_POLL_MAX_S
     started = loop.time()
-    nothing = await found.puller.pull(queue, 1, suspend_ms=1_000)
+    nothing = await found.puller.pull(queue, offset, suspend_ms=1_000)
     assert nothing.status is PullStatus.NO_NEW_MESSAGE
     assert loop.time() - started > 0.9
 
@@ -139,6 +147,11 @@ async def progress_is_kept(found: Ground) -> None:
 def test_streams(run_async: Run, tmp_path: Path, kind: str, summary_lines: list[str]) -> None:
     async def pipelined(found: Ground) -> None:
         one, many = await pipelining_hides_the_network(found)
+        # A machine that is busy for a moment spoils one comparison, not all of them.
+        for number in range(TRIES - 1):
+            if one > 5 * many or not kind.startswith("apache-"):
+                break
+            one, many = await pipelining_hides_the_network(found, f"-{number}")
         summary_lines.append(
             f"pulls of one queue over a link of 10 ms each way, {kind}: one at a time {one:.2f} s,"
             f" pipelined {many:.2f} s ({one / many:.1f} times)"
@@ -193,11 +206,12 @@ async def a_tail(found: Ground) -> None:
     assert sorted(seen) == sorted(bodies(100))
 
 
-async def pipelining_hides_the_network(found: Ground) -> tuple[float, float]:
+async def pipelining_hides_the_network(found: Ground, mark: str = "") -> tuple[float, float]:
     count = 3_200
-    [queue] = await found.topic("Pipelined", 1)
+    topic = f"Pipelined{mark}"
+    [queue] = await found.topic(topic, 1)
     for _ in range(count // 400):
-        batch = [OutgoingMessage("Pipelined", b"x" * 200) for _ in range(400)]
+        batch = [OutgoingMessage(topic, b"x" * 200) for _ in range(400)]
         await found.producer.send_batch(batch, queue=queue)
     await found.readable(queue, count)
     loop = asyncio.get_running_loop()
@@ -248,11 +262,16 @@ async def concurrent_and_progress(found: Ground) -> None:
     await listener.until_bodies([b"live"])
     assert sorted(listener.bodies()) == sorted([*bodies(200), b"live"]), "each once, no other tag"
     assert listener.running_most > 1
-    await first.stop()
     reader = PullConsumer(found.client, "PUSH")
+    ends = {queue: await reader.max_offset(queue) for queue in queues}
+    # The last ones of a queue have other tags: the broker may still be looking past them.
+    await until(
+        lambda: {queue: first.keeper.noted(queue) for queue in queues} == ends, "all looked at"
+    )
+    await first.stop()
     for queue in queues:
         # Those of other tags count as done as well, as far as the broker looked past them.
-        assert await reader.committed(queue) == await reader.max_offset(queue)
+        assert await reader.committed(queue) == ends[queue]
     again = Collected()
     await found.push("PUSH", "Push", again, "A")
     await found.send("Push", [b"second run"], tags="A")

@@ -17,7 +17,7 @@ from broker_core.client.sync_consumers import SyncPullConsumer, SyncPushConsumer
 from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
-from tests.interop.clusters import APACHE_KINDS, KINDS, run_or_skip
+from tests.interop.clusters import APACHE_KINDS, KINDS, REQUEST_TIMEOUT_MS, run_or_skip
 from tests.interop.consumer_ground import Collected, Ground, bodies, ground, until
 
 pytestmark = pytest.mark.interop
@@ -72,7 +72,7 @@ async def administered(found: Ground) -> None:
 async def consumer_status(found: Ground, topic: str, group: str) -> str:
     ext = {"topic": topic, "group": group, "clientAddr": ""}
     command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
-    answer = await found.client.ask_broker(found.cluster.broker_name, command, 10_000)
+    answer = await found.client.ask_broker(found.cluster.broker_name, command, REQUEST_TIMEOUT_MS)
     return bytes(answer.body).decode()
 
 

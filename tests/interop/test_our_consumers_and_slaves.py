@@ -25,7 +25,7 @@ from broker_core.codec.message_queue import MessageQueue
 from broker_core.errors import RmqError
 from broker_core.nameserver.name_server import NameServer
 from tests.interop.clusters import run_or_skip
-from tests.interop.consumer_ground import until
+from tests.interop.consumer_ground import patient_config, until
 from tests.interop.java_broker import SERVER_VERSIONS, JavaBroker
 from tests.interop.peer_releases import releases
 
@@ -65,7 +65,7 @@ async def pair(version: str, home: Path) -> AsyncIterator[Pair]:
     )
     as_slave = {"brokerRole": "SLAVE", "brokerId": "1"}
     slave = JavaBroker(version, home / "slave", name_server, {**properties, **as_slave})
-    client = ClientInstance(ClientConfig((name_server,), route_poll_interval_ms=500))
+    client = ClientInstance(patient_config(name_server, route_poll_interval_ms=500))
     try:
         await master.start()
         await master.until(lambda: server.table.route("TBW102") is not None)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import Producer
@@ -38,6 +37,7 @@ from broker_core.errors import (
 )
 from broker_core.protocol_codes import RequestCode
 from tests.interop.clusters import APACHE_KINDS, KINDS, Cluster, cluster, run_or_skip
+from tests.interop.consumer_ground import patient_config
 
 pytestmark = pytest.mark.interop
 
@@ -71,13 +71,13 @@ class Peers:
         offsets = await self.admin.topic_offsets(topic)
         return sum(last - first for first, last in offsets.values())
 
-    async def until_count(self, topic: str, expected: int, timeout_s: float = 10) -> None:
+    async def until_count(self, topic: str, expected: int) -> None:
         """Brokers count a message in its queue shortly after they have answered."""
 
         async def is_reached() -> bool:
             return await self.count(topic) == expected
 
-        await self.cluster.until(is_reached, timeout_s)
+        await self.cluster.until(is_reached, 60)
 
 
 def plain_body(record: MessageRecord) -> bytes:
@@ -95,7 +95,7 @@ async def with_peers(
     options = {"properties": ROOMY, **(cluster_options or {})}
     async with (
         cluster(kind, home, **options) as found,
-        ClientInstance(ClientConfig((found.name_server,), **client_options)) as client,
+        ClientInstance(patient_config(found.name_server, **client_options)) as client,
         Producer(client, "PG") as producer,
     ):
         peers = Peers(found, client, producer)
@@ -155,7 +155,7 @@ async def check_odd_messages(peers: Peers) -> None:
     assert many.items() <= record.properties.items()
     await peers.admin.create_topic("Later", queue_count=1)
     assert (await send("Later", b"later", delay_level=1)).status is SendStatus.SEND_OK
-    await peers.until_count("Later", 1, 30)
+    await peers.until_count("Later", 1)
 
 
 async def check_large_messages(peers: Peers) -> None:
@@ -219,7 +219,7 @@ async def check_new_topics_and_refusals(peers: Peers) -> None:
     async def has_route() -> bool:
         return "MadeBySend" in await peers.admin.topics()
 
-    await peers.cluster.until(has_route, 30)
+    await peers.cluster.until(has_route, 60)
     with pytest.raises(NoPermission):
         await peers.producer.send("SCHEDULE_TOPIC_XXXX", b"x")
     queue = result.queue._replace(queue_id=77)
@@ -237,7 +237,7 @@ async def check_the_broker_knows_the_producer(peers: Peers) -> None:
         answer = await peers.client.request_broker(peers.cluster.broker_name, command)
         return answer.code == 0 and peers.client.client_id.encode() in bytes(answer.body)
 
-    await peers.cluster.until(is_known, 10)
+    await peers.cluster.until(is_known, 60)
     command = RemotingCommand(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "PG"})
     answer = await peers.client.request_broker(peers.cluster.broker_name, command)
     [connection] = parse_json(answer.body)["connectionSet"]
@@ -258,7 +258,7 @@ def test_messages_are_found_by_key(
 
         # Indexes are written after the answer.
         for key, is_unique_id in (("k1", False), ("k2", False), (result.msg_id, True)):
-            await peers.cluster.until(lambda key=key, u=is_unique_id: found_by(key, u), 10)
+            await peers.cluster.until(lambda key=key, u=is_unique_id: found_by(key, u), 60)
         assert await peers.admin.query_messages("T", "never used") == []
 
     run_or_skip(run_async, with_peers(kind, tmp_path, check))
@@ -391,7 +391,8 @@ def test_the_sync_faces(run_async: Callable[..., Any], tmp_path: Path, kind: str
     sent = 501
 
     def work(name_server: str) -> None:
-        with SyncAdmin(name_server) as admin, SyncProducer(name_server, "PG") as producer:
+        config = patient_config(name_server)
+        with SyncAdmin(config) as admin, SyncProducer(config, "PG") as producer:
             admin.create_topic("S", queue_count=2)
             result = producer.send("S", b"x", tags="A")
             assert admin.view_message(result.offset_msg_id).body == b"x"
@@ -418,6 +419,7 @@ def test_with_apaches_name_server_and_consumer(
         await peers.producer.send("T", b"plain-text", tags="A")
         await peers.producer.send("T", b"compressed-text " * 1_000, tags="B")
         await peers.producer.send_batch([M("T", b"batch-0", "C"), M("T", b"batch-1", "C")])
+        await peers.until_count("T", 4)
         output = await peers.cluster.broker.mqadmin("consumeMessage", "-t", "T", "-c", "4")
         assert "plain-text" in output
         assert "compressed-text compressed-text" in output

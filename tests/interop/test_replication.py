@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import Producer
@@ -23,6 +22,7 @@ from broker_core.protocol_codes import BrokerRole, PutStatus, RequestCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.store.message import Message
 from tests.interop.clusters import run_or_skip
+from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
 from tests.replication.running_pair import config_of, log_bytes, running, until
 from tests.replication.test_promotion import bodies
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.interop
 
 FILE_SIZE = 1 << 20
 VERSIONS = ("5.5.0", "4.9.7") if os.environ.get("RMQ_INTEROP_ALL") else ("5.5.0",)
-JAVA_S = 60.0
+JAVA_S = 120.0
 
 
 @asynccontextmanager
@@ -67,12 +67,12 @@ def test_an_apache_slave_follows_our_master(
     async def scenario() -> None:
         async with name_server() as (_, address):
             config = config_of(
-                tmp_path / "ours", BrokerRole.SYNC_MASTER, 0, address, slave_timeout_ms=10_000
+                tmp_path / "ours", BrokerRole.SYNC_MASTER, 0, address, slave_timeout_ms=60_000
             )
             async with running(config) as master:
                 await feed_apache_slave(version, master, address, tmp_path / "theirs")
 
-    run_or_skip(run_async, scenario(), 150)
+    run_or_skip(run_async, scenario())
 
 
 async def feed_apache_slave(version: str, master: Broker, address: str, home: Path) -> None:
@@ -98,8 +98,11 @@ async def feed_apache_slave(version: str, master: Broker, address: str, home: Pa
         await slave.until(
             lambda: java_log(home, start, log.end) == log_bytes(master, start), JAVA_S
         )
-        await slave.until(lambda: status()["slaves"][0]["lag_bytes"] == 0, JAVA_S)
-        assert status()["slaves"][0]["broker_id"] is None
+        # None is there for a moment when it connects again.
+        await slave.until(
+            lambda: [(s["lag_bytes"], s["broker_id"]) for s in status()["slaves"]] == [(0, None)],
+            JAVA_S,
+        )
         await read_from_apache_slave(master, slave)
     finally:
         await slave.kill()
@@ -111,7 +114,7 @@ async def read_from_apache_slave(master: Broker, slave: JavaBroker) -> None:
 
     async def ask(code: int, **ext: int) -> RemotingCommand:
         fields = {"topic": "T", "queueId": "0", **{key: str(n) for key, n in ext.items()}}
-        return await client.request(slave.address, RemotingCommand(code, fields), 10_000)
+        return await client.request(slave.address, RemotingCommand(code, fields), 60_000)
 
     async def offset(code: int) -> int:
         return int((await ask(code)).ext["offset"])
@@ -133,7 +136,7 @@ async def read_from_apache_slave(master: Broker, slave: JavaBroker) -> None:
 async def until_async(ask: Callable[[], Awaitable[int]], wanted: int) -> None:
     """Poll an answer."""
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    for _ in range(600):
+    for _ in range(2_400):
         if await ask() == wanted:
             return
         await asyncio.wait((never,), timeout=0.05)
@@ -158,14 +161,14 @@ def test_our_slave_follows_an_apache_master(
             finally:
                 await master.kill()
 
-    run_or_skip(run_async, scenario(), 150)
+    run_or_skip(run_async, scenario())
 
 
 async def follow_apache_master(master: JavaBroker, slave: Broker, address: str, home: Path) -> None:
     """Everything from the first byte, because the slave is there from the beginning."""
     sent = []
     async with (
-        ClientInstance(ClientConfig((address,))) as client,
+        ClientInstance(patient_config(address)) as client,
         Producer(client, "P") as producer,
     ):
         for number in range(400):

@@ -6,6 +6,7 @@ of them match. What Apache refuses we refuse, but for the few texts that `sql_ca
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.client_config import ClientConfig
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.push_consumer import PushConsumer
 from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
@@ -35,7 +35,7 @@ from tests.codec.sql_cases import (
 )
 from tests.interop.client_ground import Ground
 from tests.interop.clusters import KINDS, OURS, Cluster, cluster, run_or_skip
-from tests.interop.consumer_ground import Collected, ground
+from tests.interop.consumer_ground import Collected, ground, patient_config
 from tests.interop.driven_client import ClientError
 from tests.interop.java_client import CLIENT_VERSIONS, JavaClient
 from tests.interop.maven_artifacts import PeerUnavailable
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.interop
 TOPIC = "Properties"
 FILTERING = {"enablePropertyFilter": "true"}
 RANDOM_COUNT = 400
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 FOUND, NONE_MATCHES, REFUSES = 0, 20, 23
@@ -71,6 +71,16 @@ class Asker:
             g=1_700_000_000_000, h=0, i=text.decode(), j=0, k="false", m="false",
         )  # fmt: skip
         assert (answer.code, answer.ext["queueOffset"]) == (0, str(number)), answer.remark
+
+    async def until_readable(self, count: int) -> None:
+        """Brokers put a message into its queue shortly after they have answered."""
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for _ in range(600):
+            answer = await self.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
+            if answer.ext["offset"] == str(count):
+                return
+            await asyncio.wait((never,), timeout=0.1)
+        raise AssertionError(f"{count} messages are not readable")
 
     async def pull(self, expression: str, offset: int = 0) -> RemotingCommand:
         return await self.ask(
@@ -139,6 +149,7 @@ def test_every_broker_finds_what_our_filter_finds(
 async def compared(asker: Asker, kind: str, summary_lines: list[str]) -> None:
     for number, properties in enumerate(MESSAGES):
         await asker.send(number, properties)
+    await asker.until_readable(len(MESSAGES))
     texts = known_to(kind, [*(text for text, _ in DOUBTS), *random_expressions()])
     different = {}
     matches = 0
@@ -188,7 +199,7 @@ def test_our_consumers_by_sql(tmp_path: Path, run_async: Callable[..., Any], kin
                     offsets += range(run.first_offset, run.until_offset)
             assert offsets == [10, 12, 14]
             got = Collected()
-            config = ClientConfig((at.cluster.name_server,))
+            config = patient_config(at.cluster.name_server)
             consumer = PushConsumer(config, "SQLERS", got, from_where=FROM_FIRST_OFFSET)
             consumer.subscribe("Sql", expression, "SQL92")
             async with consumer:

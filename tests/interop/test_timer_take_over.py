@@ -52,7 +52,7 @@ async def _send(client: RemotingClient, address: str, body: bytes, text: str) ->
     }  # fmt: skip
     command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body)
     try:
-        return (await client.request(address, command, 3_000)).code
+        return (await client.request(address, command, 30_000)).code
     except RmqError:
         return -1
 

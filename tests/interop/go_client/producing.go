@@ -58,7 +58,7 @@ func options(c command) []producer.Option {
 		producer.WithNsResolver(c.resolver()),
 		producer.WithQueueSelector(newChoosing()),
 		producer.WithVIPChannel(c.flag("vip")),
-		producer.WithSendMsgTimeout(time.Duration(c.number("timeout_ms", 10_000)) * time.Millisecond),
+		producer.WithSendMsgTimeout(time.Duration(c.number("timeout_ms", 60_000)) * time.Millisecond),
 	}
 	if c.has("retries") {
 		chosen = append(chosen, producer.WithRetry(int(c.number("retries", 0))))

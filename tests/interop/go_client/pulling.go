@@ -109,7 +109,7 @@ func (p polling) perform(op string, c command) (any, error) {
 }
 
 func (p polling) poll(chosen rocketmq.PullConsumer, c command) (any, error) {
-	limit := time.Now().Add(time.Duration(c.number("timeout_ms", 10_000)) * time.Millisecond)
+	limit := time.Now().Add(time.Duration(c.number("timeout_ms", 30_000)) * time.Millisecond)
 	var got []*primitive.MessageExt
 	for len(got) < int(c.number("count", 1)) && time.Now().Before(limit) {
 		polled, err := chosen.Poll(context.Background(), time.Until(limit))

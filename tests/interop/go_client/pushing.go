@@ -35,6 +35,8 @@ func (p *pushing) perform(op string, c command) (any, error) {
 		return nil, fmt.Errorf("no consumer %s", c.text("consumer"))
 	case op == "push.queues":
 		return queueIds(heldQueues(chosen), c.text("topic")), nil
+	case op == "push.progress":
+		return progress(chosen, c.text("topic")), nil
 	case op == "push.suspend":
 		chosen.Suspend()
 		return true, nil
@@ -50,15 +52,32 @@ func (p *pushing) perform(op string, c command) (any, error) {
 	return nil, fmt.Errorf("no such command: %s", op)
 }
 
-// heldQueues asks what an administrator would be told; the type of that report has no public name.
-func heldQueues(chosen any) []primitive.MessageQueue {
+// heldTable asks what an administrator would be told; the type of that report has no public name.
+func heldTable(chosen any) reflect.Value {
 	report := reflect.ValueOf(chosen).MethodByName("GetConsumerRunningInfo")
-	table := report.Call([]reflect.Value{reflect.ValueOf(false)})[0].Elem().FieldByName("MQTable")
+	return report.Call([]reflect.Value{reflect.ValueOf(false)})[0].Elem().FieldByName("MQTable")
+}
+
+func heldQueues(chosen any) []primitive.MessageQueue {
 	var queues []primitive.MessageQueue
-	for _, key := range table.MapKeys() {
+	for _, key := range heldTable(chosen).MapKeys() {
 		queues = append(queues, key.Interface().(primitive.MessageQueue))
 	}
 	return queues
+}
+
+// progress is how far each held queue is done, whether the broker was told yet or not.
+func progress(chosen any, topic string) map[string]int64 {
+	found := map[string]int64{}
+	table := heldTable(chosen)
+	for _, key := range table.MapKeys() {
+		queue := key.Interface().(primitive.MessageQueue)
+		if queue.Topic == topic {
+			done := table.MapIndex(key).FieldByName("CommitOffset").Int()
+			found[fmt.Sprint(queue.QueueId)] = done
+		}
+	}
+	return found
 }
 
 func consumerOptions(c command) []consumer.Option {

@@ -10,6 +10,9 @@ import org.apache.rocketmq.client.ClientConfig;
 
 /** One form-encoded line: fields by name, a field may occur several times. */
 final class Command {
+    /** What a busy machine may take for an answer where the library gives it a few seconds. */
+    static final int PATIENCE_MS = 60_000;
+
     private final Map<String, List<String>> fields = new LinkedHashMap<>();
 
     static Command parse(String line) {
@@ -76,6 +79,9 @@ final class Command {
         }
         if (has("route_ms")) {
             client.setPollNameServerInterval(number("route_ms", 0));
+        } else {
+            // Not where brokers go and come back: 4.9 waits so long for the answer of a dead one.
+            client.setMqClientApiTimeout(PATIENCE_MS);
         }
     }
 }

@@ -49,6 +49,7 @@ final class Featuring {
         client.setNamesrvAddr(command.text("ns"));
         client.setInstanceName("feature-" + NUMBERS.incrementAndGet());
         client.setVipChannelEnabled(false);
+        client.setMqClientApiTimeout(Command.PATIENCE_MS);
         // Topics that come later, such as those of retries, are found soon.
         client.setPollNameServerInterval(1_000);
         client.setHeartbeatBrokerInterval(1_000);
@@ -60,7 +61,7 @@ final class Featuring {
     }
 
     private static DefaultMQProducer timed(DefaultMQProducer producer) {
-        producer.setSendMsgTimeout(20_000);
+        producer.setSendMsgTimeout(Command.PATIENCE_MS);
         return producer;
     }
 
@@ -70,6 +71,9 @@ final class Featuring {
 
     private static DefaultMQPushConsumer fromFirst(DefaultMQPushConsumer consumer) {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // A shutdown commits what is done: who calls it from what a listener has seen must wait
+        // until that listener has also returned.
+        consumer.setAwaitTerminationMillisWhenShutdown(Command.PATIENCE_MS);
         return consumer;
     }
 

@@ -71,8 +71,10 @@ final class Producing {
         if (command.has("compress_type")) {
             Reflected.setEnum(producer, "setCompressType", command.text("compress_type"));
         }
-        producer.setSendMsgTimeout(command.number("timeout_ms", 10_000));
+        producer.setSendMsgTimeout(command.number("timeout_ms", Command.PATIENCE_MS));
         producer.start();
+        producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl()
+            .setTimeoutMillis(Command.PATIENCE_MS);
         producers.put(command.text("producer"), producer);
         return producer.buildMQClientId();
     }

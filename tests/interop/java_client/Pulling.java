@@ -30,6 +30,7 @@ final class Pulling {
     private Object start(Command command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.text("group"));
         command.configure(consumer);
+        consumer.setConsumerPullTimeoutMillis(Command.PATIENCE_MS);
         consumer.start();
         consumers.put(command.text("consumer"), consumer);
         return consumer.buildMQClientId();

@@ -14,9 +14,12 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Push consumers by name; each message that a listener is given becomes an event line. */
 final class Pushing {
@@ -43,6 +46,7 @@ final class Pushing {
         switch (op) {
             case "push.start": return start(command);
             case "push.queues": return queues(command);
+            case "push.progress": return progress(command);
             case "push.suspend": consumers.get(command.text("consumer")).suspend(); return true;
             case "push.resume": consumers.get(command.text("consumer")).resume(); return true;
             case "push.close": consumers.remove(command.text("consumer")).shutdown(); return true;
@@ -88,6 +92,21 @@ final class Pushing {
             consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
                 .keySet(),
             command.text("topic"));
+    }
+
+    /** How far each held queue of the topic is done, whether the broker was told yet or not. */
+    private Object progress(Command command) {
+        DefaultMQPushConsumer consumer = consumers.get(command.text("consumer"));
+        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        Map<String, Object> found = new LinkedHashMap<>();
+        for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+            .getProcessQueueTable().keySet()) {
+            if (queue.getTopic().equals(command.text("topic"))) {
+                found.put(String.valueOf(queue.getQueueId()),
+                    offsets.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY));
+            }
+        }
+        return found;
     }
 
     /** Accepts everything but messages whose text starts with "fail", those after some attempts. */

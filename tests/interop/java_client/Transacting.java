@@ -36,7 +36,7 @@ final class Transacting {
     private Object start(String name, Command command) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(command.text("group"));
         command.configure(producer);
-        producer.setSendMsgTimeout(command.number("timeout_ms", 10_000));
+        producer.setSendMsgTimeout(command.number("timeout_ms", Command.PATIENCE_MS));
         producer.setTransactionListener(new Deciding(name));
         producer.start();
         producers.put(name, producer);

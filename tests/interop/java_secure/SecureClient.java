@@ -20,7 +20,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * first message, which is the first that a broker hears of the producer, is a large one.
  */
 public final class SecureClient {
-    private static final long WAIT_S = 30;
+    private static final long WAIT_S = 90;
     private static final int LARGE = 1 << 20;
 
     public static void main(String[] arguments) throws Exception {
@@ -46,7 +46,7 @@ public final class SecureClient {
         DefaultMQProducer producer = new DefaultMQProducer("JavaProducers", hook);
         producer.setNamesrvAddr(nameServer);
         producer.setRetryTimesWhenSendFailed(0);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(30_000);
         producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
         producer.start();
         try {

@@ -38,7 +38,7 @@ public final class TransactionDriver implements TransactionListener {
         producer.setNamesrvAddr(arguments[0]);
         producer.setHeartbeatBrokerInterval(1_000);
         producer.setPollNameServerInterval(1_000);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(60_000);
         producer.setTransactionListener(new TransactionDriver(out));
         producer.start();
         out.println("ready");

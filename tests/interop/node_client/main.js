@@ -245,6 +245,15 @@ async function consume(op, fields) {
         .filter(queue => queue.topic === fields.get('topic'))
         .map(queue => queue.queueId)
         .sort();
+    // How far each held queue is done, whether the broker was told yet or not.
+    case 'push.progress':
+      return Object.fromEntries([ ...consumer.processQueueTable.values() ]
+        .map(held => held.messageQueue)
+        .filter(queue => queue.topic === fields.get('topic'))
+        .map(queue => {
+          const done = consumer._offsetStore.offsetTable.get(queue.key);
+          return [ queue.queueId, done === undefined ? -1 : done ];
+        }));
     case 'push.close':
       consumers.delete(name);
       await consumer.close();
