@@ -10,6 +10,7 @@ streams of a task together, whatever the ranges are. Small batches are joined, u
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -18,7 +19,14 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from broker_core import PullStream, RecordRun, SubscriptionData, errors, parse_tag_expression
+from broker_core import (
+    MessageQueue,
+    PullStream,
+    RecordRun,
+    SubscriptionData,
+    errors,
+    parse_tag_expression,
+)
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
@@ -55,20 +63,29 @@ class Task(NamedTuple):
         ranges: Sequence[QueueRange], stores: Mapping[str, StoreIdentity], repeats: Repeats
     ) -> Task:
         """A task with what it needs of the repeats."""
-        mine = {
-            part.queue: tuple(
-                pair
-                for pair in repeats[part.queue]
-                if any(
-                    pair[0] < other.until and other.start < pair[1]
-                    for other in ranges
-                    if other.queue == part.queue
-                )
-            )
-            for part in ranges
-            if part.queue in repeats
-        }
-        return Task(tuple(ranges), stores, {queue: pairs for queue, pairs in mine.items() if pairs})
+        mine: dict[MessageQueue, list[QueueRange]] = {}
+        for part in ranges:
+            if part.queue in repeats:
+                mine.setdefault(part.queue, []).append(part)
+        needed = {queue: _touched(repeats[queue], parts) for queue, parts in mine.items()}
+        return Task(
+            tuple(ranges), stores, {queue: found for queue, found in needed.items() if found}
+        )
+
+
+def _touched(
+    pairs: Sequence[tuple[int, int]], parts: Sequence[QueueRange]
+) -> tuple[tuple[int, int], ...]:
+    """The pairs that have offsets of the parts, which do not overlap."""
+    spans = sorted((part.start, part.until) for part in parts)
+    starts = [start for start, _ in spans]
+
+    def is_touched(pair: tuple[int, int]) -> bool:
+        # Of the parts that begin before its end, the last one ends last.
+        place = bisect_left(starts, pair[1])
+        return place > 0 and spans[place - 1][1] > pair[0]
+
+    return tuple(filter(is_touched, pairs))
 
 
 def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn]) -> Iterator[Any]:

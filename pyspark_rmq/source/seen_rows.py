@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 WRITERS_MAX: Final = 64
 INTERVALS_MAX: Final = 1 << 14
+# Partitions of one batch: the last one stays however many intervals it has, but not with more.
+UNITS_MAX: Final = 1 << 16
 _LISTED_MAX: Final = 16
 _BITMAP_MAX: Final = 1 << 23
 _INDEX_MAX: Final = 1 << 40
@@ -162,7 +164,7 @@ class SeenRows:
                 self._drop(writer, oldest)
         while sum(len(seen.starts) for seen in self._units.values()) > INTERVALS_MAX:
             batches = sorted({(u.batch, u.topic, u.writer) for u in self._units})
-            if len(batches) <= 1:
+            if len(batches) <= 1 and len(self._units) <= UNITS_MAX:
                 break
             for batch, topic, name in batches[: max(1, len(batches) // 4)]:
                 self._drop((topic, name), batch + 1)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from broker_core import MessageQueue, errors
 from pyspark_rmq.source import seen_rows
+from pyspark_rmq.source.offset_planning import QueueRange
 from pyspark_rmq.source.queue_offsets import StreamOffset
+from pyspark_rmq.source.range_reader import Task
 from pyspark_rmq.source.seen_rows import Indexes, SeenRows
 
 
@@ -140,3 +142,43 @@ def test_a_position_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = sorted(map(int, seen.to_json()["t"]["q"]))
     assert 2 <= len(kept) <= 10
     assert kept[-1] == 19
+
+
+def test_a_batch_with_more_partitions_than_any_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever makes up names could let every position grow for ever."""
+    monkeypatch.setattr(seen_rows, "INTERVALS_MAX", 50)
+    monkeypatch.setattr(seen_rows, "UNITS_MAX", 100)
+    seen = SeenRows(64)
+    seen.repeats("t", texts(*(f"q:0:{number}:0" for number in range(100))))
+    seen.forget_old()
+    assert len(seen.to_json()["t"]["q"]["0"]) == 100
+    seen.repeats("t", texts(*(f"q:0:{number}:0" for number in range(101))))
+    seen.forget_old()
+    assert not seen.to_json()["t"]["q"]
+    assert SeenRows.from_json(seen.to_json(), 64).to_json() == {}
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True),
+    st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True),
+)
+def test_a_task_gets_the_repeats_of_its_ranges(edges: list[int], ends: list[int]) -> None:
+    pairs = list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
+    spans = list(zip(sorted(ends)[::2], sorted(ends)[1::2], strict=False))
+    queue = MessageQueue("t", "b", 0)
+    ranges = [QueueRange(*queue, *span) for span in reversed(spans)]
+    task = Task.of([*ranges, QueueRange("t", "b", 1, 0, 99)], {}, {queue: tuple(pairs)})
+    touched = [p for p in pairs if any(p[0] < until and start < p[1] for start, until in spans)]
+    assert list(task.repeats.get(queue, ())) == touched
+    assert task.repeats.keys() <= {queue}
+
+
+def test_many_repeats_and_many_ranges() -> None:
+    """Each is looked at once, not every one of them with every other."""
+    queue = MessageQueue("t", "b", 0)
+    pairs = tuple((at, at + 1) for at in range(0, 400_000, 2))
+    ranges = [QueueRange(*queue, at, at + 1) for at in range(0, 400_000, 800)]
+    task = Task.of(ranges, {}, {queue: pairs})
+    assert task.repeats[queue] == tuple((part.start, part.until) for part in ranges)
