@@ -244,14 +244,12 @@ class SlaveMetadata:
             part = dict(waiting[:COMMITS_PER_REQUEST])
             del waiting[:COMMITS_PER_REQUEST]
             body = emit_json({"offsetTable": offset_table(part)})
-            if waiting:
-                ahead = {**named, "commitsOnly": "1"}
-                _check(await self._ask(address, _changes_request(ahead, body)))
-        answer = await self._ask(address, _changes_request({**named, **tokens}, body))
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            self._is_apache = True
+            ahead = {**named, "commitsOnly": "1"}
+            if waiting and await self._changes(address, ahead, body) is None:
+                return
+        answer = await self._changes(address, {**named, **tokens}, body)
+        if answer is None:
             return
-        _check(answer)
         ext = answer.ext
         self._tables.identity.adopt(
             ext.get("storeId", ""), ext.get("epoch", ""), ext.get("confirmed") == "1"
@@ -269,6 +267,17 @@ class SlaveMetadata:
             if table in content:
                 self._take(table, object_field(content, table), is_same_log)
             self._tokens[table] = answer.ext.get(table, "")
+
+    async def _changes(
+        self, address: str, ext: dict[str, str], body: bytes
+    ) -> RemotingCommand | None:
+        """None when the master turns out to be Apache's."""
+        answer = await self._ask(address, _changes_request(ext, body))
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._is_apache = True
+            return None
+        _check(answer)
+        return answer
 
     def _take(self, table: str, found: Mapping[str, Any], is_same_log: bool) -> None:
         if table == "topics":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,24 +15,12 @@ from broker_core.codec.json_dialect import emit_json, parse_json
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode
-from tests.broker.test_slave_metadata import Copied, copied
+from tests.broker.test_slave_metadata import Copied, scenario
+
+__all__ = ["scenario"]
 
 TOPICS = 45_000 if os.environ.get("RMQ_CRASH_LONG") else 5_000
 CODE = int(RequestCode.METADATA_CHANGES)
-
-
-@pytest.fixture
-def scenario(run_async: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
-    """Run a test with a fresh pair."""
-
-    def run(test: Callable[[Copied], Any]) -> None:
-        async def body() -> None:
-            async with copied(tmp_path) as pair:
-                await test(pair)
-
-        run_async(body())
-
-    return run
 
 
 def _topics(count: int, size: int = 0) -> list[TopicConfig]:
@@ -71,6 +58,25 @@ def test_many_topics(scenario: Callable[..., None]) -> None:
         assert await pair.metadata.copy_once()
         assert slave.topics.version == master.topics.version
         assert {topic.name for topic in slave.topics.all()} >= set(table)
+
+    scenario(test)
+
+
+def test_more_commits_than_a_request_takes_and_a_master_that_knows_no_pages(
+    scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master of Apache answers no such request, and gets the commits one by one."""
+    monkeypatch.setattr(slave_metadata, "COMMITS_PER_REQUEST", 3)
+
+    async def test(pair: Copied) -> None:
+        await pair.fill(pair.master, pair.slave)
+        ours, theirs = pair.slave.broker.parts, pair.master.broker.parts
+        for number in range(10):
+            theirs.groups.find_or_create(f"here-{number}")
+            ours.offsets.commit(f"here-{number}", "T", 0, 2)
+        del theirs.router._handlers[CODE]
+        assert await pair.metadata.copy_once()
+        assert [theirs.offsets.query(f"here-{n}", "T", 0) for n in range(10)] == [2] * 10
 
     scenario(test)
 
