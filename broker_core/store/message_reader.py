@@ -182,8 +182,9 @@ class MessageReader:
     ) -> list[tuple[int, int, int]]:
         """(position, size, tag code) of the entries `[offset, offset + count)` that there are."""
         queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+        if queue is None or not queue.min_offset <= offset < self.end_of(queue):
             return []
+        count = min(count, self.end_of(queue) - offset)
         units = self._healed(queue, lambda: queue.read(offset, count))
         return list(UNIT.iter_unpack(units))
 

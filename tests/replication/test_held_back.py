@@ -136,6 +136,7 @@ def test_every_way_to_read_ends_there() -> None:
         assert store.offset_by_time("T", 0, 1 << 62) == 4
         assert local_range(store, "d", "T", 0).max_offset == 4
         assert len(bodies(store, "T")) == 4
+        assert len(store.units("T", 0, 1, 9)) == 3 and not store.units("T", 0, 4, 9)
         result = store.get("T", 0, 2, 32, tag_codes=[TAG_A])
         assert (result.next_offset, result.max_offset) == (4, 4)
         result = store.get("T", 0, 0, 32, record_filter=Everything())
