@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
@@ -26,6 +27,10 @@ from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 
 # Says what is wrong with a SQL92 expression; None when it can be used.
+# Of a connection: for each heartbeat that waits, the groups that were left since, by their kind.
+_WAITING: Final = "broker.waiting_heartbeats"
+_PRODUCER, _CONSUMER = "producer", "consumer"
+
 SqlProblem = Callable[[str], "str | None"]
 
 
@@ -65,7 +70,9 @@ class HeartbeatProcessor:
         self._clients.check(heartbeat)
         makings = self._makings(heartbeat)
         if makings:
-            return self._beat_when_made(makings, connection, command, heartbeat)
+            left: set[tuple[str, str]] = set()
+            connection.attributes.setdefault(_WAITING, []).append(left)
+            return self._beat_when_made(makings, connection, command, heartbeat, left)
         return self._beat(connection, command, heartbeat)
 
     def _makings(self, heartbeat: HeartbeatData) -> list[asyncio.Future[None]]:
@@ -84,11 +91,21 @@ class HeartbeatProcessor:
         connection: Connection,
         command: RemotingCommand,
         heartbeat: HeartbeatData,
+        left: set[tuple[str, str]],
     ) -> RemotingCommand:
-        for making in makings:
-            # Others wait for it as well.
-            await asyncio.shield(making)
-        return self._beat(connection, command, heartbeat)
+        """`left` gets what the client takes leave of meanwhile."""
+        try:
+            for making in makings:
+                # Others wait for it as well.
+                await asyncio.shield(making)
+        finally:
+            waiting = connection.attributes[_WAITING]
+            waiting[:] = [other for other in waiting if other is not left]
+        here = heartbeat._replace(
+            producers=tuple(g for g in heartbeat.producers if (_PRODUCER, g) not in left),
+            consumers=tuple(c for c in heartbeat.consumers if (_CONSUMER, c.group) not in left),
+        )
+        return self._beat(connection, command, here)
 
     def _beat(
         self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData
@@ -125,10 +142,12 @@ class HeartbeatProcessor:
 
     def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         required_text(command.ext, "clientID")
+        producer_group = command.ext.get("producerGroup", "")
+        consumer_group = command.ext.get("consumerGroup", "")
+        for left in connection.attributes.get(_WAITING, ()):
+            left.update(((_PRODUCER, producer_group), (_CONSUMER, consumer_group)))
         self._clients.unregister(
-            connection,
-            producer_group=command.ext.get("producerGroup", ""),
-            consumer_group=command.ext.get("consumerGroup", ""),
+            connection, producer_group=producer_group, consumer_group=consumer_group
         )
         return command.reply()
 
