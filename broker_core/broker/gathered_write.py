@@ -40,7 +40,10 @@ class GatheredWrite(Generic[Entry]):
         return self._written if name in self._asked else None
 
     def add(self, name: str, entry: Entry) -> asyncio.Future[None]:
-        """Ask for an entry; a table that cannot be written fails the future."""
+        """Ask for an entry; a table that cannot be written fails the future.
+
+        Others wait for the same one: a task that may be cancelled shields it.
+        """
         self._asked[name] = entry
         if self._written is None:
             loop = asyncio.get_running_loop()
@@ -57,9 +60,11 @@ class GatheredWrite(Generic[Entry]):
         try:
             self._write_all(asked)
         except RmqError as error:
-            written.set_exception(error)
-            # Whoever asked may have gone.
-            written.exception()
+            if not written.done():
+                written.set_exception(error)
+                # Whoever asked may have gone.
+                written.exception()
         else:
-            written.set_result(None)
+            if not written.done():
+                written.set_result(None)
         self._last_write_s = self._clock.monotonic() - started_s

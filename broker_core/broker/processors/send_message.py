@@ -7,6 +7,7 @@ Everything else (retries, delays, binary headers, hooks, mistakes) goes through 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
@@ -275,7 +276,8 @@ class SendMessageProcessor:
         is_batch: bool,
     ) -> RemotingCommand | None:
         """Store to a topic when it is on disk, in the order in which the sends came."""
-        await making
+        # Others wait for it as well.
+        await asyncio.shield(making)
         answer = self._send_planned(connection, command, names, is_batch=is_batch, is_new=True)
         if answer is None or isinstance(answer, RemotingCommand):
             return answer
