@@ -236,7 +236,7 @@ class Appender:
         """Every check, then the append."""
         result = self._append(batch, together)
         self._stats.put_statuses[result.status] += 1
-        if together:
+        if together and result.ok:
             queue = batch.queues[0]
             self._note_known(result, queue[0].decode(), queue)
         return result

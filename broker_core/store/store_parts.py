@@ -406,10 +406,11 @@ class StoreParts:
         if self.replica_log.listeners:
             self.replica_log.changed()
         if self.dispatcher.position < self.upkeep.visible_limit():
-            if self._loop is not None and self._can_wait():
-                self._dispatch_soon()
-            else:
+            if self._loop is None:
                 self._dispatch()
+            else:
+                # After the answers to producers; whoever reads before that is served all the same.
+                self._dispatch_soon()
         if self._loop is None or self._loop.is_closed():
             self.flush.note_when_idle()
         else:
