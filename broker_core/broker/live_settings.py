@@ -107,7 +107,11 @@ class LiveSettings:
             _log.warning("%s is left out as a whole: %s", LIVE_SETTINGS_FILE, error)
             kept = {}
         if stored is not None and kept.keys() != set(found or ()):
-            self._keep(kept)
+            try:
+                self._keep(kept)
+            except RmqError as error:
+                # It counts all the same; the next start tries again.
+                _log.warning("%s was not written: %s", LIVE_SETTINGS_FILE, error)
         if not kept:
             return
         for key, value in sorted(kept.items()):

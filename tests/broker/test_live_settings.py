@@ -227,6 +227,20 @@ def test_a_file_with_nonsense_changes_nothing(broker: AskedBroker, settings: Any
     assert shown(broker) == before
 
 
+def test_a_start_that_cannot_forget_a_change_goes_on(broker: AskedBroker) -> None:
+    kept = {"value": "3", "configured": shown(broker)["transactionCheckMax"]}
+    outdated = {"value": "4", "configured": "0"}
+    table = JsonTable(broker.disk, LIVE_SETTINGS_FILE)
+    table.save({"settings": {"brokerPermission": outdated, "transactionCheckMax": kept}})
+    before = broker.disk.operation_count
+    table.load()
+    reading = broker.disk.operation_count - before
+    broker.disk.fail(broker.disk.operation_count + reading + 1, errno.EIO)
+    broker.settings.resume()
+    assert dict(broker.settings.changed) == {"transactionCheckMax": "3"}
+    assert shown(broker)["brokerPermission"] == "6"
+
+
 def test_a_change_that_cannot_be_kept_did_not_happen(broker: AskedBroker) -> None:
     heard: list[Any] = []
     broker.settings.on_change(heard.append)
