@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -139,17 +138,3 @@ class ClusterNode:
             return [*arguments, f"--listen={self.address or self._properties['listen']}"]
         arguments.append(f"--property=storePathRootDir={self.store_dir}")
         return arguments + [f"--property={key}={text}" for key, text in self._properties.items()]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now, each another."""
-    held = []
-    try:
-        for _ in range(count):
-            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            held.append(bound)
-            bound.bind((HOST, 0))
-        return [int(bound.getsockname()[1]) for bound in held]
-    finally:
-        for bound in held:
-            bound.close()

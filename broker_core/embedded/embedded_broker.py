@@ -19,6 +19,7 @@ from typing import Final
 
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
+from broker_core.embedded.held_ports import HeldPorts
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
 from broker_core.runtime.clock import Clock, SystemClock
 
@@ -126,6 +127,9 @@ class EmbeddedBroker:
         if self.is_running:
             return self
         self._held.let_go()
+        # From now on: nobody else may be given them while the broker is away.
+        name_server_port, broker_port = map(self._held.ports.hold, self._ports)
+        self._ports = name_server_port, broker_port
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
         self._held.process = process
         try:
@@ -134,7 +138,6 @@ class EmbeddedBroker:
             self._held.release()
             raise
         self._addresses = name_server, address
-        self._ports = _port(name_server), _port(address)
         return self
 
     def stop(self) -> None:
@@ -186,11 +189,13 @@ class _Held:
     def __init__(self) -> None:
         self.process: BrokerProcess | None = None
         self.directory: Path | None = None
+        self.ports = HeldPorts()
         self._owner_id = os.getpid()
 
     def release(self) -> None:
-        """Let go of both."""
+        """Let go of all of it."""
         self.let_go()
+        self.ports.release()
         if self.directory is not None and os.getpid() == self._owner_id:
             remove_tree(self.directory)
         self.directory = None
@@ -200,7 +205,3 @@ class _Held:
         process, self.process = self.process, None
         if process is not None and os.getpid() == self._owner_id:
             process.stop(_STOP_TIMEOUT_S)
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])

@@ -24,8 +24,9 @@ from broker_core.client.admin import Admin
 from broker_core.client.admin_replication import Promotion, promote, replication_members
 from broker_core.client.backoff import pause
 from broker_core.client.sync_face import SyncAdmin
-from broker_core.embedded.cluster_node import NAME_SERVER, ClusterNode, free_ports
+from broker_core.embedded.cluster_node import NAME_SERVER, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
+from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
 from broker_core.protocol_codes import BrokerRole
@@ -234,9 +235,8 @@ class EmbeddedCluster:
     def _planned(self) -> Iterator[ClusterNode]:
         masters, slaves = self._counts
         members = [(m, s) for m in range(masters) for s in range(slaves + 1)]
-        ports = iter(free_ports(2 * len(members) + 1))
-        port = next(ports)
-        address = f"{HOST}:{self._name_server_port or port}"
+        hold = self._held.ports.hold
+        address = f"{HOST}:{hold(self._name_server_port)}"
         yield self._node(NAME_SERVER, {"listen": address})
         for master, broker_id in members:
             name = f"broker-{chr(ord('a') + master)}"
@@ -248,8 +248,8 @@ class EmbeddedCluster:
                     "brokerName": name,
                     "brokerId": str(broker_id),
                     "brokerRole": "SLAVE" if broker_id else self._master_role,
-                    "listenPort": str(next(ports)),
-                    "haListenPort": str(next(ports)),
+                    "listenPort": str(hold()),
+                    "haListenPort": str(hold()),
                 },
             )
 
@@ -278,14 +278,17 @@ class _Held:
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
         self.directory: Path | None = None
+        self.ports = HeldPorts()
         self._owner_id = os.getpid()
 
     def release(self) -> None:
         """End the processes, slaves first, and remove what is temporary."""
         if os.getpid() != self._owner_id:
+            self.ports.release()
             return
         for node in reversed(self.nodes.values()):
             node.stop()
+        self.ports.release()
         if self.directory is not None:
             remove_tree(self.directory)
             self.directory = None

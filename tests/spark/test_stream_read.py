@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer
+from broker_core.embedded.held_ports import HeldPorts
 from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.progress import lag_of
@@ -105,21 +106,21 @@ def test_a_running_query_follows(
 
 
 def test_loss_fails_the_query_unless_it_may_go_on(spark: Any, tmp_path: Path) -> None:
-    with EmbeddedBroker(topics={"t": 1}) as old:
+    held = HeldPorts()
+    places: Any = {"name_server_port": held.hold(), "broker_port": held.hold()}
+    with EmbeddedBroker(topics={"t": 1}, **places) as old:
         runs = StreamRuns(spark, tmp_path / "c", options(old, "t"))
         old.produce("t", names(0, 5))
         runs.run()
-        ports = [int(address.rpartition(":")[2]) for address in (old.name_server, old.address)]
     # Its disk is lost; a new one takes its place, and offsets of the old one mean nothing here.
-    with EmbeddedBroker(
-        topics={"t": 1}, name_server_port=ports[0], broker_port=ports[1]
-    ) as replacement:
+    with EmbeddedBroker(topics={"t": 1}, **places) as replacement:
         replacement.produce("t", names(5, 12))
         with pytest.raises(Exception, match="another store") as failure:
             runs.run()
         assert "failOnDataLoss=false" in str(failure.value)
         runs.options["failOnDataLoss"] = "false"
         runs.run()
+    held.release()
     assert runs.values == names(0, 12)
 
 

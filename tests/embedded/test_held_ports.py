@@ -1,0 +1,70 @@
+"""A port stays with its embedded server while the server is away."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.embedded.held_ports import HeldPorts
+from broker_core.embedded.standalone_server import HOST
+from broker_core.remoting.server import bind_address
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="held on Linux only")
+
+# Of Linux 6.3: from which ports the system chooses for a socket.
+IP_LOCAL_PORT_RANGE = 51
+
+
+def is_given_away(port: int) -> bool:
+    """Whether somebody who asks for any free port may get this one."""
+    with socket.socket() as asking:
+        try:
+            only = struct.pack("I", port | port << 16)
+            asking.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, only)
+        except OSError:
+            pytest.skip("the system cannot be asked for one port only")
+        try:
+            asking.bind((HOST, 0))
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE
+            return False
+        return True
+
+
+def test_a_held_port_is_for_those_who_name_it() -> None:
+    ports = HeldPorts()
+    first, second = ports.hold(), ports.hold()
+    assert first != second
+    assert ports.hold(first) == first
+    for _ in range(2):
+        with bind_address(HOST, first) as server:
+            server.listen()
+            with socket.create_connection((HOST, first)):
+                assert not is_given_away(first)
+        assert not is_given_away(first)
+    ports.release()
+    ports.release()
+    assert is_given_away(second)
+
+
+def test_what_somebody_listens_on_is_not_held() -> None:
+    ports = HeldPorts()
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        assert ports.hold(port) == port
+    assert is_given_away(port)
+
+
+def test_the_ports_of_a_killed_broker() -> None:
+    with EmbeddedBroker() as broker:
+        before = broker.name_server, broker.address
+        numbers = [int(address.rpartition(":")[2]) for address in before]
+        broker.kill()
+        assert not any(map(is_given_away, numbers))
+        broker.start()
+        assert (broker.name_server, broker.address) == before
