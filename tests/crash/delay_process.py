@@ -39,6 +39,8 @@ class _Broker:
             index_entries_max=10_000,
             message_delay_level=LEVELS,
             flush_disk_type=_FLUSH[mode],
+            # A disk that is busy with other things may take its time.
+            sync_flush_timeout_ms=120_000,
         )
         self.store = MessageStore.open(root, config)
         self._files = PosixFileSystem(root)

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 def _run(*words: str | Path) -> str:
     done = subprocess.run(
-        [str(word) for word in words], check=True, capture_output=True, text=True, timeout=60
+        [str(word) for word in words], check=True, capture_output=True, text=True, timeout=300
     )
     return done.stdout.strip()
 

@@ -38,7 +38,7 @@ def can_trace() -> bool:
         ["strace", "-f", "-o", "/dev/null", "-e", "trace=none", "true"],
         check=False,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     return probe.returncode == 0
 

@@ -41,6 +41,8 @@ class _Broker:
             index_hash_slots=100_000,
             index_entries_max=200_000,
             flush_disk_type=_FLUSH[mode],
+            # A disk that is busy with other things may take its time.
+            sync_flush_timeout_ms=120_000,
         )
         self.store = MessageStore.open(root, config)
         self._files = PosixFileSystem(root)

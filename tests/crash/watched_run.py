@@ -183,12 +183,16 @@ def first_problem(made: Callable[[int], WatchedRun[Any, Any]], steps: int) -> st
 
 
 def killed_process(module: str, root: Path, mode: str, first: int, seconds: float) -> set[int]:
-    """Run `module` on `root`, kill it after a while; the numbers that it printed whole."""
+    """Run `module` on `root`, kill it after a while; the numbers that it printed whole.
+
+    The while begins with the first number, however long that takes.
+    """
     arguments = [sys.executable, "-m", module, str(root), mode, str(first)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline()]
-        assert lines == ["ready\n"]
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        assert lines[0] == "ready\n"
+        assert lines[1], "ended by itself"
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -371,7 +371,7 @@ class StuckDisk(SimulatedDisk):
     def operation(self, method: str, path: str, depth: int = 2) -> OSError | None:
         if self.stuck and method == "sync" and path.startswith("commitlog"):
             self.reached.set()
-            assert self.release.wait(30)
+            assert self.release.wait(300)
             self.stuck = False
         return super().operation(method, path, depth + 1)
 
@@ -386,7 +386,7 @@ def test_a_stuck_flush_times_out_and_the_message_stays(run_async: Callable[..., 
         disk.stuck = True
         waiting = asyncio.create_task(store.put(Message("T", b"b")))
         batch = asyncio.create_task(store.put_batch(rows(b"c")))
-        await asyncio.to_thread(disk.reached.wait, 30)
+        assert await asyncio.to_thread(disk.reached.wait, 300)
         disk.clock.advance(5_001)
         for task in (waiting, batch):
             result = await task
@@ -452,6 +452,7 @@ def test_asynchronous_flush_answers_before_the_sync(
             index_hash_slots=8,
             index_entries_max=64,
             flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+            flush_interval_ms=3_600_000,
         )
         store = MessageStore.open(tmp_path, config)
         await store.start()
