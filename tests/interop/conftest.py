@@ -21,7 +21,7 @@ from tests.interop.peer_releases import COMPLETE, releases
 pytest.register_assert_rewrite(
     *(
         f"tests.interop.client_scenarios_{room}"
-        for room in ("faults", "kinds", "pull", "push", "send")
+        for room in ("faults", "kinds", "pull", "push", "send", "timers")
     )
 )
 
