@@ -23,8 +23,9 @@ from broker_core.client.backoff import pause
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.producer import Producer
 from broker_core.codec.message_queue import MessageQueue
-from broker_core.embedded.cluster_node import ClusterNode, free_ports
+from broker_core.embedded.cluster_node import ClusterNode
 from broker_core.runtime.clock import SystemClock
+from tests.interop.loopback_ports import free_ports
 
 BODY_SIZE = 1024
 BATCH_ROWS = 4_000
