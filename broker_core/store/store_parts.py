@@ -405,13 +405,15 @@ class StoreParts:
         # First: a master's producers wait for what a slave reports, nobody for its queues.
         if self.replica_log.listeners:
             self.replica_log.changed()
+        # A report that comes when the loop has ended, at the close, is the last one.
+        has_turns = self._loop is not None and not self._loop.is_closed()
         if self.dispatcher.position < self.upkeep.visible_limit():
-            if self._loop is None:
-                self._dispatch()
-            else:
+            if has_turns:
                 # After the answers to producers; whoever reads before that is served all the same.
                 self._dispatch_soon()
-        if self._loop is None or self._loop.is_closed():
+            else:
+                self._dispatch()
+        if self._loop is None or not has_turns:
             self.flush.note_when_idle()
         else:
             # After the producers that were just answered: most of them send again at once.

@@ -26,8 +26,10 @@ SMALL = {
     "mappedFileSizeConsumeQueue": "20000",
     "maxHashSlotNum": "100",
     "maxIndexNum": "1000",
-    # A disk that is busy with other things may take longer than the default of 5 s for a sync.
+    # A disk that is busy with other things may take longer than the default of 5 s for a sync, and
+    # a machine that pauses in the middle of a put is not one that has no memory left.
     "syncFlushTimeout": "120000",
+    "osPageCacheBusyTimeOutMills": "120000",
 }
 
 

@@ -41,6 +41,7 @@ class _Broker:
             flush_disk_type=_FLUSH[mode],
             # A disk that is busy with other things may take its time.
             sync_flush_timeout_ms=120_000,
+            page_cache_busy_timeout_ms=120_000,
         )
         self.store = MessageStore.open(root, config)
         self._files = PosixFileSystem(root)

@@ -58,8 +58,10 @@ SMALL: Mapping[str, int] = {
     "watermark_sync_interval_ms": 30,
     "clean_interval_ms": 50,
     "clean_forcibly_enable": 0,
-    # A disk that is busy with other things may take longer than the default of 5 s for a sync.
+    # A disk that is busy with other things may take longer than the default of 5 s for a sync, and
+    # a machine that pauses in the middle of a put is not one that has no memory left.
     "sync_flush_timeout_ms": 120_000,
+    "page_cache_busy_timeout_ms": 120_000,
 }
 
 

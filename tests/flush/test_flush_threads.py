@@ -21,8 +21,10 @@ SIZES = {
     "consume_queue_file_size": 2_000,
     "index_hash_slots": 64,
     "index_entries_max": 512,
-    # A disk that is busy with other things may take longer than the default of 5 s for a sync.
+    # A disk that is busy with other things may take longer than the default of 5 s for a sync, and
+    # a machine that pauses in the middle of a put is not one that has no memory left.
     "sync_flush_timeout_ms": 120_000,
+    "page_cache_busy_timeout_ms": 120_000,
 }
 MODES = {
     "sync": {},
