@@ -97,8 +97,10 @@ _DELAY_LEVEL = 2
 )
 def waiting_through_kills(ground: Ground) -> None:
     soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
-    topic, producer = ground.topic(2), ground.producer(timeout_ms=3_000, **soon)
-    halves = None if ground.language == NODE else ground.transactions(timeout_ms=3_000, **soon)
+    # Nothing is sent again but under another name.
+    once: dict[str, Any] = {"timeout_ms": 3_000, "retries": 0, **soon}
+    topic, producer = ground.topic(2), ground.producer(**once)
+    halves = None if ground.language == NODE else ground.transactions(**once)
     consumer = ground.push(topic, **soon)
     rng = random.Random(f"{ground.client.version} {ground.language}")
     wanted: set[str] = set()

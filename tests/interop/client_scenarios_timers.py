@@ -143,7 +143,9 @@ def _take_back(ground: Ground, producer: Producer, topic: str, sent: Row, due_ms
 )
 def timers_through_a_kill(ground: Ground) -> None:
     soon: dict[str, Any] = {"route_ms": 1_000, "heartbeat_ms": 1_000}
-    topic, producer = ground.topic(2), ground.producer(**soon)
+    # Not so soon: a Java client whose heartbeat is answered late drops its connection, and sends
+    # again what was under way there.
+    topic, producer = ground.topic(2), ground.producer()
     consumer = ground.push(topic, **soon)
     begin_ms = _now_ms() + 2_000
     due = {f"m{number}": begin_ms + number * 100 for number in range(60)}

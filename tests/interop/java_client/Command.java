@@ -79,7 +79,8 @@ final class Command {
         }
         if (has("route_ms")) {
             client.setPollNameServerInterval(number("route_ms", 0));
-        } else {
+        }
+        if (!has("route_ms") || flag("patient")) {
             // Not where brokers go and come back: 4.9 waits so long for the answer of a dead one.
             client.setMqClientApiTimeout(PATIENCE_MS);
         }

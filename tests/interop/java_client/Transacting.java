@@ -37,6 +37,9 @@ final class Transacting {
         TransactionMQProducer producer = new TransactionMQProducer(command.text("group"));
         command.configure(producer);
         producer.setSendMsgTimeout(command.number("timeout_ms", Command.PATIENCE_MS));
+        if (command.has("retries")) {
+            producer.setRetryTimesWhenSendFailed(command.number("retries", 0));
+        }
         producer.setTransactionListener(new Deciding(name));
         producer.start();
         producers.put(name, producer);
