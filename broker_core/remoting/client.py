@@ -21,7 +21,7 @@ from broker_core.errors import (
     TlsFailed,
 )
 from broker_core.protocol_codes import ResponseCode
-from broker_core.remoting.closing import close_connections
+from broker_core.remoting.closing import close_connections, forsake
 from broker_core.remoting.connection import (
     Connection,
     RequestReceived,
@@ -208,13 +208,13 @@ class RemotingClient:
     async def _open(self, address: str, link: _Link) -> Connection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
+        connection, is_open = Connection(self, loop), False
         try:
-            _, connection = await asyncio.wait_for(
-                loop.create_connection(
-                    lambda: Connection(self, loop), host, port, ssl=self._ssl_context
-                ),
+            await asyncio.wait_for(
+                loop.create_connection(lambda: connection, host, port, ssl=self._ssl_context),
                 self.limits.connect_timeout_ms / 1000,
             )
+            is_open = True
         except (OSError, asyncio.TimeoutError) as error:
             is_tls_failure = self._ssl_context is not None and _is_tls_failure(error)
             link.retry_at = self.clock.monotonic() + link.delay_ms / 1000
@@ -228,6 +228,8 @@ class RemotingClient:
             raise ConnectionLost(f"{address} could not be reached: {reason}") from None
         finally:
             link.opening = None
+            if not is_open:
+                forsake(connection, "given up while connecting")
         link.connection = connection
         link.delay_ms = 0
         if self._sweep_timer is None:

@@ -8,6 +8,12 @@ from collections.abc import Iterable
 from broker_core.remoting.connection import Connection
 
 
+def forsake(connection: Connection, reason: str) -> None:
+    """End one that was given up while it was opened: of its transport uvloop says nothing more."""
+    connection.abort(reason)
+    connection.connection_lost(None)
+
+
 async def close_connections(
     connections: Iterable[Connection], reason: str, timeout_ms: float
 ) -> None:

@@ -204,8 +204,7 @@ class Connection(asyncio.Protocol):
         self._check_open()
         self._check_room()
         answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
-        # The work that is too much may be waiting for this answer: requests that come before it
-        # are refused instead.
+        # The work that is too much may wait for this answer: requests before it are refused.
         self._resume(_TOO_MUCH_WORK)
         try:
             if self._sign is not None:
@@ -347,7 +346,9 @@ class Connection(asyncio.Protocol):
         self._wake_writers()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Give back everything and tell everyone."""
+        """Give back everything and tell everyone, once."""
+        if self.is_closed:
+            return
         self.is_closed = True
         if not self.close_reason:
             self.close_reason = f"lost: {error}" if error is not None else "closed by the peer"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import ConnectionLost
 from broker_core.protocol_codes import ResponseCode
+from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection
 from tests.remoting.peers import PATIENT_MS, client, raw_peer, serving, small_limits, until
 
@@ -68,5 +70,30 @@ def test_a_slow_reader() -> None:
             peer.send(*(RemotingCommand(11, opaque=n) for n in range(1_000)))
             await until(lambda: any(not c.is_writable for c in server.connections))
             assert [(await peer.next()).opaque for _ in range(1_000)] == list(range(1_000))
+
+    run(scenario())
+
+
+def test_a_connection_that_is_given_up_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made, and the time for it is over, in one turn of the loop: after a pause, say."""
+
+    async def scenario() -> None:
+        async with serving() as (_, address), client() as caller:
+            opened = RemotingClient.connection_opened
+
+            def too_late(self: RemotingClient, connection: Connection) -> bool:
+                opening = self._links[address].opening if self is caller else None
+                if opening is not None:
+                    opening.cancel()
+                return opened(self, connection)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(RemotingClient, "connection_opened", too_late)
+                with pytest.raises((asyncio.CancelledError, ConnectionLost)):
+                    await caller.connect(address, PATIENT_MS)
+            # Or the end of the client would wait for it without a limit.
+            await until(lambda: not caller._connections)
+            assert caller.budget.connections == 0
+            assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 
     run(scenario())
