@@ -46,7 +46,7 @@ class EmbeddedBroker:
         properties: Mapping[str, str] | None = None,
         name_server_port: int = 0,
         broker_port: int = 0,
-        start_timeout_s: float = 30.0,
+        start_timeout_s: float = 120.0,
         clock: Clock | None = None,
     ) -> None:
         if store is not None and store_dir is not None and Path(store) != Path(store_dir):

@@ -61,7 +61,7 @@ class EmbeddedCluster:
         topics: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
         name_server_port: int = 0,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 120.0,
         clock: Clock | None = None,
     ) -> None:
         _check_count("masters", masters, 1, MASTERS_MAX)
