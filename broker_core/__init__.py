@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from broker_core import errors
+    from broker_core.access.credentials import read_secret_file
     from broker_core.client import admin_groups, admin_topics
     from broker_core.client.admin import Admin
     from broker_core.client.bulk_producer import BulkProducer
@@ -94,6 +95,7 @@ __all__ = [
     "java_hash",
     "keep_freed_memory",
     "parse_tag_expression",
+    "read_secret_file",
     "to_arrow",
 ]
 
@@ -140,6 +142,7 @@ _HOMES = {
     "java_hash": "broker_core.codec.java_hash",
     "keep_freed_memory": "broker_core.runtime.kept_memory",
     "parse_tag_expression": "broker_core.codec.subscription_data",
+    "read_secret_file": "broker_core.access.credentials",
     "to_arrow": "broker_core.codec.arrow_columns",
 }
 # Modules that are public as a whole.

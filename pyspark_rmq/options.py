@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from broker_core import ClientConfig, errors, parse_tag_expression
+from broker_core import ClientConfig, errors, parse_tag_expression, read_secret_file
 from pyspark_rmq import columns, option_values
 from pyspark_rmq.source import start_position
 from pyspark_rmq.source.predicates import Predicate, parse_where
@@ -42,8 +42,8 @@ _ms = _number(0, _DAY_MS)
 _CONNECTION_NAMES: Final = frozenset(
     {
         "rmq.namesrv.addr", "rmq.broker.address.rewrite", "rmq.connect.timeout.ms",
-        "rmq.access.key", "rmq.secret.key", "rmq.security.token", "rmq.tls.enable", "rmq.tls.ca",
-        "rmq.tls.cert", "rmq.tls.key", "rmq.tls.verify",
+        "rmq.access.key", "rmq.secret.key", "rmq.secret.key.file", "rmq.security.token",
+        "rmq.tls.enable", "rmq.tls.ca", "rmq.tls.cert", "rmq.tls.key", "rmq.tls.verify",
     }
 )  # fmt: skip
 
@@ -55,6 +55,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "rmq.connect.timeout.ms": Known(_number(1, _DAY_MS), 10_000),
         "rmq.access.key": Known(_text, is_secret=True),
         "rmq.secret.key": Known(_text, is_secret=True),
+        "rmq.secret.key.file": Known(_text),
         "rmq.security.token": Known(_text, is_secret=True),
         "rmq.tls.enable": Known(_flag, False),
         "rmq.tls.ca": Known(_text),
@@ -369,7 +370,7 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
         values["rmq.broker.address.rewrite"],
         values["rmq.connect.timeout.ms"],
         access_key=values["rmq.access.key"] or "",
-        secret_key=values["rmq.secret.key"] or "",
+        secret_key=_secret_key(values),
         security_token=values["rmq.security.token"] or "",
         tls_enable=values["rmq.tls.enable"],
         tls_ca=values["rmq.tls.ca"] or "",
@@ -383,6 +384,18 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
         name = _OPTION_OF.get(error.key, error.key)
         raise errors.InvalidConfig(name, error.value, error.accepted) from None
     return found
+
+
+def _secret_key(values: OptionTexts) -> str:
+    """Read where the reader or writer is made, which is on the driver."""
+    secret, path = values["rmq.secret.key"] or "", values["rmq.secret.key.file"]
+    if path is None:
+        return secret
+    if secret:
+        raise errors.InvalidArgument(
+            "options rmq.secret.key and rmq.secret.key.file exclude each other: keep the file"
+        )
+    return read_secret_file(path, "rmq.secret.key.file")
 
 
 _ASSIGN: Final = '{"topic":{"broker-a":[0,1]}}, or {"topic":[0,1]} for a topic on one broker'

@@ -53,6 +53,7 @@ def test_public_names() -> None:
         "java_hash",
         "keep_freed_memory",
         "parse_tag_expression",
+        "read_secret_file",
         "to_arrow",
     ]
     assert broker_core.__all__ == sorted(broker_core.__all__)

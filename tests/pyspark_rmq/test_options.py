@@ -155,6 +155,24 @@ def test_access_and_encryption_reach_the_client() -> None:
         assert "canary" not in shown
 
 
+def test_a_secret_from_a_private_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("s3cret-canary\nnot this\n")
+    file.chmod(0o600)
+    given = {**BASE, "rmq.access.key": "key", "rmq.secret.key.file": str(file)}
+    options = SourceOptions.parse(given)
+    assert options.connection.client_config().secret_key == "s3cret-canary"
+    with pytest.raises(errors.InvalidArgument, match="exclude each other") as failure:
+        SourceOptions.parse({**given, "rmq.secret.key": "other-canary"})
+    assert "canary" not in str(failure.value)
+    file.chmod(0o644)
+    with pytest.raises(errors.InvalidConfig, match=r"rmq\.secret\.key\.file.*chmod 600"):
+        SourceOptions.parse(given)
+    file.unlink()
+    with pytest.raises(errors.InvalidConfig, match=r"rmq\.secret\.key\.file"):
+        SourceOptions.parse(given)
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [

@@ -6,19 +6,20 @@ simply, and Spark interprets its plans. Checkpoints are written without a proces
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 
-def new_session() -> Any:
-    """A new session in this process."""
+def new_session(settings: Mapping[str, str] | None = None) -> Any:
+    """A new session in this process, with other `settings` than usual."""
     import pyspark
     from pyspark.sql import SparkSession
 
     package = _STREAMING if pyspark.__version__ < "4.1" else f"{_STREAMING}.checkpointing"
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("pyspark-rmq tests")
         .config("spark.ui.enabled", "false")
@@ -34,7 +35,9 @@ def new_session() -> Any:
             "spark.sql.streaming.checkpointFileManagerClass",
             f"{package}.FileSystemBasedCheckpointFileManager",
         )
-        .getOrCreate()
     )
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session

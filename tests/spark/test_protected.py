@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,8 @@ from tests.remoting.certificates import Authority
 from tests.spark.stream_runs import run_to_end
 
 pytest.importorskip("pyspark")
+
+PROJECT = Path(__file__).parent.parent.parent
 
 USER = {
     "accessKey": "spark",
@@ -96,3 +102,39 @@ def test_refusals_show_no_secret(
     with pytest.raises(Exception, match=reason) as failure:
         spark.read.format("rmq").options(**options).load("In").collect()
     assert "canary" not in "".join(traceback.format_exception(failure.value))
+
+
+def test_nothing_that_spark_keeps_or_shows_has_the_secret(
+    protected: dict[str, str], tmp_path: Path
+) -> None:
+    """Event log, pages of the UI, checkpoint, and the log with everything in it."""
+    for folder in ("events", "private"):
+        (tmp_path / folder).mkdir()
+    with (tmp_path / "driver.log").open("wb") as log:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.spark.secret_driver", str(tmp_path)],
+            cwd=PROJECT,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PROJECT)},
+            input=json.dumps(protected).encode(),
+            stdout=log,
+            stderr=log,
+            timeout=600,
+            check=False,
+        )
+    shown = {str(file.relative_to(tmp_path)): file.read_bytes() for file in _files(tmp_path)}
+    assert ended.returncode == 0, shown["driver.log"][-2000:]
+    assert b"access denied" in shown["driver.log"]
+    assert any(b"SparkListenerSQLExecutionStart" in shown[name] for name in _below(shown, "events"))
+    assert any(b"rmq.access.key" in shown[name] for name in _below(shown, "events"))
+    assert len(_below(shown, "pages")) >= 9
+    assert _below(shown, "checkpoint")
+    found = {name for name, content in shown.items() if b"canary" in content}
+    assert found == {"private/secret"}
+
+
+def _files(directory: Path) -> list[Path]:
+    return [file for file in directory.rglob("*") if file.is_file()]
+
+
+def _below(shown: dict[str, bytes], folder: str) -> list[str]:
+    return [name for name in shown if name.startswith(f"{folder}/")]
