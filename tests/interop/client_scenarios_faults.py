@@ -132,7 +132,7 @@ def waiting_through_kills(ground: Ground) -> None:
         else:
             ground.cluster.broker.stop()
         ground.cluster.start_broker()
-    received = consumer.wait(lambda got: wanted <= set(texts(got)), 120)
+    received = consumer.wait(lambda got: wanted <= set(texts(got)), 300)
     assert not [text for text in texts(received) if text.startswith("rollback")]
     if ground.cluster.kind == OURS:
         # Each exactly once in the log; RocketMQ delivers again what it had not noted yet.

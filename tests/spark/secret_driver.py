@@ -44,7 +44,8 @@ def main(work: Path, options: dict[str, str]) -> None:
     del named["rmq.secret.key"]
     texts = ", ".join(f"'{name}' '{value}'" for name, value in named.items())
     spark.sql(f"CREATE TEMPORARY VIEW words USING rmq OPTIONS ({texts})")
-    assert spark.sql("SELECT * FROM words").count() == 5
+    # Beside what others have written.
+    assert spark.sql("SELECT * FROM words").count() >= 5
     _stream(spark, options, work / "checkpoint")
     wrong = {**options, "rmq.secret.key": f"{options['rmq.secret.key']}-wrong"}
     try:
