@@ -16,6 +16,9 @@ from broker_core.storage.segment_file import Segment
 
 # Read whenever less than half of this is ready: a tenth of a second of what one core can append.
 AHEAD_SIZE: Final = 8 << 20
+# More than this at once comes as large appends, which are written and not stored through the map:
+# pages that are written as a whole need no zeros.
+GROWTH_MAX: Final = 512 << 10
 # Small reads in a row: the kernel takes them for a stream and makes large pages.
 READ_SIZE: Final = 64 << 10
 
@@ -26,14 +29,16 @@ class FreshPages:
     def __init__(self, log: CommitLog, worker: Worker) -> None:
         self._log = log
         self._worker = worker
-        # How far the room is ready, as a position in the log.
+        # How far the room is ready, and where the log ended last time; positions in the log.
         self._ready = 0
+        self._seen = log.position
         self._reading = False
 
     def follow(self) -> None:
         """The log may have grown: read on when little is left."""
         position = self._log.position
-        if self._reading or position + AHEAD_SIZE // 2 <= self._ready:
+        grown, self._seen = position - self._seen, position
+        if self._reading or grown > GROWTH_MAX or position + AHEAD_SIZE // 2 <= self._ready:
             return
         segment = self._log.segments.last
         if segment is None or segment.buffered:

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.fresh_pages import AHEAD_SIZE, READ_SIZE, FreshPages
+from broker_core.storage.fresh_pages import AHEAD_SIZE, GROWTH_MAX, READ_SIZE, FreshPages
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 from broker_core.storage.write_buffer_pool import WriteBufferPool
 from tests.fakes.manual_worker import ManualWorker
@@ -73,7 +73,9 @@ def test_it_reads_on_when_half_is_used() -> None:
     reads.taken.clear()
     reads.grow(1_000)
     assert reads.worker.waiting == 0
-    reads.grow(AHEAD_SIZE // 2)
+    while reads.worker.waiting == 0:
+        reads.grow(GROWTH_MAX)
+    assert AHEAD_SIZE // 2 < reads.log.position < AHEAD_SIZE // 2 + 2 * GROWTH_MAX
     reads.worker.run_all()
     # To the end of the file and not beyond.
     assert spans(reads.taken) == [(1_000 + AHEAD_SIZE, FILE_SIZE)]
@@ -88,9 +90,19 @@ def test_the_next_file_begins_anew() -> None:
     reads.worker.run_all()
     reads.taken.clear()
     reads.grow(2 << 20)
+    reads.grow(1_000)
     reads.worker.run_all()
-    start = FILE_SIZE + (2 << 20)
+    start = FILE_SIZE + (2 << 20) + 1_000
     assert spans(reads.taken) == [(start, start + AHEAD_SIZE)]
+
+
+def test_large_appends_need_none() -> None:
+    reads = Reads()
+    for _ in range(4):
+        reads.grow(GROWTH_MAX + 1)
+    assert reads.worker.waiting == 0
+    reads.grow(GROWTH_MAX)
+    assert reads.worker.waiting == 1
 
 
 def test_write_buffers_need_none() -> None:
