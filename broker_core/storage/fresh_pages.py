@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.runtime.worker import Worker
-from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.commit_log import LARGE_SIZE, CommitLog
 from broker_core.storage.segment_file import Segment
 
 # Read whenever less than half of this is ready: a tenth of a second of what one core can append.
 AHEAD_SIZE: Final = 8 << 20
-# More than this at once comes as large appends, which are written and not stored through the map:
-# pages that are written as a whole need no zeros.
-GROWTH_MAX: Final = 512 << 10
+# Large appends are written and not stored through the map, and pages that are written as a whole
+# need no zeros.
+GROWTH_MAX: Final = LARGE_SIZE
 # Small reads in a row: the kernel takes them for a stream and makes large pages.
 READ_SIZE: Final = 64 << 10
 
