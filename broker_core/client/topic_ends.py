@@ -12,6 +12,7 @@ from broker_core.errors import (
     InvalidArgument,
     RemoteError,
     RequestTimeout,
+    SystemBusy,
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import RequestCode, ResponseCode
@@ -38,6 +39,10 @@ async def ask_topic_ends(
     address = client.routes.broker_address(broker_name, _MASTER_ID, or_any=True)
     try:
         if not (await client.capabilities.of(address)).topic_ends:
+            if not client.capabilities.is_known(address):
+                # Taken for a no, its offsets would be those that a power cut may take back.
+                text = f"broker {broker_name} does not say yet what it can"
+                raise SystemBusy(ResponseCode.SYSTEM_BUSY, text)
             return None
     except (ConnectionLost, RequestTimeout):
         # A slave may have taken its place in the route.

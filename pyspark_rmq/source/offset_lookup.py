@@ -127,18 +127,25 @@ class OffsetLookup:
         return await _all(queues, lambda queue: self._resolved(positions, queue, ends))
 
     async def stores(self, brokers: Iterable[str]) -> dict[str, StoreIdentity]:
-        """Which log each broker has, as its master says; brokers without an answer are left out."""
-        routes, capabilities = self._client.routes, self._client.capabilities
+        """Which log each broker has, as its master says; brokers that cannot tell are left out."""
+        found, _ = await _each(brokers, self._store)
+        return {broker: store for broker, store in found.items() if store is not None}
 
-        async def ask(broker: str) -> StoreIdentity:
+    async def _store(self, broker: str) -> StoreIdentity | None:
+        """Another product has a log without a name; None is one of ours that has not said yet."""
+        routes, capabilities = self._client.routes, self._client.capabilities
+        for attempt in range(self._options.lookup_retries + 1):
+            if attempt:
+                await pause(self._options.lookup_retry_interval_ms / 1000)
             address = routes.broker_address(broker, _MASTER_ID)
             # Another store may be behind the same address by now.
             capabilities.forget(address)
             known = await capabilities.of(address)
-            return StoreIdentity(known.store_id, known.epoch)
-
-        found, _ = await _each(brokers, ask)
-        return found
+            if known.store_id or (capabilities.is_known(address) and not known.topic_ends):
+                return StoreIdentity(known.store_id, known.epoch)
+            # Busy; or a slave by now, whose master has not told it yet which log it copies.
+            routes.refresh_broker_soon(broker)
+        return None
 
     async def row_size(self, queue: MessageQueue, end: int) -> int | None:
         """About how many bytes a record of the queue takes, as a power of two."""
