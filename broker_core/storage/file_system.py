@@ -68,6 +68,19 @@ class StoreFile(Protocol):
     def drop_cache(self) -> None:
         """Forget clean cached pages, so that the next read comes from the disk."""
 
+    def expect_appends(self) -> None:
+        """`buffer()` will be stored to in a row: make a page that is not there, and none behind it.
+
+        Otherwise the first store to a page waits for megabytes of zeros.
+        """
+
+    def load(self, start: int, end: int, *, singly: bool) -> None:
+        """Have the pages of a range in memory, so that the first store to each finds it there.
+
+        The kernel keeps pages that are read in a row as one large page, which is quick to make and
+        is written back as a whole. `singly` keeps each for itself.
+        """
+
     def release(self, start: int, end: int) -> None:
         """The bytes of `[start, end)` are not needed soon: clean pages of them may be forgotten."""
 

@@ -3,7 +3,8 @@
 The first touch of a page of an allocated file makes the kernel fill it with zeros, and with it
 everything its read-ahead covers: megabytes, milliseconds during which the owner serves nobody.
 Reading the room ahead of the log on another thread costs the same, but nobody waits for it. Nothing
-becomes dirty, so no sync writes more than before.
+becomes dirty. Where every put is synced the pages are made singly: of a large page, a put of some
+hundred bytes would have its sync write all, 256 KiB and more.
 """
 
 from __future__ import annotations
@@ -12,27 +13,28 @@ from typing import Final
 
 from broker_core.runtime.worker import Worker
 from broker_core.storage.commit_log import LARGE_SIZE, CommitLog
-from broker_core.storage.segment_file import Segment
 
 # Read whenever less than half of this is ready: a tenth of a second of what one core can append.
 AHEAD_SIZE: Final = 8 << 20
 # Large appends are written and not stored through the map, and pages that are written as a whole
 # need no zeros.
 GROWTH_MAX: Final = LARGE_SIZE
-# Small reads in a row: the kernel takes them for a stream and makes large pages.
-READ_SIZE: Final = 64 << 10
 
 
 class FreshPages:
     """Follows the end of the log. Owner thread, but for the reads themselves."""
 
-    def __init__(self, log: CommitLog, worker: Worker) -> None:
+    def __init__(self, log: CommitLog, worker: Worker, *, singly: bool) -> None:
         self._log = log
         self._worker = worker
+        self._singly = singly
         # How far the room is ready, and where the log ended last time; positions in the log.
         self._ready = 0
         self._seen = log.position
         self._reading = False
+        last = log.segments.last
+        if last is not None and not last.buffered:
+            last.file.expect_appends()
 
     def follow(self) -> None:
         """The log may have grown: read on when little is left."""
@@ -56,10 +58,7 @@ class FreshPages:
             self._reading = False
             segment.leave()
 
-        self._worker.submit(lambda: _read(segment, start - segment.base, end - segment.base), done)
+        def load() -> None:
+            segment.file.load(start - segment.base, end - segment.base, singly=self._singly)
 
-
-def _read(segment: Segment, start: int, end: int) -> None:
-    """On the worker."""
-    for at in range(start, end, READ_SIZE):
-        segment.file.read(at, min(READ_SIZE, end - at))
+        self._worker.submit(load, done)

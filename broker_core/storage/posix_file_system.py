@@ -1,9 +1,8 @@
 """The real file system below one store root.
 
-Owns the descriptor of the root and the record locks of this process. Every path component is
-opened relative to its parent's descriptor and never through a link, so a name planted in the store
-cannot lead a read or a write outside of it. Never decides what is stored where, and never retries
-a failed sync.
+Owns the descriptor of the root. Every path component is opened relative to its parent's descriptor
+and never through a link, so a name planted in the store cannot lead a read or a write outside of
+it. Never decides what is stored where, and never retries a failed sync.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import logging
 import mmap
 import os
 import stat
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from broker_core.errors import InvalidArgument, StoreUnusable
 from broker_core.storage.file_system import DiskUsage
+from broker_core.storage.record_locks import FileKey, record_locks
 from broker_core.storage.store_paths import path_components
 
 _log = logging.getLogger(__name__)
@@ -34,60 +33,9 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ZEROS = bytes(1 << 20)
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+# Reads in a row of this size: the kernel takes them for a stream.
+_LOAD_SIZE = 64 << 10
 _FALLOCATE_MISSING = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-
-_FileKey = tuple[int, int]  # st_dev, st_ino
-
-
-class _RecordLocks:
-    """Which file this process has locked, and through which descriptor.
-
-    The kernel gives a record lock to the process, not to the descriptor. Repaired here: a second
-    open file of the same process would get the same lock again, and closing any descriptor of a
-    locked file (a map holds one too) would silently give the lock back.
-    """
-
-    def __init__(self) -> None:
-        self._forget_all()
-        os.register_at_fork(after_in_child=self._forget_all)
-
-    def _forget_all(self) -> None:
-        # A forked child holds none of its parent's locks. A guard, not an owner: a file is closed
-        # by whichever thread opened it.
-        self._guard = threading.Lock()
-        self._holder: dict[_FileKey, int] = {}
-        self._parked: dict[_FileKey, list[tuple[int, mmap.mmap | None]]] = {}
-
-    def take(self, key: _FileKey, descriptor: int) -> bool:
-        """Lock byte 0; False when another process or another open file of this one has it."""
-        with self._guard:
-            if key in self._holder:
-                return self._holder[key] == descriptor
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EACCES):
-                    return False
-                raise
-            self._holder[key] = descriptor
-            return True
-
-    def close(self, key: _FileKey, descriptor: int, mapped: mmap.mmap | None) -> None:
-        """Close a descriptor and its map without giving back a lock that another one holds."""
-        with self._guard:
-            if self._holder.get(key, descriptor) != descriptor:
-                self._parked.setdefault(key, []).append((descriptor, mapped))
-                return
-            if mapped is not None:
-                mapped.close()
-            self._holder.pop(key, None)
-            os.close(descriptor)
-            for parked, _ in self._parked.pop(key, ()):
-                os.close(parked)
-
-
-# One per process, as the kernel has it.
-_record_locks = _RecordLocks()
 
 
 class PosixFile:
@@ -96,7 +44,7 @@ class PosixFile:
     __slots__ = ("_descriptor", "_full_path", "_key", "_map", "_view", "_writable", "path")
 
     def __init__(
-        self, path: str, full_path: str, descriptor: int, key: _FileKey, writable: bool
+        self, path: str, full_path: str, descriptor: int, key: FileKey, writable: bool
     ) -> None:
         self.path = path
         self._full_path = full_path
@@ -190,6 +138,30 @@ class PosixFile:
         with self._naming(), contextlib.suppress(AttributeError):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def expect_appends(self) -> None:
+        """No read-ahead behind a store, nor large pages from it."""
+        with self._naming():
+            self.buffer()
+            if self._map is not None:
+                self._map.madvise(mmap.MADV_RANDOM)
+
+    def load(self, start: int, end: int, *, singly: bool) -> None:
+        """Read the range piece by piece; without read-ahead every page stays one of its own."""
+        with self._naming():
+            if singly:
+                self._advise("POSIX_FADV_RANDOM")
+            try:
+                for at in range(start, end, _LOAD_SIZE):
+                    os.pread(self._descriptor, min(_LOAD_SIZE, end - at), at)
+            finally:
+                if singly:
+                    # Others read old messages through this descriptor, in a row.
+                    self._advise("POSIX_FADV_NORMAL")
+
+    def _advise(self, name: str) -> None:
+        with contextlib.suppress(AttributeError):
+            os.posix_fadvise(self._descriptor, 0, 0, getattr(os, name))
+
     def release(self, start: int, end: int) -> None:
         """Unmap and forget clean cached pages of a range; they are read again when needed."""
         start -= start % mmap.PAGESIZE
@@ -201,7 +173,7 @@ class PosixFile:
     def try_lock(self) -> bool:
         """Take the exclusive record lock on byte 0; False when anyone else has it."""
         with self._naming():
-            return _record_locks.take(self._key, self._descriptor)
+            return record_locks.take(self._key, self._descriptor)
 
     def modified_ms(self) -> int:
         """Last modification, epoch milliseconds."""
@@ -215,7 +187,7 @@ class PosixFile:
         if self._view is not None:
             self._view.release()
             self._view = None
-        _record_locks.close(self._key, self._descriptor, self._map)
+        record_locks.close(self._key, self._descriptor, self._map)
         self._map = None
         self._descriptor = -1
 

@@ -143,6 +143,7 @@ def create_segment(
         file_system.sync_dir(directory)
         segment = Segment(file, base, size)
         segment.map()
+        file.expect_appends()
     except OSError:
         file.close()
         _remove_attempt(file_system, path)

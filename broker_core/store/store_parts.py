@@ -198,7 +198,7 @@ class StoreParts:
         quick = QuickCalls(self.clock, sync_descriptor, write_descriptor) if is_slave else None
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
-        self._fresh_pages = FreshPages(self.log, self._background)
+        self._fresh_pages = FreshPages(self.log, self._background, singly=not self.is_async)
         self._schedule()
 
     async def prepare_room(self, size: int) -> None:

@@ -132,6 +132,12 @@ class SimulatedFile:
         self._fail_if(self._disk.operation("drop_cache", self.path))
         self._node.cache_dropped()
 
+    def expect_appends(self) -> None:
+        self._check_open()
+
+    def load(self, start: int, end: int, *, singly: bool) -> None:
+        self._check_open()
+
     def release(self, start: int, end: int) -> None:
         self._check_open()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.fresh_pages import AHEAD_SIZE, GROWTH_MAX, READ_SIZE, FreshPages
+from broker_core.storage.fresh_pages import AHEAD_SIZE, GROWTH_MAX, FreshPages
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 from broker_core.storage.write_buffer_pool import WriteBufferPool
 from tests.fakes.manual_worker import ManualWorker
@@ -24,7 +24,7 @@ class Reads:
         disk.make_dir(COMMIT_LOG_DIR)
         self.log = CommitLog(SegmentSequence(disk, FILE_SIZE, [], 0, InlineWorker(), pool=pool), 0)
         self.worker = ManualWorker()
-        self.pages = FreshPages(self.log, self.worker)
+        self.pages = FreshPages(self.log, self.worker, singly=True)
         self.taken: list[tuple[int, int, int]] = []
         self._spied: set[int] = set()
 
@@ -42,24 +42,17 @@ class Spy:
     def __init__(self, file: Any, base: int, taken: list[tuple[int, int, int]]) -> None:
         self._file, self._base, self._taken = file, base, taken
 
-    def read(self, start: int, size: int) -> bytes:
-        self._taken.append((self._base, start, start + size))
-        return b""
+    def load(self, start: int, end: int, *, singly: bool) -> None:
+        assert singly
+        self._taken.append((self._base, start, end))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
 def spans(taken: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Reads in a row as one span, as positions in the log."""
-    found: list[list[int]] = []
-    for base, start, end in taken:
-        assert end - start <= READ_SIZE
-        if found and found[-1][1] == base + start:
-            found[-1][1] = base + end
-        else:
-            found.append([base + start, base + end])
-    return [(start, end) for start, end in found]
+    """As positions in the log."""
+    return [(base + start, base + end) for base, start, end in taken]
 
 
 def test_it_reads_on_when_half_is_used() -> None:
