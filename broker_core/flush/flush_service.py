@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from broker_core.config import StoreConfig
 from broker_core.errors import StoreFenced
+from broker_core.flush.flush_job import FlushJob
 from broker_core.flush.flush_policy import FlushView, commit_policy, sync_policy
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
@@ -34,18 +34,8 @@ SYNC_CALL_FILES_MAX = 8
 # when waking both takes longer than a sync, by this factor; otherwise one sync for all is better.
 OVERLAP_WAITERS_MIN = 64
 OVERLAP_FACTOR = 1.25
-# For so few, starting the write from here is worth the owner's time.
-EARLY_WRITE_WAITERS_MAX = 4
-
-
-class FlushJob(NamedTuple):
-    """What the worker is to do, in order: copies, syncs, then the store state."""
-
-    copies: tuple[tuple[Segment, int, int], ...]
-    syncs: tuple[Segment, ...]
-    commit_target: int
-    sync_target: int
-    state: StoreState | None
+# For so few it is worth the owner's time to stay awake until they are synced.
+AWAKE_WAITERS_MAX = 4
 
 
 class FlushService:
@@ -314,12 +304,10 @@ class FlushService:
         # What the last sync earned is less than what this one will.
         self._unnoted = None
         waiters = self.flushed.waiting - self._not_woken
-        start = self.flushed.position - segment.base
-        size = target - segment.base - start if waiters <= EARLY_WRITE_WAITERS_MAX else 0
-        note = self._state_file.note(self._durable_at(durable))
-        call = ((descriptor,), *note, start, size)
+        call = ((descriptor,), *self._state_file.note(self._durable_at(durable)))
         self._submitted_s = self._clock.monotonic()
-        self._worker.submit_sync(call, partial(self._synced_last, target, durable, waiters))
+        done = partial(self._synced_last, target, durable, waiters)
+        self._worker.submit_sync(call, done, soon=waiters <= AWAKE_WAITERS_MAX)
         return True
 
     def _synced_last(

@@ -8,26 +8,28 @@
  * A sync entry: fdatasync of some descriptors, then the owner is told, then a note is written with
  * one pwrite. After the first failure every later sync entry fails unexecuted, and `failed` says so.
  *
- * Waking the worker takes a good part of the time that a fast disk needs. So a post may name the
- * bytes that are new in its last file: the owner then starts their write, without waiting for it.
+ * Being woken takes a good part of the time that a fast disk needs. So an owner who has little else
+ * to do may stay awake for a moment (`wait_finished`); then the worker stays awake for what comes
+ * next, too. Both give the processor to whoever can use it.
  */
-#define _GNU_SOURCE /* sync_file_range */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512 };
+/* The pause: what an owner does between the end of a sync and the next post, and some more. */
+enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512, PAUSE_US = 150 };
 
 typedef struct Entry {
     struct Entry *next;
@@ -52,6 +54,8 @@ typedef struct {
     EntryList inbox, finished;
     int event_descriptor;
     int failed; /* errno of the first failure */
+    int owner_waits; /* in `wait_finished`: it need not be told by the event descriptor */
+    int stays_awake; /* the worker: its last sync was waited for */
 } Lane;
 
 static void list_append(EntryList *list, Entry *entry) {
@@ -93,6 +97,25 @@ static int write_note(int descriptor, int64_t at, const uint8_t *note, size_t si
     return 0;
 }
 
+static int64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Whether there is an entry within so many microseconds; without the GIL and without the guard. */
+static int awake_until(Lane *lane, const EntryList *list, int64_t limit_us) {
+    int64_t until = now_us() + limit_us;
+    for (;;) {
+        pthread_mutex_lock(&lane->guard);
+        int is_there = list->first != NULL;
+        pthread_mutex_unlock(&lane->guard);
+        if (is_there || now_us() >= until)
+            return is_there;
+        sched_yield();
+    }
+}
+
 static void note_failure(Lane *lane, int error) {
     if (error != 0 && lane->failed == 0)
         lane->failed = error;
@@ -111,10 +134,13 @@ static void run_sync(Lane *lane, Entry *entry) {
     pthread_mutex_lock(&lane->guard);
     note_failure(lane, error);
     list_append(&lane->finished, entry);
+    lane->stays_awake = lane->owner_waits;
     pthread_mutex_unlock(&lane->guard);
-    /* Only a full counter could refuse, and then the owner has been told already. */
-    ssize_t told = write(lane->event_descriptor, &one, sizeof one);
-    (void)told;
+    if (!lane->stays_awake) {
+        /* Only a full counter could refuse, and then the owner has been told already. */
+        ssize_t told = write(lane->event_descriptor, &one, sizeof one);
+        (void)told;
+    }
     if (error == 0 && copy.note_descriptor >= 0) {
         error = write_note(copy.note_descriptor, copy.note_at, copy.note, copy.note_size);
         pthread_mutex_lock(&lane->guard);
@@ -128,6 +154,8 @@ static PyObject *lane_wait(PyObject *self, PyObject *unused) {
     Lane *lane = (Lane *)self;
     PyThreadState *saved = PyEval_SaveThread();
     for (int is_sync = 1; is_sync;) {
+        if (lane->stays_awake)
+            lane->stays_awake = awake_until(lane, &lane->inbox, PAUSE_US);
         pthread_mutex_lock(&lane->guard);
         while (lane->inbox.first == NULL)
             pthread_cond_wait(&lane->posted, &lane->guard);
@@ -157,24 +185,13 @@ static PyObject *lane_post_token(PyObject *self, PyObject *unused) {
     return entry == NULL ? PyErr_NoMemory() : post((Lane *)self, entry);
 }
 
-/* An error is none here: fdatasync reports it. */
-static void start_write(int descriptor, int64_t start, int64_t size) {
-#ifdef SYNC_FILE_RANGE_WRITE
-    PyThreadState *saved = PyEval_SaveThread();
-    (void)sync_file_range(descriptor, start, size, SYNC_FILE_RANGE_WRITE);
-    PyEval_RestoreThread(saved);
-#else
-    (void)descriptor, (void)start, (void)size;
-#endif
-}
-
 static PyObject *lane_post_sync(PyObject *self, PyObject *args) {
     PyObject *descriptors;
     int note_descriptor;
-    long long note_at, new_at = 0, new_size = 0;
+    long long note_at;
     Py_buffer note;
-    if (!PyArg_ParseTuple(args, "O!iLy*|LL:post_sync", &PyTuple_Type, &descriptors,
-                          &note_descriptor, &note_at, &note, &new_at, &new_size))
+    if (!PyArg_ParseTuple(args, "O!iLy*:post_sync", &PyTuple_Type, &descriptors, &note_descriptor,
+                          &note_at, &note))
         return NULL;
     PyObject *result = NULL;
     Entry *entry = PyMem_RawCalloc(1, sizeof *entry);
@@ -196,16 +213,32 @@ static PyObject *lane_post_sync(PyObject *self, PyObject *args) {
                 PyErr_SetString(PyExc_ValueError, "not a descriptor");
             entry->descriptors[index] = (int)descriptor;
         }
-        if (!PyErr_Occurred()) {
-            if (new_size > 0 && count > 0)
-                start_write(entry->descriptors[count - 1], new_at, new_size);
+        if (!PyErr_Occurred())
             result = post((Lane *)self, entry);
-        }
     }
     if (result == NULL)
         PyMem_RawFree(entry);
     PyBuffer_Release(&note);
     return result;
+}
+
+static PyObject *lane_wait_finished(PyObject *self, PyObject *limit) {
+    Lane *lane = (Lane *)self;
+    long limit_us = PyLong_AsLong(limit);
+    if (limit_us == -1 && PyErr_Occurred())
+        return NULL;
+    PyThreadState *saved = PyEval_SaveThread();
+    pthread_mutex_lock(&lane->guard);
+    lane->owner_waits = 1;
+    pthread_mutex_unlock(&lane->guard);
+    awake_until(lane, &lane->finished, limit_us);
+    pthread_mutex_lock(&lane->guard);
+    lane->owner_waits = 0;
+    /* Looked at again: what ends from now on is told by the event descriptor. */
+    int is_finished = lane->finished.first != NULL;
+    pthread_mutex_unlock(&lane->guard);
+    PyEval_RestoreThread(saved);
+    return PyBool_FromLong(is_finished);
 }
 
 static PyObject *lane_take(PyObject *self, PyObject *unused) {
@@ -283,8 +316,9 @@ static PyMethodDef lane_methods[] = {
     {"wait", lane_wait, METH_NOARGS, "Carry out syncs until a token comes. Worker thread."},
     {"post_token", lane_post_token, METH_NOARGS, "Let `wait` return once. Owner."},
     {"post_sync", lane_post_sync, METH_VARARGS,
-     "(descriptors, note descriptor or -1, position, note[, start, size]): sync, then write the "
-     "note; the write of `size` new bytes of the last file begins at once. Owner."},
+     "(descriptors, note descriptor or -1, position, note): sync, then write the note. Owner."},
+    {"wait_finished", lane_wait_finished, METH_O,
+     "Stay awake for so many microseconds; whether a sync has finished. Owner."},
     {"take", lane_take, METH_NOARGS,
      "The next finished sync: 0 or its OSError; None when there is none. Owner."},
     {"fileno", lane_fileno, METH_NOARGS, "Readable when a sync has finished."},

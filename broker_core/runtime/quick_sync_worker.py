@@ -49,13 +49,13 @@ class QuickSyncWorker(LaneWorker):
         """Whether a sync or its note has failed, here or on the thread."""
         return self._has_failed or super().sync_failed
 
-    def submit_sync(self, call: SyncCall, done: Done) -> None:
+    def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """Sync now, unless something is under way or the disk is slow."""
         started = self._clock.monotonic()
         if self._pending or started < self._rests_until:
             super().submit_sync(call, done)
             return
-        descriptors, note_descriptor, note_at, note = call[:4]
+        descriptors, note_descriptor, note_at, note = call
         if self.sync_failed:
             done(None, OSError("an earlier write or sync failed"))
             return

@@ -15,10 +15,7 @@ from typing import Any, Protocol
 
 Job = Callable[[], Any]
 # Descriptors to sync; then a note to write when all of them are: its descriptor, place and bytes.
-# With place and size of what is new in the last file, its write begins before the worker wakes.
-SyncCall = (
-    tuple[tuple[int, ...], int, int, bytes] | tuple[tuple[int, ...], int, int, bytes, int, int]
-)
+SyncCall = tuple[tuple[int, ...], int, int, bytes]
 Done = Callable[[Any, BaseException | None], None]
 Post = Callable[..., Any]
 
@@ -38,8 +35,11 @@ class Worker(Protocol):
     def sync_failed(self) -> bool:
         """Whether a submitted sync or its note has failed, reported already or not."""
 
-    def submit_sync(self, call: SyncCall, done: Done) -> None:
-        """Sync without a job in Python; `done` is called before the note is written."""
+    def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
+        """Sync without a job in Python; `done` is called before the note is written.
+
+        `soon`: few wait, so the owner may stay awake for a moment to hear of it earlier.
+        """
 
     def submit(self, job: Job, done: Done) -> None:
         """Run `job` later; then `done(result, None)` or `done(None, error)` on the owner."""
@@ -69,7 +69,7 @@ class _JobsOnly:
         """Jobs report their own failures."""
         return False
 
-    def submit_sync(self, call: SyncCall, done: Done) -> None:
+    def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """Never called, because never ready."""
         raise NotImplementedError
 
@@ -193,9 +193,9 @@ class WorkerSlot:
         """As `Worker.sync_failed`."""
         return self._sync_failed or self._worker.sync_failed
 
-    def submit_sync(self, call: SyncCall, done: Done) -> None:
+    def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """As `Worker.submit_sync`."""
-        self._worker.submit_sync(call, done)
+        self._worker.submit_sync(call, done, soon=soon)
 
     def submit(self, job: Job, done: Done) -> None:
         """As `Worker.submit`."""

@@ -15,7 +15,7 @@ class ManualWorker:
     syncs_natively = False
     sync_failed = False
 
-    def submit_sync(self, call: SyncCall, done: Done) -> None:
+    def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """Never called, because never ready."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.runtime.lane_worker import LaneWorker
+from broker_core.runtime.lane_worker import REST_SYNCS, LaneWorker
 from broker_core.runtime.worker import Done, InlineWorker, WorkerSlot
 
 lanes = pytest.importorskip(
@@ -172,39 +172,120 @@ def test_stop_after_the_loop_has_ended(
     assert seen == [None]
 
 
-def test_a_write_that_begins_early_is_synced_as_any_other(
+class Spy:
+    """A lane; what `wait_finished` answered is noted."""
+
+    def __init__(self, lane: Any) -> None:
+        self._lane = lane
+        self.waits: list[bool] = []
+
+    def wait_finished(self, limit_us: int) -> bool:
+        self.waits.append(self._lane.wait_finished(limit_us))
+        return self.waits[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lane, name)
+
+
+def test_an_owner_that_stays_awake_hears_each_sync_once(
     files: tuple[int, int], run_async: Callable[..., Any]
 ) -> None:
     log, note = files
 
     async def scenario(worker: LaneWorker) -> None:
+        spy = worker._lane = Spy(worker._lane)
+        loop = asyncio.get_running_loop()
         seen: list[BaseException | None] = []
-        done = asyncio.get_running_loop().create_future()
-        for number in range(20):
+        for number in range(40):
             os.pwrite(log, b"%04d" % number, number * 4)
-            call = ((log,), note, 0, b"%04d" % number, number * 4, 4)
-            worker.submit_sync(call, lambda _, error: seen.append(error))
-        worker.submit(lambda: None, lambda _result, _error: done.set_result(None))
-        await done
-        assert seen == [None] * 20
+            done = loop.create_future()
+
+            def report(_: Any, error: BaseException | None, done: Any = done) -> None:
+                seen.append(error)
+                done.set_result(None)
+
+            worker.submit_sync(((log,), note, 0, b"%04d" % number), report, soon=True)
+            assert len(seen) == number, "never before submit_sync returns"
+            await done
+        assert seen == [None] * 40
+        # Reported by one of both, whichever it was: nothing is left for the other.
+        await asyncio.sleep(0)
+        assert worker._lane.take() is None
+        # The disk may be slow here; then the owner sleeps, as told.
+        assert len(spy.waits) + spy.waits.count(False) * REST_SYNCS >= 40 - REST_SYNCS
+        assert worker.run(lambda: os.pread(note, 9, 0)) == b"0039"
 
     served(scenario, run_async)
-    assert os.pread(note, 9, 0) == b"0019"
 
 
-def test_the_sync_tells_what_was_wrong_with_an_early_write(run_async: Callable[..., Any]) -> None:
+def test_an_owner_stays_awake_for_a_moment_only(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    """A disk that hangs must not hang the loop: here the thread is held up before the sync."""
+    held = threading.Event()
+
+    async def scenario(worker: LaneWorker) -> None:
+        spy = worker._lane = Spy(worker._lane)
+        done = asyncio.get_running_loop().create_future()
+        worker._put((lambda: held.wait(60), None))
+        worker.submit_sync(
+            ((files[0],), *NO_NOTE), lambda _, error: done.set_result(error), soon=True
+        )
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert (spy.waits, done.done()) == ([False], False)
+        held.set()
+        assert await done is None
+        # And is not tried again at once.
+        for _ in range(REST_SYNCS):
+            done = asyncio.get_running_loop().create_future()
+            worker.submit_sync(
+                ((files[0],), *NO_NOTE),
+                lambda _, error, done=done: done.set_result(error),
+                soon=True,
+            )
+            assert await done is None
+        assert spy.waits == [False]
+
+    served(scenario, run_async)
+
+
+def test_an_owner_that_is_awake_hears_of_a_failure(run_async: Callable[..., Any]) -> None:
     reader, writer = os.pipe()
 
-    async def scenario(worker: LaneWorker) -> BaseException | None:
-        told = asyncio.get_running_loop().create_future()
-        worker.submit_sync(((writer,), *NO_NOTE, 0, 4), lambda _, error: told.set_result(error))
-        return await told
+    async def scenario(worker: LaneWorker) -> None:
+        for code in (errno.EINVAL, errno.EIO):
+            told = asyncio.get_running_loop().create_future()
+            call = ((writer,), *NO_NOTE)
+            worker.submit_sync(call, lambda _, error, told=told: told.set_result(error), soon=True)
+            error = await told
+            assert isinstance(error, OSError)
+            assert error.errno == code, "a pipe cannot be synced, and nothing is after that"
+            assert worker.sync_failed
 
-    error = served(scenario, run_async)
-    assert isinstance(error, OSError)
-    assert error.errno == errno.EINVAL, "a pipe cannot be synced"
+    served(scenario, run_async)
     os.close(reader)
     os.close(writer)
+
+
+def test_a_sync_that_is_waited_for_can_end_with_the_worker(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    seen: list[BaseException | None] = []
+
+    async def scenario(worker: LaneWorker) -> None:
+        worker.submit_sync(((files[0],), *NO_NOTE), lambda _, error: seen.append(error), soon=True)
+        worker.stop()
+        assert seen == [None]
+        # The moment that was planned finds nothing to wait for.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert seen == [None]
+
+    async def run() -> None:
+        await scenario(LaneWorker("rmq-test", asyncio.get_running_loop(), lanes))
+
+    run_async(run())
 
 
 def test_absurd_calls_are_refused(run_async: Callable[..., Any]) -> None:

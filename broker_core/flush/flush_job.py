@@ -1,0 +1,18 @@
+"""One job of the flush worker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_core.storage.segment_file import Segment
+from broker_core.storage.store_state import StoreState
+
+
+class FlushJob(NamedTuple):
+    """What the worker is to do, in order: copies, syncs, then the store state."""
+
+    copies: tuple[tuple[Segment, int, int], ...]
+    syncs: tuple[Segment, ...]
+    commit_target: int
+    sync_target: int
+    state: StoreState | None
