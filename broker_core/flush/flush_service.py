@@ -335,14 +335,14 @@ class FlushService:
             try:
                 self.flushed.advance(target)
             finally:
-                # A waiter that raises must not stop the flushing of all others.
+                # A waiter that raises must not stop what all others wait for.
                 self._busy, self._overlapping = self._overlapping, False
-        if waiters >= OVERLAP_WAITERS_MIN:
-            self._wake_s = (self._clock.monotonic() - started) / waiters
-        self._asked = self._asked or self._log.position > self.flushed.position
-        self._pump()
-        # The next sync is on its way; now there is time to dispatch.
-        self._tell()
+                if waiters >= OVERLAP_WAITERS_MIN:
+                    self._wake_s = (self._clock.monotonic() - started) / waiters
+                self._asked = self._asked or self._log.position > self.flushed.position
+                self._pump()
+                # The next sync is on its way; now there is time to dispatch.
+                self._tell()
 
     def _begin_among_many(self, target: int, waiters: int) -> None:
         """With many waiters: let the disk work on the next job while they append.
@@ -459,8 +459,6 @@ class FlushService:
         failure = StoreFenced(f"a write or sync failed ({error}); reopen the store to recover it")
         failure.__cause__ = error
         self._failure = failure
-        self.flushed.fail(failure)
-        self.committed.fail(failure)
         state = self._state._replace(
             durable_position=self._noted(self.flushed.position),
             flags=self._state.flags | FLAG_SYNC_FAILED,
@@ -468,12 +466,18 @@ class FlushService:
         self._worker.submit(
             lambda: self._state_file.write(state, sync=True), lambda _result, _error: None
         )
-        self._tell()
+        try:
+            self.flushed.fail(failure)
+        finally:
+            try:
+                self.committed.fail(failure)
+            finally:
+                self._tell()
 
     def _sync_state_when_due(self) -> None:
         """A power cut then misjudges damage in at most this interval's data as a torn tail."""
         now_ms = self._now_ms()
-        if now_ms - self._state_synced_ms < self._state_interval_ms or self._busy:
+        if now_ms - self._state_synced_ms < self._state_interval_ms:
             return
         self._state_synced_ms = now_ms
         if self._failure is None and self._state_is_old:

@@ -62,7 +62,7 @@ class LaneWorker(ThreadWorker):
     @property
     def ready_to_sync(self) -> bool:
         """Whether no job is under way; syncs are carried out in their order."""
-        return all(is_sync for is_sync, _ in self._pending)
+        return not self._has_ended and all(is_sync for is_sync, _ in self._pending)
 
     @property
     def syncs_natively(self) -> bool:
@@ -96,7 +96,8 @@ class LaneWorker(ThreadWorker):
 
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
-        self._pending.append((False, done))
+        if not self._has_ended:
+            self._pending.append((False, done))
         super().submit(job, done)
 
     def stop(self) -> None:

@@ -101,15 +101,22 @@ class ThreadWorker(_JobsOnly):
         self._post = post
         self._reports: deque[tuple[Done, Any, BaseException | None]] = deque()
         self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
+        # The thread is gone: what its last reports bring up is done where it is submitted.
+        self._has_ended = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
-        self._put((job, done))
+        if self._has_ended:
+            self._carry_out(job, done, lambda done, result, error: done(result, error))
+        else:
+            self._put((job, done))
 
     def run(self, job: Job) -> Any:
         """Queue a job and block until it is done. Not for the hot path."""
+        if self._has_ended:
+            return job()
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def guarded() -> None:
@@ -126,8 +133,10 @@ class ThreadWorker(_JobsOnly):
 
     def stop(self) -> None:
         """Finish queued jobs, join the thread, and report what its owner has not heard yet."""
-        self._put(None)
-        self._thread.join()
+        if not self._has_ended:
+            self._put(None)
+            self._thread.join()
+            self._has_ended = True
         self._deliver()
 
     def _put(self, entry: tuple[Job, Done | None] | None) -> None:
@@ -156,13 +165,19 @@ class ThreadWorker(_JobsOnly):
             job, done = entry
             if done is None:
                 job()
-                continue
-            try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001 - the owner decides; a thread must not die silently
-                self._report(done, None, error)
             else:
-                self._report(done, result, None)
+                self._carry_out(job, done, self._report)
+
+    @staticmethod
+    def _carry_out(
+        job: Job, done: Done, report: Callable[[Done, Any, BaseException | None], None]
+    ) -> None:
+        try:
+            result = job()
+        except BaseException as error:  # noqa: BLE001 - the owner decides; a thread must not die silently
+            report(done, None, error)
+        else:
+            report(done, result, None)
 
 
 class WorkerSlot:
@@ -174,9 +189,11 @@ class WorkerSlot:
 
     def exchange(self, worker: Worker) -> None:
         """Finish what the current worker has, then use `worker`."""
-        self._worker.stop()
-        self._sync_failed = self.sync_failed
-        self._worker = worker
+        try:
+            self._worker.stop()
+        finally:
+            self._sync_failed = self.sync_failed
+            self._worker = worker
 
     @property
     def ready_to_sync(self) -> bool:

@@ -181,7 +181,7 @@ class SegmentSequence:
         """Close every file and touch nothing on disk."""
         for segment in (*self._segments, *self._spares, *self._made):
             segment.retire()
-        self._segments = []
+        self._segments, self._bases = [], []
         self._spares.clear()
         self._made.clear()
 

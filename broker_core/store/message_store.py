@@ -173,8 +173,8 @@ class MessageStore:
 
     def message_ids(self, result: PutResult) -> str:
         """Offset ids of a batch that was appended `together`, separated by commas."""
-        # Asked after every batch: nobody looks at queues for that.
-        return self._any_thread_parts().message_ids(result.position, result.message_count)
+        # Producers ask whose sync ends while the store is being closed, too.
+        return self._parts.message_ids(result.position, result.message_count)
 
     async def acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""

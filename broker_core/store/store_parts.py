@@ -13,7 +13,7 @@ from typing import Any
 
 from broker_core.codec.record_columns import list_message_ids
 from broker_core.config import StoreConfig
-from broker_core.errors import CorruptStore, RmqError
+from broker_core.errors import CorruptStore, RmqError, StoreClosed
 from broker_core.flush.durable_ack import DurableAcks
 from broker_core.flush.flush_service import FlushService
 from broker_core.flush.replicated_ack import ReplicaGate, ReplicatedAcks
@@ -302,7 +302,8 @@ class StoreParts:
     def message_ids(self, position: int, count: int) -> str:
         """Offset ids of `count` records that follow each other in one file."""
         segment = self.log.segments.find(position)
-        assert segment is not None
+        if segment is None:
+            raise StoreClosed("the store is closed; open it again")
         host = self.appender.store_host
         return list_message_ids(segment.target, position - segment.base, count, host, position)
 
@@ -331,18 +332,27 @@ class StoreParts:
             if timer is not None:
                 timer.cancel()
         self.flush.pump_later = None
-        if self._loop is not None:
-            self._flush_worker.exchange(InlineWorker())
-            self._background.exchange(InlineWorker())
-            self._loop = None
-        self.staging.close()
-        # Nobody reads any more, so the queues may have all of it: a SYNC_MASTER that opens it
-        # again holds back what its slaves have not (`hold_back`).
-        self.upkeep.confirmed = None
         try:
-            self._stop_cleanly()
+            try:
+                self._stop_threads()
+            finally:
+                # Nobody reads any more, so the queues may have all of it: a SYNC_MASTER that opens
+                # it again holds back what its slaves have not (`hold_back`).
+                self.upkeep.confirmed = None
+                self._stop_cleanly()
         finally:
             self._release()
+
+    def _stop_threads(self) -> None:
+        """Their last reports wake producers, one of which may raise."""
+        try:
+            if self._loop is not None:
+                self._flush_worker.exchange(InlineWorker())
+        finally:
+            if self._loop is not None:
+                self._background.exchange(InlineWorker())
+            self._loop = None
+            self.staging.close()
 
     def _appended(self, *, is_rows: bool = False) -> None:
         if not is_rows:

@@ -129,3 +129,20 @@ def test_a_slot_finishes_with_one_worker_before_the_next(run_async: Callable[...
         assert [result for result, _ in reports.seen] == ["inline", "test-worker"]
 
     run_async(scenario())
+
+
+def test_what_the_last_reports_bring_up_is_done_at_once() -> None:
+    """Nobody would carry it out after the end: a mark of a failed sync would be lost."""
+    seen: list[object] = []
+    worker = ThreadWorker("rmq-test", lambda call: None)
+
+    def first_done(result: object, error: BaseException | None) -> None:
+        seen.append((result, error))
+        worker.submit(lambda: "second", lambda result, error: seen.append((result, error)))
+        worker.submit(lambda: 1 // 0, lambda result, error: seen.append((result, type(error))))
+        seen.append(worker.run(lambda: "third"))
+
+    worker.submit(lambda: "first", first_done)
+    worker.stop()
+    assert seen == [("first", None), ("second", None), (None, ZeroDivisionError), "third"]
+    worker.stop()
