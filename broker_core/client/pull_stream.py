@@ -29,7 +29,12 @@ from broker_core.client.record_run import RecordRun, cut_runs, join_runs
 from broker_core.client.route_cache import RouteCache
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.subscription_data import SubscriptionData
-from broker_core.errors import InvalidArgument, OffsetOutOfRange, RmqError
+from broker_core.errors import (
+    InvalidArgument,
+    OffsetOutOfRange,
+    RmqError,
+    ServiceNotAvailable,
+)
 from broker_core.remoting.client import RemotingClient
 from broker_core.runtime.clock import Clock
 
@@ -317,7 +322,8 @@ class PullStream:
                     raise
                 problem = error
             else:
-                if result.status is PullStatus.FOUND or result.next_offset > slot.start:
+                moves = result.status is PullStatus.FOUND or result.next_offset > slot.start
+                if moves and not self._is_hearsay(result):
                     self._check_not_lost(slot, result)
                     return result
                 if slot.until is None and result.status is PullStatus.NO_NEW_MESSAGE:
@@ -326,12 +332,21 @@ class PullStream:
                         # This broker does not hold requests.
                         await backoff.wait()
                     continue
-                problem = self._not_there(slot.start, result)
+                problem = (
+                    self._not_there(slot.start, result)
+                    if result.from_master
+                    else self._not_copied(slot.start, result)
+                )
             now = self._clock.monotonic()
             failing_since = asked_at if failing_since is None else failing_since
             if (now - failing_since) * 1000 >= self._retry_limit_ms:
                 raise problem
             await backoff.wait()
+
+    def _is_hearsay(self, result: PullResult) -> bool:
+        """Whether a slave says what only its master knows: that offsets are gone for good."""
+        is_gone = result.status is PullStatus.OFFSET_ILLEGAL
+        return is_gone and not result.from_master and not self._allow_loss
 
     def _check_not_lost(self, slot: _Slot, result: PullResult) -> None:
         if result.status is PullStatus.OFFSET_ILLEGAL and not self._allow_loss:
@@ -349,9 +364,19 @@ class PullStream:
             raise self._not_there(expected, result)
 
     def _not_there(self, offset: int, result: PullResult) -> OffsetOutOfRange:
+        return OffsetOutOfRange(self._name, offset, result.min_offset, result.max_offset)
+
+    def _not_copied(self, offset: int, result: PullResult) -> ServiceNotAvailable:
+        text = (
+            f"{self._name}: offset {offset} is at its master, which is away; the slave has"
+            f" {result.min_offset} to {result.max_offset} (exclusive)"
+        )
+        return ServiceNotAvailable(ServiceNotAvailable.response_code, text)
+
+    @property
+    def _name(self) -> str:
         topic, broker_name, queue_id = self.queue
-        name = f"queue {queue_id} of {topic} on {broker_name}"
-        return OffsetOutOfRange(name, offset, result.min_offset, result.max_offset)
+        return f"queue {queue_id} of {topic} on {broker_name}"
 
 
 def _mark_seen(task: asyncio.Task[None]) -> None:

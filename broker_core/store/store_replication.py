@@ -44,6 +44,18 @@ class StoreReplication:
         return self._parts.dispatcher.position if held is None else held.position
 
     @property
+    def waits_to_show(self) -> bool:
+        """Whether the log has records that readers see once the slaves have them, too.
+
+        Who read at a slave may know them already.
+        """
+        parts = self._parts
+        waits = parts.upkeep.confirmed is not None
+        return parts.reader.held_back is not None or (
+            waits and self.visible_position < parts.log.position
+        )
+
+    @property
     def message_count(self) -> int:
         """Messages in the queues."""
         return sum(queue.max_offset - queue.min_offset for queue in self._parts.queues)

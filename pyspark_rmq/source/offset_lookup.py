@@ -127,24 +127,42 @@ class OffsetLookup:
         return await _all(queues, lambda queue: self._resolved(positions, queue, ends))
 
     async def stores(self, brokers: Iterable[str]) -> dict[str, StoreIdentity]:
-        """Which log each broker has, as its master says; brokers that cannot tell are left out."""
+        """Which log each broker has; brokers that cannot tell are left out."""
         found, _ = await _each(brokers, self._store)
         return {broker: store for broker, store in found.items() if store is not None}
 
     async def _store(self, broker: str) -> StoreIdentity | None:
-        """Another product has a log without a name; None is one of ours that has not said yet."""
-        routes, capabilities = self._client.routes, self._client.capabilities
+        """None is a broker of ours that has not said yet."""
         for attempt in range(self._options.lookup_retries + 1):
             if attempt:
                 await pause(self._options.lookup_retry_interval_ms / 1000)
-            address = routes.broker_address(broker, _MASTER_ID)
+            found = await self._named(broker)
+            if found is not None:
+                return found
+            # Busy; or a slave by now, whose master has not told it yet which log it copies.
+            self._client.routes.refresh_broker_soon(broker)
+        return None
+
+    async def _named(self, broker: str) -> StoreIdentity | None:
+        """As the master calls it; while it is away, a slave of ours calls it by the same name.
+
+        Another product has a log without a name.
+        """
+        routes, capabilities = self._client.routes, self._client.capabilities
+        failure: errors.RmqError | None = None
+        for broker_id, address in sorted(routes.brokers().get(broker, {}).items()):
             # Another store may be behind the same address by now.
             capabilities.forget(address)
-            known = await capabilities.of(address)
-            if known.store_id or (capabilities.is_known(address) and not known.topic_ends):
+            try:
+                known = await capabilities.of(address)
+            except (errors.ConnectionLost, errors.RequestTimeout) as error:
+                failure = failure or error
+                continue
+            is_other = capabilities.is_known(address) and not known.topic_ends
+            if known.store_id or (is_other and broker_id == _MASTER_ID):
                 return StoreIdentity(known.store_id, known.epoch)
-            # Busy; or a slave by now, whose master has not told it yet which log it copies.
-            routes.refresh_broker_soon(broker)
+        if failure is not None:
+            raise failure
         return None
 
     async def row_size(self, queue: MessageQueue, end: int) -> int | None:

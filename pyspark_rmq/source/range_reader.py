@@ -121,6 +121,9 @@ def batches_of(
                     check_stores(task, options, connected)
             for one, run in _runs(rest, options, connected):
                 yield maker.batch(run, one.queue)
+            if rest:
+                # Another broker may have taken the place of the one that was asked before.
+                check_stores(task, options, connected)
 
 
 def _is_local(pair: tuple[QueueRange, object]) -> bool:
@@ -190,6 +193,8 @@ def _runs_of(
     try:
         run = first.result()
         while run is not None:
+            if run.first_offset > at and not (has_holes or _filters(options)):
+                _warn_of_gap(part, at, run.first_offset, connected)
             yield run
             at = run.until_offset
             run = connected.call(_next(stream))
@@ -203,6 +208,21 @@ def _runs_of(
             f" offset {part.start} to {part.until}, and has {error.min_offset} to"
             f" {error.max_offset} only: offset {error.offset} was deleted or cut off",
             fails=options.fails_on_data_loss,
+        )
+
+
+def _filters(options: SourceOptions) -> bool:
+    """Whether the broker leaves out rows."""
+    return bool(options.sql_expression or parse_tag_expression("", options.tag_expression).tags)
+
+
+def _warn_of_gap(part: QueueRange, start: int, until: int, connected: Connected) -> None:
+    """Only with failOnDataLoss=false does a stream go on behind what it did not find."""
+    if not is_compacted(connected, part.queue):
+        report_loss(
+            f"offsets {start} to {until} of queue {part.queue_id} of {part.topic} on"
+            f" {part.broker_name} were deleted before they were read",
+            fails=False,
         )
 
 

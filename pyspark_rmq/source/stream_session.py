@@ -16,6 +16,7 @@ from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
+from pyspark_rmq.source.patience import pause
 from pyspark_rmq.source.queue_offsets import StoreIdentity, StreamOffset
 from pyspark_rmq.source.topic_discovery import TopicDiscovery
 
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 # How long a topic that was read may be unknown to all name servers before it counts as deleted.
 TOPIC_GRACE_S: Final = 30.0
 _SAMPLE_INTERVAL_S: Final = 60.0
+_LOOK_AGAIN_S: Final = 0.2
 
 
 class Limits(NamedTuple):
@@ -41,12 +43,26 @@ class Seen(NamedTuple):
     stores: Mapping[str, StoreIdentity]
     at_slaves: Collection[str] = ()
     """Brokers whose slave has answered, because the master is away."""
+    silent: Collection[str] = ()
+    """Brokers of which nobody has answered."""
 
-    def since(self, start: Mapping[MessageQueue, int]) -> Seen:
-        """The same, but that a slave which is behind does not take back what was read."""
+    def since(self, start: StreamOffset) -> Seen:
+        """The same, but that a slave which is behind does not take back what was read.
+
+        And a slave that cannot name its log may have another one than its master by now.
+        """
+        nameless = {
+            broker
+            for broker in self.at_slaves
+            if broker not in self.stores and broker in start.stores
+            if start.stores[broker].store_id
+        }
         ends = {
-            queue: max(end, start.get(queue, 0)) if queue.broker_name in self.at_slaves else end
+            queue: max(end, start.queues.get(queue, 0))
+            if queue.broker_name in self.at_slaves
+            else end
             for queue, end in self.ends.items()
+            if queue.broker_name not in nameless
         }
         return self._replace(ends=ends)
 
@@ -132,7 +148,24 @@ class StreamSession:
         ends, stores, silent, at_slaves = await self._lookup.look(queues)
         self._check_silence(silent, bool(ends) or not silent)
         self._check_topics()
-        return Seen(ends, stores, at_slaves)
+        return Seen(ends, stores, at_slaves, silent)
+
+    async def _look_for_target(self) -> Seen:
+        """What AvailableNow reads: brokers that are away for a moment are waited for."""
+        now = self._client.clock.monotonic
+        until = now() + self._options.poll_timeout_ms / 1000
+        while (seen := await self._look()).silent and now() < until:
+            await pause(_LOOK_AGAIN_S)
+        if seen.silent:
+            text = f"{', '.join(sorted(seen.silent))} did not answer: nothing of it is read now"
+            if self._options.fails_on_data_loss:
+                raise errors.ServiceNotAvailable(
+                    errors.ServiceNotAvailable.response_code,
+                    f"broker {text}. Set failOnDataLoss=false to read the other brokers all the"
+                    " same, or rmqConsumer.pollTimeoutMs to wait longer",
+                )
+            _log.warning("broker %s, for failOnDataLoss is off", text)
+        return seen
 
     def _check_silence(self, silent: Mapping[str, errors.RmqError], has_answers: bool) -> None:
         """Queues of a broker that is away wait; a cluster that is away for long is an error."""
@@ -169,10 +202,10 @@ class StreamSession:
     # Deciding
 
     async def _next(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        if self._has_target and self._target is None:
+            self._target = await self._look_for_target()
         self._seen = seen = self._target or await self._look()
-        if self._has_target:
-            self._target = seen
-        seen = seen.since(start.queues)
+        seen = seen.since(start)
         begins = await self._begins(start, seen)
         backlog = [
             QueueRange(*queue, begins.get(queue, start.queues.get(queue, 0)), end)
@@ -188,7 +221,13 @@ class StreamSession:
         if start.is_initial:
             # Spark does not keep where a query began, so the first batch has to say it.
             begins = {**start.queues, **begins}
-        queues = {**start.queues, **{queue: part.until for queue, part in read.items()}}
+        queues = {
+            **start.queues,
+            # Offsets of a log that was replaced or cut mean nothing, also where nothing is read.
+            **{queue: 0 for queue in self._without_past(start, seen) if queue not in begins},
+            **{queue: begins[queue] for queue in begins if queue in start.queues},
+            **{queue: part.until for queue, part in read.items()},
+        }
         return StreamOffset(
             queues,
             {
@@ -219,6 +258,15 @@ class StreamSession:
                     " topic was deleted and made again, or the log was cut",
                 )
         return await self._lookup.begins(odd) if odd else {}
+
+    def _without_past(self, start: StreamOffset, seen: Seen) -> list[MessageQueue]:
+        """Queues that were read before their broker's log was replaced."""
+        replaced = {
+            broker
+            for broker, store in seen.stores.items()
+            if broker in start.stores and start.stores[broker].store_id not in ("", store.store_id)
+        }
+        return [queue for queue in start.queues if queue.broker_name in replaced]
 
     def _replaced(self, start: StreamOffset, seen: Seen) -> set[str]:
         """Brokers whose log is another one than that of `start`."""

@@ -97,7 +97,12 @@ class TopicDiscovery:
             return self._all()
         self._is_cut_off = False
         self._asked_at = now
-        self._known = {**self._known, **found}
+        self._known = {
+            **self._known,
+            **{
+                topic: _with_absent(self._known.get(topic, ()), new) for topic, new in found.items()
+            },
+        }
         return self._all()
 
     def _all(self) -> Queues:
@@ -105,7 +110,11 @@ class TopicDiscovery:
 
     async def _found(self, known: Mapping[str, Queues]) -> dict[str, Queues]:
         found: dict[str, Queues] = {}
-        for topic in await self.topics():
+        topics = await self.topics()
+        if self._options.topic_pattern:
+            # A topic that is not listed any more is looked for all the same.
+            topics = sorted({*topics, *known})
+        for topic in topics:
             try:
                 found[topic] = await self._queues_of(topic)
             except errors.TopicNotExist as error:
@@ -158,6 +167,13 @@ class TopicDiscovery:
                 f" {', '.join(map(_shown, queues[:20]))}"
             )
         return tuple(sorted(wanted))
+
+
+def _with_absent(known: Queues, found: Queues) -> Queues:
+    """What a route has, and the queues of brokers that are not in it, as while they restart."""
+    brokers = {queue.broker_name for queue in found}
+    absent = (queue for queue in known if queue.broker_name not in brokers)
+    return tuple(sorted((*found, *absent)))
 
 
 def _is_wanted(topic: str, pattern: str, own: set[str]) -> bool:

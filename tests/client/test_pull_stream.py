@@ -21,6 +21,7 @@ from broker_core.errors import (
     NoPermission,
     OffsetOutOfRange,
     RemoteError,
+    ServiceNotAvailable,
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import RequestCode
@@ -342,6 +343,22 @@ def test_reads_go_on_at_the_slave(run_async: Run) -> None:
             assert offsets == list(range(400))
             assert slave.pulls()
             assert not any(int(pull.ext["sysFlag"]) & 1 for pull in slave.pulls())
+
+    run_async(run())
+
+
+@pytest.mark.parametrize("first", [0, 150], ids=["behind", "without the beginning"])
+def test_what_a_slave_does_not_have_is_not_lost(run_async: Run, first: int) -> None:
+    """Only the master knows what is gone: it may come back with all of it."""
+    master = broker_with(400)
+    slave = broker_with(350 - first, first)
+
+    async def run() -> None:
+        async with scripted_cluster(master, slave) as found:
+            await master.stop()
+            impatient = PullStream(found.client, QUEUE, 100, 400, retry_limit_ms=300)
+            with pytest.raises(ServiceNotAvailable, match=r"at its master, which is away"):
+                await collected(impatient)
 
     run_async(run())
 

@@ -23,6 +23,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.data_loss import DataLost
 from pyspark_rmq.source.message_batches import arrow_schema
 from pyspark_rmq.source.offset_planning import QueueRange
+from pyspark_rmq.source.queue_offsets import StoreIdentity
 from pyspark_rmq.source.range_reader import Task, read_task
 from tests.client.queue_broker import TOPIC, ScriptedBroker, scripted_cluster, stored
 from tests.interop.clusters import cluster, run_or_skip
@@ -83,6 +84,43 @@ def test_a_hole_that_compaction_made_is_no_loss(run_async: Callable[..., Any]) -
             offsets(name_server, TOPIC, 0, 120, **impatient)
 
     with_scripted(run_async, holed("COMPACTION"), check)
+
+
+def test_what_expired_is_told_when_loss_is_allowed(
+    run_async: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = ScriptedBroker([stored(offset) for offset in range(50, 100)], 50)
+
+    def check(name_server: str) -> None:
+        found = offsets(name_server, TOPIC, 10, 100, failOnDataLoss="false")
+        assert found == list(range(50, 100))
+
+    with caplog.at_level("WARNING"):
+        with_scripted(run_async, broker, check)
+    assert "offsets 10 to 50 of queue 0 of T on broker-a were deleted before" in caplog.text
+
+
+def test_a_log_that_is_replaced_during_a_read_is_noticed(run_async: Callable[..., Any]) -> None:
+    """The rows came from two logs, or may have: the task must not count."""
+
+    def capabilities(command: RemotingCommand) -> RemotingCommand:
+        name = "b" if broker.pulls() else "a"
+        return command.reply(ext={"topicEnds": "1", "storeId": name * 32, "epoch": "1"})
+
+    broker = ScriptedBroker([stored(offset) for offset in range(100)])
+    broker.handlers[RequestCode.CAPABILITIES] = capabilities
+
+    def check(name_server: str) -> None:
+        texts = {"rmq.namesrv.addr": name_server, "subscribe": TOPIC, "shortCircuit": "off"}
+        task = Task(
+            (QueueRange(TOPIC, "broker-a", 0, 0, 100),),
+            {"broker-a": StoreIdentity("a" * 32, "1")},
+        )
+        with pytest.raises(DataLost, match="another log"):
+            list(read_task(task, SourceOptions.parse(texts).for_batch(), OFFSET))
+        assert broker.pulls()
+
+    with_scripted(run_async, broker, check)
 
 
 def test_a_hole_elsewhere_is_loss(run_async: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer, 
 from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source import stream_session
 from pyspark_rmq.source.data_loss import DataLost
 from pyspark_rmq.source.offset_planning import QueueRange, ranges_between
 from pyspark_rmq.source.queue_offsets import StoreIdentity, StreamOffset
@@ -269,6 +270,33 @@ def test_backlog(
 # Loss
 
 
+def test_a_topic_of_a_pattern_that_was_deleted_is_noticed(
+    broker: EmbeddedBroker,
+    new_topic: Topics,
+    options_of: Options,
+    query: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_session, "TOPIC_GRACE_S", 0.0)
+    broker.create_topic("pattern-a", 1)
+    broker.create_topic("pattern-b", 1)
+    fill(broker, "pattern-a", q0=2)
+    fill(broker, "pattern-b", q0=2)
+    options = options_of(
+        subscribePattern="pattern-.*",
+        startingOffsets="earliest",
+        partition__metadata__cache__ttl__ms=0,
+    )
+    running = query(options)
+    start = running.latest(running.initial())
+    assert sum(start.queues.values()) == 4
+    with SyncAdmin(broker.name_server) as admin:
+        admin.delete_topic("pattern-a")
+    with pytest.raises(DataLost, match="topic pattern-a was read and no name server knows it"):
+        for _ in range(20):
+            running.latest(start)
+
+
 def test_another_store_is_noticed(
     broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any
 ) -> None:
@@ -282,6 +310,25 @@ def test_another_store_is_noticed(
     # Offsets of the other store mean nothing here: all of this one is new.
     assert ranges(old, end) == {0: (0, 4)}
     assert end.stores["broker-a"].store_id != "f" * 32
+
+
+def test_nothing_of_another_store_is_skipped(
+    broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any
+) -> None:
+    """Also where its first batch reads nothing: offsets of the old store count nowhere."""
+    topic, other = new_topic(2), new_topic(1)
+    fill(broker, topic, q0=1)
+    queues = [MessageQueue(topic, "broker-a", queue_id) for queue_id in (0, 1)]
+    unseen = MessageQueue("gone", "broker-a", 0)
+    old = StreamOffset(
+        dict.fromkeys((*queues, unseen), 10), stores={"broker-a": StoreIdentity("f" * 32, "1")}
+    )
+    running = query(options_of(subscribe=f"{topic},{other}", failOnDataLoss="false"))
+    first = running.latest(old, Limits(rows=1))
+    assert ranges(old, first) == {0: (0, 1)}
+    assert first.queues[unseen] == 0
+    fill(broker, topic, q1=12)
+    assert ranges(first, running.latest(first)) == {1: (0, 12)}
 
 
 def test_an_epoch_that_changed_is_noticed(

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, ResponseCode
+from broker_core.protocol_codes import (
+    BrokerRole,
+    FlushDiskType,
+    GetStatus,
+    RequestCode,
+    ResponseCode,
+)
 from broker_core.remoting.client import RemotingClient
 from broker_core.replication.confirmed_note import (
     CONFIRMED_FILE,
@@ -230,9 +236,15 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                     answer = await asker.pull(offset=5)
                     assert answer.code != ResponseCode.SUCCESS
                     assert int(answer.ext["nextBeginOffset"]) == 5
+                    # Who has read more at the slave has lost nothing.
+                    ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
+                    assert (ends["ends"].split(",")[0], ends.get("slave")) == ("5", "1")
             async with running(of_master) as master, running(of_slave) as slave:
                 await until(lambda: master.parts.store.offsets("T", 0)[1] == 12)
                 await same_log(master, slave)
+                asker = Asker(master, client)
+                ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
+                assert (ends["ends"].split(",")[0], ends.get("slave")) == ("12", None)
                 assert (await Asker(master, client).send("T", b"safe")).code == ResponseCode.SUCCESS
             # Who waits for nobody shows everything, and remembers nothing.
             free = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, names, **settings)

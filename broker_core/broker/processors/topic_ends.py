@@ -71,7 +71,8 @@ class TopicEndsProcessor:
             "storeId": self._identity.store_id,
             "epoch": self._identity.epoch,
         }
-        if self._is_slave:
-            # The master may have more.
+        if self._is_slave or self._store.replication.waits_to_show:
+            # The master may have more; or a master has what only a slave showed so far, and ends
+            # that are below what was read there are no loss.
             fields["slave"] = "1"
         connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
