@@ -103,9 +103,11 @@ class OffsetLookup:
             found.note_silence(queue.broker_name, error)
         found.stores.update(await self.stores({queue.broker_name for queue in ends}))
 
-    async def begins(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The first offset of each queue that can still be read."""
-        return await _all(queues, lambda q: self._tried(lambda: self._admin.min_offset(q)))
+    async def begins(
+        self, queues: Iterable[MessageQueue]
+    ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, errors.RmqError]]:
+        """The first offset of each queue that can still be read; and why some are not known."""
+        return await _each(queues, lambda q: self._tried(lambda: self._admin.min_offset(q)))
 
     async def resolve(
         self, positions: Positions, queues: Sequence[MessageQueue]

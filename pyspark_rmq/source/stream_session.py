@@ -16,7 +16,7 @@ from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
-from pyspark_rmq.source.patience import pause
+from pyspark_rmq.source.patience import is_passing, pause
 from pyspark_rmq.source.queue_offsets import StoreIdentity, StreamOffset
 from pyspark_rmq.source.topic_discovery import TopicDiscovery
 
@@ -206,10 +206,13 @@ class StreamSession:
             self._target = await self._look_for_target()
         self._seen = seen = self._target or await self._look()
         seen = seen.since(start)
-        begins = await self._begins(start, seen)
+        odd = self._odd(start, seen)
+        begins = await self._begins({queue: seen.ends[queue] for queue in odd})
         backlog = [
-            QueueRange(*queue, begins.get(queue, start.queues.get(queue, 0)), end)
+            QueueRange(*queue, begins[queue] if queue in odd else start.queues[queue], end)
             for queue, end in sorted(seen.ends.items())
+            # Its broker went away after it had told the end: later.
+            if queue in begins or queue not in odd
         ]
         backlog = [part for part in backlog if part.rows > 0]
         rows = sum(part.rows for part in backlog)
@@ -239,17 +242,17 @@ class StreamSession:
             {**start.row_sizes, **row_sizes},
         )
 
-    async def _begins(self, start: StreamOffset, seen: Seen) -> dict[MessageQueue, int]:
-        """Where queues begin that do not go on where they were: new ones, and replaced ones."""
+    def _odd(self, start: StreamOffset, seen: Seen) -> set[MessageQueue]:
+        """Queues that do not go on where they were: new ones; those of another or a cut log."""
         replaced = self._replaced(start, seen)
-        odd = [
+        odd = {
             queue
             for queue, end in seen.ends.items()
             if queue not in start.queues
             or queue.broker_name in replaced
             or end < start.queues[queue]
-        ]
-        for queue in odd:
+        }
+        for queue in sorted(odd):
             if queue in start.queues and queue.broker_name not in replaced:
                 self._report_once(
                     ("cut", queue, seen.ends[queue]),
@@ -257,7 +260,29 @@ class StreamSession:
                     f" {seen.ends[queue]}, and was read up to {start.queues[queue]} before: the"
                     " topic was deleted and made again, or the log was cut",
                 )
-        return await self._lookup.begins(odd) if odd else {}
+        return odd
+
+    async def _begins(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Where these queues begin; without those whose broker has just gone away."""
+        # A queue that had nothing yet is asked about in every look, until it has.
+        found = {queue: 0 for queue, end in ends.items() if end == 0}
+        now = self._client.clock.monotonic
+        until = now() + self._options.poll_timeout_ms / 1000
+        while missing := sorted(ends.keys() - found.keys()):
+            told, failed = await self._lookup.begins(missing)
+            found.update(told)
+            for queue, error in failed.items():
+                # A last look must not leave out what is there.
+                if not is_passing(error) or (self._has_target and now() >= until):
+                    raise error
+                self._say_once(
+                    ("silent", queue.broker_name),
+                    f"broker {queue.broker_name} does not answer any more: {error}",
+                )
+            if not failed or not self._has_target:
+                break
+            await pause(_LOOK_AGAIN_S)
+        return found
 
     def _without_past(self, start: StreamOffset, seen: Seen) -> list[MessageQueue]:
         """Queues that were read before their broker's log was replaced."""

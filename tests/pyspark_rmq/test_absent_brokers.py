@@ -146,3 +146,56 @@ def test_a_slave_that_cannot_name_its_log_is_not_read() -> None:
     # A slave that is behind takes nothing back.
     behind = Seen({QUEUE_A: 0}, STORES, {"broker-a"})
     assert behind.since(START).ends == {QUEUE_A: 1}
+
+
+def _refuse_begins(broker: ScriptedBroker, times: int) -> None:
+    """The broker goes away between its end and its beginning, for so many questions."""
+    left = [times]
+
+    def begin(command: RemotingCommand) -> RemotingCommand:
+        if left[0] > 0:
+            left[0] -= 1
+            return command.reply(ResponseCode.SYSTEM_BUSY, "starting")
+        return command.reply(ext={"offset": "2"})
+
+    broker.answers[RequestCode.GET_MIN_OFFSET] = begin
+
+
+NEW_QUEUE = StreamOffset({QUEUE_A: 1}, stores=STORES)
+
+
+def test_a_new_queue_whose_broker_goes_away_is_for_later() -> None:
+    async def work(cluster: ScriptedCluster, session: StreamSession) -> None:
+        _refuse_begins(cluster.brokers[1], 4)
+        assert await _planned(session, NEW_QUEUE) == {"broker-a": (1, 5)}
+        assert await _planned(session, NEW_QUEUE) == {"broker-a": (1, 5), "broker-b": (2, 7)}
+
+    _run(work)
+
+
+def test_available_now_waits_for_where_a_new_queue_begins() -> None:
+    async def work(cluster: ScriptedCluster, session: StreamSession) -> None:
+        _refuse_begins(cluster.brokers[1], 6)
+        session.fix_target()
+        assert await _planned(session, NEW_QUEUE) == {"broker-a": (1, 5), "broker-b": (2, 7)}
+
+    _run(work)
+
+    async def impatient(cluster: ScriptedCluster, session: StreamSession) -> None:
+        _refuse_begins(cluster.brokers[1], 1_000_000)
+        session.fix_target()
+        with pytest.raises(errors.SystemBusy):
+            await _planned(session, NEW_QUEUE)
+
+    _run(impatient, **{"rmqConsumer.pollTimeoutMs": "300"})
+
+
+def test_an_empty_new_queue_costs_no_question() -> None:
+    async def work(cluster: ScriptedCluster, session: StreamSession) -> None:
+        _teach(cluster.brokers[1], 0)
+        asked: list[RemotingCommand] = []
+        cluster.brokers[1].answers[RequestCode.GET_MIN_OFFSET] = lambda c: asked.append(c)
+        assert await _planned(session, NEW_QUEUE) == {"broker-a": (1, 5)}
+        assert not asked
+
+    _run(work)
