@@ -9,21 +9,31 @@ import asyncio
 import dataclasses
 import logging
 import socket
+from collections.abc import Callable
+from functools import partial
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
 from broker_core.broker.broker_security import BrokerSecurity, ReplicationTls
 from broker_core.broker.broker_upkeep import BrokerUpkeep
-from broker_core.broker.newer_master import NewerMaster, place_taken
+from broker_core.broker.kept_roles import stored_history
+from broker_core.broker.newer_master import (
+    NewerMaster,
+    find_newer_master,
+    id_is_taken,
+    next_free_id,
+    place_taken,
+)
 from broker_core.broker.observability import Observability
 from broker_core.broker.replication_role import ReplicationRole
-from broker_core.broker.role_changes import RoleChanges, cut_store
+from broker_core.broker.role_changes import Change, RoleChanges, cut_store
 from broker_core.broker.slave_metadata import adopt_topics
 from broker_core.codec.plain_send import request_decoder
 from broker_core.config import RemotingLimits
-from broker_core.errors import InvalidArgument, LogsDiverged, RmqError
-from broker_core.protocol_codes import BrokerRole
+from broker_core.errors import InvalidArgument, LogsDiverged, RmqError, ServiceNotAvailable
+from broker_core.protocol_codes import BrokerRole, ResponseCode
 from broker_core.remoting.server import RemotingServer, bind_address
+from broker_core.replication.log_epochs import LastRole
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
@@ -90,6 +100,7 @@ class Broker:
         Raises `OSError` when the port is taken and the store's errors when it cannot be opened;
         nothing is left open then.
         """
+        self._changes.open()
         return await self._start_as_configured(choose_role=True)
 
     async def _start_as_configured(self, *, choose_role: bool = False) -> int:
@@ -118,16 +129,30 @@ class Broker:
         """Turn this slave into the master of its name, at once; the number of its epoch.
 
         Clients are cut off for the moment that this takes. The old master, if it comes back, finds
-        a newer one here and follows it.
+        a newer one here and follows it. Raises `PromotionRefused`, with the slave left as it is,
+        when it has never copied anything. When it cannot start as a master, that error is raised
+        and it goes on as a slave; once its epoch has begun, the start is tried again instead.
         """
+        await self._changes.now(lambda: self._promotion(role))
+        return self.parts.replication.epoch
+
+    # Changes of role
+
+    def _promotion(self, role: BrokerRole) -> Change:
+        """The change that makes this slave a master; raises before anything is stopped."""
         if self.config.is_master:
             raise InvalidArgument("the broker is a master already")
         if role is BrokerRole.SLAVE:
             raise InvalidArgument("a slave becomes ASYNC_MASTER or SYNC_MASTER")
-        await self._changes.now(self._become(self.config.with_role(role, 0)))
-        return self.parts.replication.epoch
+        self.parts.replication.check_promotion()
+        return self._become(self.config.with_role(role, 0))
 
-    # Changes of role
+    def _promote_soon(self, role: BrokerRole) -> None:
+        if not self._changes.soon(lambda: self._promotion(role)):
+            raise ServiceNotAvailable(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "the broker is about to stop or to start again; try again in a moment",
+            )
 
     async def _choose_role(self) -> None:
         """Before anything is opened: a master whose place is taken comes back as a slave."""
@@ -139,10 +164,17 @@ class Broker:
                 self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
 
     async def _become(self, config: BrokerConfig) -> None:
+        before = self.config, self._stepped_down
         await self._stop()
-        self.config = config
-        self._stepped_down = 0
-        await self._start_as_configured()
+        self.config, self._stepped_down = config, 0
+        try:
+            await self._start_as_configured()
+        except (RmqError, OSError):
+            # With its epoch begun it is the master, whatever failed then: no other one would take
+            # it as a slave again.
+            if stored_history(config.store_root).role is not LastRole.MASTER:
+                self.config, self._stepped_down = before
+            raise
 
     async def _step_down(self, newer: NewerMaster) -> None:
         """A newer master is there: take no more puts, then follow it."""
@@ -151,6 +183,23 @@ class Broker:
         await self._stop()
         self._stepped_down = newer.epoch
         self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
+        await self._start_as_configured()
+
+    async def _newer_master(self) -> Callable[[], Change] | None:
+        parts = self.parts
+        register = parts.registration.again
+        newer = await find_newer_master(self.config, parts.replication.history, register)
+        return None if newer is None else partial(self._step_down, newer)
+
+    async def _same_id(self) -> Callable[[], Change] | None:
+        return self._take_another_id if await id_is_taken(self.config) else None
+
+    async def _take_another_id(self) -> None:
+        """A slave that was away when this broker stepped down has the id that looked free then."""
+        broker_id = await next_free_id(self.config)
+        _log.warning("another slave has brokerId=%d: taking %d", self.config.broker_id, broker_id)
+        await self._stop()
+        self.config = self.config.with_role(BrokerRole.SLAVE, broker_id)
         await self._start_as_configured()
 
     async def _cut(self, error: LogsDiverged) -> None:
@@ -217,8 +266,9 @@ class Broker:
             self._file_system,
             self._store,
             stepped_down=self._stepped_down,
-            diverged=lambda error: self._changes.soon(self._cut(error)),
+            diverged=lambda error: self._changes.soon(lambda: self._cut(error)),
             newer_seen=lambda epoch: self._changes.look(),
+            id_taken=lambda: self._changes.soon(self._take_another_id),
             tls=self._replication_tls,
         )
         await self._store.start()
@@ -226,9 +276,7 @@ class Broker:
             config, self._clock, self._file_system, self._store, self._limits, self._role
         )
         self._parts = parts
-        parts.promotion = lambda role: self._changes.soon(
-            self._become(self.config.with_role(role, 0))
-        )
+        parts.promotion = self._promote_soon
         parts.newer_master = lambda epoch: self._changes.look()
         if config.is_master:
             if self._role.was_promoted:
@@ -254,12 +302,9 @@ class Broker:
             parts.slave_metadata.start()
         await parts.registration.start()
         if config.is_master:
-            self._changes.watch(
-                config,
-                lambda: self.parts.replication.history,
-                self._step_down,
-                parts.registration.again,
-            )
+            self._changes.watch(config, self._newer_master)
+        elif self._stepped_down:
+            self._changes.watch(config, self._same_id)
 
     def _make_server(
         self, parts: BrokerParts, security: BrokerSecurity, observability: Observability

@@ -1,4 +1,4 @@
-"""Looks whether this broker's place as a master has gone to a newer one.
+"""Looks whether this broker's place as a master has gone to a newer one, and for an id beside it.
 
 The name servers know who is the master of a broker name; that one is asked for its epoch. Only an
 answer counts: who cannot be reached is no reason to step down.
@@ -7,20 +7,20 @@ answer counts: who cannot be reached is no reason to step down.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Final, NamedTuple
 
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import inner_client
+from broker_core.broker.kept_roles import stored_history
 from broker_core.broker.processors.bulk_transfer import NEWER_MASTER
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.route_data import decode_cluster_info
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
-from broker_core.replication.epoch_file import load_history
 from broker_core.replication.log_epochs import TERM, EpochHistory, LastRole
-from broker_core.storage.posix_file_system import PosixFileSystem
 
 _log = logging.getLogger(__name__)
 
@@ -45,16 +45,12 @@ def is_newer(epoch: int, history: EpochHistory) -> bool:
 
 async def place_taken(config: BrokerConfig) -> NewerMaster | None:
     """Before a master starts: who has its place, as far as its files and the name servers know."""
-    file_system = PosixFileSystem(config.store_root)
-    try:
-        history = load_history(file_system)
-    finally:
-        file_system.close()
+    history = stored_history(config.store_root)
     newer = await find_newer_master(config, history)
     if newer is not None:
         _log.warning("%s is the master of this name now: following it", newer.address)
     elif history.role is LastRole.STEPPED_DOWN:
-        newer = NewerMaster("", history.seen, 1)
+        newer = NewerMaster("", history.seen, history.slave_id or 1)
         _log.warning(
             "this broker has stepped down for a newer master and stays a slave; promote it, or "
             "start it once with brokerRole=SLAVE, to make it a master again"
@@ -115,9 +111,36 @@ async def _ask(
             await register()
             await _tell_older(client, address, history)
         return None
-    taken = {broker_id for broker_id, other in members.items() if other != config.address}
-    free_id = next(n for n in range(1, len(taken) + 2) if n not in taken)
-    return NewerMaster(address, epoch, free_id)
+    taken = _of_others(members, config)
+    if history.slave_id and history.slave_id not in taken:
+        # The id of its last run: the slave whose id looks free now may only be away.
+        return NewerMaster(address, epoch, history.slave_id)
+    return NewerMaster(address, epoch, next(n for n in count(1) if n not in taken))
+
+
+async def id_is_taken(config: BrokerConfig) -> bool:
+    """Whether a name server knows another broker with the name and the id of this one."""
+    members = await _all_members(config)
+    return any(config.broker_id in _of_others(known, config) for known in members)
+
+
+async def next_free_id(config: BrokerConfig) -> int:
+    """An id above the own one, so that who asks again and again comes to one that is free."""
+    members = await _all_members(config)
+    taken = {broker_id for known in members for broker_id in _of_others(known, config)}
+    return next(n for n in count(config.broker_id + 1) if n not in taken)
+
+
+async def _all_members(config: BrokerConfig) -> list[dict[int, str]]:
+    client = inner_client(config)
+    try:
+        return [await _members(client, address, config) for address in config.name_servers]
+    finally:
+        await client.close()
+
+
+def _of_others(members: Mapping[int, str], config: BrokerConfig) -> set[int]:
+    return {broker_id for broker_id, address in members.items() if address != config.address}
 
 
 async def _tell_older(client: RemotingClient, address: str, history: EpochHistory) -> None:

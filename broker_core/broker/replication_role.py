@@ -23,7 +23,13 @@ from broker_core.broker.system_topics import (
     TRANSACTION_OP_TOPIC,
 )
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.errors import InvalidConfig, LogsDiverged, RmqError
+from broker_core.errors import (
+    InvalidConfig,
+    LogsDiverged,
+    PromotionRefused,
+    ReplicationRefused,
+    RmqError,
+)
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, RequestCode, ResponseCode
 from broker_core.remoting.client import parse_address
 from broker_core.replication.confirmed_note import (
@@ -39,7 +45,7 @@ from broker_core.replication.handshake import Identity
 from broker_core.replication.leader_session import LeaderSettings
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
 from broker_core.replication.message_counts import MessageCounts
-from broker_core.replication.replica_set import Replica, ReplicaSet, ReplicaSettings
+from broker_core.replication.replica_set import DUPLICATE_ID, Replica, ReplicaSet, ReplicaSettings
 from broker_core.runtime.cancelled import end_tasks
 from broker_core.runtime.clock import Clock
 from broker_core.storage.file_system import FileSystem
@@ -69,6 +75,7 @@ class ReplicationRole:
         stepped_down: int = 0,
         diverged: Callable[[LogsDiverged], object] = lambda error: None,
         newer_seen: Callable[[int], object] = lambda epoch: None,
+        id_taken: Callable[[], object] = lambda: None,
         tls: ReplicationTls | None = None,
     ) -> None:
         self._tls = tls or ReplicationTls()
@@ -82,6 +89,7 @@ class ReplicationRole:
         self._stepped_down = stepped_down
         self._diverged = diverged
         self._newer_seen = newer_seen
+        self._id_taken = id_taken
         self._master_told: tuple[str, str] | None = None
         self._asking = inner_client(config)
         self._server: HaServer | None = None
@@ -106,9 +114,14 @@ class ReplicationRole:
 
     @property
     def epoch(self) -> int:
-        """Number of the newest epoch of this log; 0 before there is any."""
+        """Number of the epoch that a master has begun, or that a slave's log has come to.
+
+        0 before there is any.
+        """
         current = self.history.current
-        return 0 if current is None else current.number
+        if self._config.is_master:
+            return 0 if current is None else current.number
+        return self.history.reached(self._log.end)
 
     def master_is(self, address: str, ha_address: str) -> None:
         """A name server says where the master is."""
@@ -186,6 +199,18 @@ class ReplicationRole:
         found["saved_aside"] = self._file_system.list(ASIDE_DIR)
         return found
 
+    def check_promotion(self) -> None:
+        """Raises `PromotionRefused` when this slave cannot become a master."""
+        if self._has_nothing:
+            raise PromotionRefused(
+                "this slave has never copied anything from its master, which has all messages: "
+                "promote another slave, or let this one copy first"
+            )
+
+    @property
+    def _has_nothing(self) -> bool:
+        return not self.history.epochs and self._log.end == 0
+
     # Master
 
     @property
@@ -196,7 +221,7 @@ class ReplicationRole:
     def _begin_epoch(self) -> None:
         """Durable before the first append of this run."""
         promoted = self.history.role not in (LastRole.MASTER, LastRole.NONE)
-        if promoted and not self.history.epochs and self._log.end == 0:
+        if promoted and self._has_nothing:
             raise InvalidConfig(
                 "brokerRole",
                 self._config.store.broker_role.value,
@@ -314,8 +339,10 @@ class ReplicationRole:
         # Who starts as a master again is promoted, unless it was only pushed aside.
         role = LastRole.STEPPED_DOWN if self._stepped_down else LastRole.SLAVE
         seen = max(self.history.seen, self._stepped_down)
-        if (self.history.role, self.history.seen) != (role, seen):
-            self._save(self.history._replace(role=role, seen=seen))
+        slave_id = config.broker_id if self._stepped_down else 0
+        history = self.history._replace(role=role, seen=seen, slave_id=slave_id)
+        if history != self.history:
+            self._save(history)
         self._client = HaClient(
             self._log,
             self._identity(),
@@ -325,6 +352,7 @@ class ReplicationRole:
             find_master=self._find_master,
             learn=self._learn,
             diverged=self._diverged,
+            refused=self._refused,
             tls=self._tls.client,
         )
         self._log.listeners.append(self._client.changed)
@@ -335,6 +363,11 @@ class ReplicationRole:
         return Identity(
             config.cluster_name, config.broker_name, config.broker_id, self._log.store_id
         )
+
+    def _refused(self, refusal: ReplicationRefused) -> None:
+        # Nobody has configured the id of a broker that has stepped down.
+        if self._stepped_down and refusal.kind == DUPLICATE_ID:
+            self._id_taken()
 
     def _learn(self, epochs: tuple[Epoch, ...]) -> None:
         """The master's log agrees with ours, all of it."""

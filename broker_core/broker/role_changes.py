@@ -1,7 +1,7 @@
-"""Changes of a running broker's role, one at a time, and the watch for a newer master.
+"""Changes of a running broker's role, one at a time, and the watch for reasons to have one.
 
 A change stops the broker and starts it again with another configuration or a shorter log. When the
-start fails it is tried again: nobody is there to do it by hand.
+start fails it is tried again: nobody is there to do it by hand. Stopping the broker ends that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from random import Random
 from typing import Any, Final
 
 from broker_core.broker.broker_config import BrokerConfig
-from broker_core.broker.newer_master import NewerMaster, find_newer_master
-from broker_core.errors import LogsDiverged, RmqError
-from broker_core.replication.log_epochs import EpochHistory
+from broker_core.errors import LogsDiverged, RmqError, ServiceNotAvailable
+from broker_core.protocol_codes import ResponseCode
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.store.log_cut import Numbering, save_and_cut
 
@@ -26,6 +25,7 @@ _log = logging.getLogger(__name__)
 _RETRY_S: Final = 2.0
 
 Change = Coroutine[Any, Any, None]
+Needed = Callable[[], Awaitable[Callable[[], Change] | None]]
 
 
 class RoleChanges:
@@ -36,43 +36,54 @@ class RoleChanges:
         self._change: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._look: asyncio.Event = asyncio.Event()
+        self._ended: asyncio.Event = asyncio.Event()
         self._random = Random()
 
-    def watch(
-        self,
-        config: BrokerConfig,
-        history: Callable[[], EpochHistory],
-        step_down: Callable[[NewerMaster], Change],
-        register: Callable[[], Awaitable[object]],
-    ) -> None:
-        """Look for a newer master from now on, until the next change."""
+    def open(self) -> None:
+        """The broker is started: changes are possible until `stop`."""
+        self._ended = asyncio.Event()
+
+    def watch(self, config: BrokerConfig, needed: Needed) -> None:
+        """Ask now and then whether a change is `needed`, until there is one."""
         self._end_watch()
         self._look = asyncio.Event()
-        if config.name_servers:
-            watching = self._watch(config, history, step_down, register)
-            self._watching = asyncio.ensure_future(watching)
+        if config.name_servers and not self._ended.is_set():
+            self._watching = asyncio.ensure_future(self._watch(config, needed))
 
     def look(self) -> None:
         """There may be a newer master: look at once."""
         self._look.set()
 
-    def soon(self, change: Change) -> None:
-        """Carry out a change in a task of its own, unless one is under way."""
-        if self._change is not None and not self._change.done():
-            change.close()
-            return
-        self._end_watch()
-        self._change = asyncio.ensure_future(self._carry_out(change))
+    def soon(self, change: Callable[[], Change]) -> bool:
+        """Carry out a change in a task of its own; False when another one is under way.
 
-    async def now(self, change: Change) -> None:
-        """Carry out a change and wait for it; its errors are the caller's."""
-        if self._change is not None and not self._change.done():
-            await asyncio.wait((self._change,))
+        What `change` raises before it returns is the caller's, and nothing has happened then.
+        """
+        if self._is_changing or self._ended.is_set():
+            return False
+        begun = change()
         self._end_watch()
-        await change
+        self._change = asyncio.ensure_future(self._carry_out(begun))
+        return True
+
+    async def now(self, change: Callable[[], Change]) -> None:
+        """Carry out a change after the one under way and wait for it; its errors are the caller's.
+
+        Raises `ServiceNotAvailable` when the broker is stopped first.
+        """
+        while self._change is not None and self._is_changing:
+            await asyncio.wait((self._change,))
+        if self._ended.is_set():
+            raise ServiceNotAvailable(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopped")
+        begun = asyncio.ensure_future(change())
+        self._end_watch()
+        self._change = asyncio.ensure_future(self._carry_out(begun))
+        # Who stops waiting must not leave a broker behind that is stopped and not started.
+        await asyncio.shield(begun)
 
     async def stop(self) -> None:
-        """No more changes; one that is under way is finished."""
+        """No more changes; one that is under way is finished, or given up when its start fails."""
+        self._ended.set()
         watching = self._watching
         self._end_watch()
         if watching is not None:
@@ -83,34 +94,33 @@ class RoleChanges:
 
     # Inside
 
-    async def _carry_out(self, change: Change) -> None:
+    @property
+    def _is_changing(self) -> bool:
+        return self._change is not None and not self._change.done()
+
+    async def _carry_out(self, change: Awaitable[None]) -> None:
         try:
             await change
         except (RmqError, OSError) as error:
             _log.error("the broker is down: %s", error)
         else:
             return
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        while True:
-            await asyncio.wait((never,), timeout=_RETRY_S)
+        while not self._ended.is_set():
             try:
                 await self._start()
             except (RmqError, OSError) as error:
                 _log.error("the broker cannot start: %s", error)
             else:
                 return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _RETRY_S)
 
-    async def _watch(
-        self,
-        config: BrokerConfig,
-        history: Callable[[], EpochHistory],
-        step_down: Callable[[NewerMaster], Change],
-        register: Callable[[], Awaitable[object]],
-    ) -> None:
+    async def _watch(self, config: BrokerConfig, needed: Needed) -> None:
         while True:
-            # Two masters register in turn, and each sees the one that came last: at a moment that
-            # has nothing to do with the own registration. The newer one, when it sees the other,
-            # takes its place at the name servers back and tells the other to look.
+            # Two brokers with one id register in turn, and each sees the one that came last: at a
+            # moment that has nothing to do with the own registration. The newer one of two masters,
+            # when it sees the other, takes its place at the name servers back and tells the other
+            # to look.
             period_s = config.register_period_ms / 1000 * self._random.uniform(0.3, 1.0)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), period_s)
@@ -118,10 +128,10 @@ class RoleChanges:
             if self._watching is not asyncio.current_task():
                 # Cancelled in the moment in which the wait was over, which does not hear of it.
                 return
-            newer = await find_newer_master(config, history(), register)
-            if newer is not None and self._watching is asyncio.current_task():
+            change = await needed()
+            if change is not None and self._watching is asyncio.current_task():
                 self._watching = None
-                self.soon(step_down(newer))
+                self.soon(change)
                 return
 
     def _end_watch(self) -> None:

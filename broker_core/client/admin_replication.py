@@ -32,7 +32,7 @@ class Member(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How much it has: a newer epoch counts more than a longer log."""
+        """How much it has: a newer epoch at the end of its log counts more than a longer log."""
         return int(self.status.get("epoch", 0)), int(self.status.get("log_end", 0))
 
 

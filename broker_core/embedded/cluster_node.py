@@ -14,6 +14,7 @@ from broker_core.errors import EmbeddedBrokerFailed
 from broker_core.runtime.clock import Clock
 
 NAME_SERVER: Final = "namesrv"
+STORE_DIR: Final = "store"
 STOP_TIMEOUT_S: Final = 10.0
 
 _NAME_SERVER_READY = re.compile(r"rmq namesrv ready on (\S+:\d+)\s*")
@@ -63,7 +64,7 @@ class ClusterNode:
     @property
     def store_dir(self) -> Path:
         """Where its messages are."""
-        return self.directory / "store"
+        return self.directory / STORE_DIR
 
     @property
     def log_path(self) -> Path:
@@ -77,8 +78,13 @@ class ClusterNode:
 
     @property
     def broker_id(self) -> int:
-        """0 for a master, as it was configured."""
+        """0 for a master, as its name says; a promotion changes that and not the name."""
         return int(self.name.partition(":")[2] or "0")
+
+    @property
+    def is_master(self) -> bool:
+        """Whether a broker takes messages after its next start, unless it finds a newer master."""
+        return self._properties.get("brokerRole") != "SLAVE"
 
     def begin(self) -> None:
         """Start the process; `wait_ready` must follow."""

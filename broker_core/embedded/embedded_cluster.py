@@ -20,11 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from broker_core.broker.kept_roles import kept_master, member_id
 from broker_core.client.admin import Admin
 from broker_core.client.admin_replication import Promotion, promote, replication_members
 from broker_core.client.backoff import pause
 from broker_core.client.sync_face import SyncAdmin
-from broker_core.embedded.cluster_node import NAME_SERVER, ClusterNode
+from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
@@ -122,7 +123,7 @@ class EmbeddedCluster:
 
     @property
     def nodes(self) -> tuple[ClusterNode, ...]:
-        """The brokers: each master, followed by its slaves."""
+        """The brokers: the first master of each name, followed by its slaves."""
         return tuple(node for name, node in self._held.nodes.items() if name != NAME_SERVER)
 
     def node(self, name: str | ClusterNode) -> ClusterNode:
@@ -147,10 +148,11 @@ class EmbeddedCluster:
         if not self._held.nodes:
             self._held.nodes.update((node.name, node) for node in self._planned())
         try:
+            self._give_roles()
             # Slaves ask the name server for their master.
             self._start([self.node(NAME_SERVER)])
-            self._start([node for node in self.nodes if node.broker_id == 0])
-            self._start([node for node in self.nodes if node.broker_id != 0])
+            self._start([node for node in self.nodes if node.is_master])
+            self._start([node for node in self.nodes if not node.is_master])
             self._make_topics()
             self.wait_in_sync()
         except BaseException:
@@ -238,24 +240,43 @@ class EmbeddedCluster:
         hold = self._held.ports.hold
         address = f"{HOST}:{hold(self._name_server_port)}"
         yield self._node(NAME_SERVER, {"listen": address})
-        for master, broker_id in members:
+        for master, number in members:
             name = f"broker-{chr(ord('a') + master)}"
             yield self._node(
-                f"{name}:{broker_id}",
+                f"{name}:{number}",
                 {
                     **self._properties,
                     "namesrvAddr": address,
                     "brokerName": name,
-                    "brokerId": str(broker_id),
-                    "brokerRole": "SLAVE" if broker_id else self._master_role,
                     "listenPort": str(hold()),
                     "haListenPort": str(hold()),
                 },
             )
 
+    def _give_roles(self) -> None:
+        """What each member is from its next start on; one may have been promoted before."""
+        slaves = self._counts[1]
+        for name in {node.broker_name: None for node in self.nodes}:
+            # There may be more on the disk than are to be started.
+            found = {n: self._path(f"{name}:{n}") / STORE_DIR for n in range(SLAVES_MAX + 1)}
+            master = kept_master({n: str(path) for n, path in found.items() if path.is_dir()})
+            if master > slaves:
+                raise InvalidArgument(
+                    f"slaves_per_master is {slaves}, and {name}:{master} was promoted: it is the "
+                    f"master that has all messages; give at least {master}"
+                )
+            for number in range(slaves + 1):
+                broker_id = member_id(number, master)
+                role = "SLAVE" if broker_id else self._master_role
+                self.node(f"{name}:{number}").set_properties(
+                    brokerRole=role, brokerId=str(broker_id)
+                )
+
     def _node(self, name: str, properties: Mapping[str, str]) -> ClusterNode:
-        directory = self._directory() / name.replace(":", "-")
-        return ClusterNode(name, directory, properties, is_temporary=self._kept is None)
+        return ClusterNode(name, self._path(name), properties, is_temporary=self._kept is None)
+
+    def _path(self, name: str) -> Path:
+        return self._directory() / name.replace(":", "-")
 
     def _directory(self) -> Path:
         if self._kept is not None:

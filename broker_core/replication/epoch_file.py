@@ -2,7 +2,7 @@
 
 0   4   magic "RMQE"
 4   4   CRC-32 of the rest
-8       msgpack map: version, epochs (number, owner, start), seen, role, confirmed
+8       msgpack map: version, epochs (number, owner, start), seen, role, confirmed, slave_id
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def encode_history(history: EpochHistory) -> bytes:
             "seen": history.seen,
             "role": history.role.value,
             "confirmed": history.confirmed,
+            "slave_id": history.slave_id,
         }
     )
     return _HEAD.pack(_MAGIC, zlib.crc32(body)) + bytes(body)
@@ -52,7 +53,9 @@ def decode_history(data: bytes) -> EpochHistory:
         raise StoreUnusable(f"{EPOCH_FILE} was written by a newer release; use that one")
     epochs = tuple(Epoch(*entry) for entry in fields["epochs"])
     role = LastRole(fields["role"])
-    return EpochHistory(epochs, fields["seen"], role, fields.get("confirmed", -1))
+    # Older releases did not write these.
+    confirmed, slave_id = fields.get("confirmed", -1), fields.get("slave_id", 0)
+    return EpochHistory(epochs, fields["seen"], role, confirmed, slave_id)
 
 
 def load_history(file_system: FileSystem) -> EpochHistory:

@@ -1,7 +1,7 @@
 """The slave's link to its master: connects, copies, and connects again.
 
 Owns one connection at a time and the task that keeps it. Decides nothing about the log, see
-`follower_session`; when the log has to be cut first, its owner is told and the link rests.
+`follower_session`; when the log has to be cut first, its owner is told, again with every try.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class HaClient:
         find_master: FindMaster,
         learn: Callable[[tuple[Epoch, ...]], None],
         diverged: Callable[[LogsDiverged], object],
+        refused: Callable[[ReplicationRefused], object] = lambda refusal: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`tls` encrypts, and believes only a master whose certificate names its address."""
@@ -78,9 +79,9 @@ class HaClient:
         self._find_master = find_master
         self._learn = learn
         self._diverged = diverged
+        self._refused = refused
         self._task: asyncio.Task[None] | None = None
         self._link: _MasterConnection | None = None
-        self._resting = False
         self._ended: asyncio.Future[None]
         self.master: MasterAddress | None = None
         """The master that was connected to last."""
@@ -117,15 +118,17 @@ class HaClient:
 
     async def _run(self) -> None:
         delay_s = _DELAY_MIN_S
-        while not self._resting:
+        while True:
             copied_from = self._log.end
             try:
                 await self._follow()
             except LogsDiverged as error:
-                self._resting = True
                 self._note(error)
+                # The owner may be busy with something else now. If it is not, it ends this task.
                 self._diverged(error)
-                return
+            except ReplicationRefused as refusal:
+                self._note(refusal)
+                self._refused(refusal)
             except (RmqError, OSError) as error:
                 problem = error if isinstance(error, RmqError) else _unreachable(error)
                 self._note(problem)

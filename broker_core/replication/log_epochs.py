@@ -45,6 +45,8 @@ class EpochHistory(NamedTuple):
     role: LastRole = LastRole.NONE
     confirmed: int = -1
     """What slaves had when the newest epoch began, if its master waits for slaves; else -1."""
+    slave_id: int = 0
+    """The brokerId that a master which stepped down has taken; 0 for everybody else."""
 
     @property
     def current(self) -> Epoch | None:
@@ -55,6 +57,20 @@ class EpochHistory(NamedTuple):
         """Without the epochs that begin behind `end`: nothing is known of their bytes here."""
         kept = tuple(epoch for epoch in self.epochs if epoch.start <= end)
         return self._replace(epochs=kept)
+
+    def reached(self, end: int) -> int:
+        """Number of the epoch that a log which ends at `end` has come to; 0 before there is any.
+
+        A slave knows all epochs of its master before it has their bytes. One that begins right at
+        the end counts when it is a promotion, which decides how the log goes on; after a restart
+        this log may be shorter than one that has never heard of it.
+        """
+        number = 0
+        for epoch in self.epochs:
+            is_promotion = epoch.number // TERM > number // TERM
+            if epoch.start < end or (epoch.start == end and is_promotion):
+                number = epoch.number
+        return number
 
     def begin(self, owner: str, end: int) -> EpochHistory:
         """A master starts to append at `end`: a restart, or a promotion when it was none before."""
@@ -69,7 +85,7 @@ class EpochHistory(NamedTuple):
         """A slave takes over what its master says about their common log."""
         highest = max((self.seen, seen, *(epoch.number for epoch in master)))
         role = self.role if self.role is LastRole.STEPPED_DOWN else LastRole.SLAVE
-        return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role)
+        return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role, slave_id=self.slave_id)
 
 
 def agreed_end(

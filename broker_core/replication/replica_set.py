@@ -7,11 +7,14 @@ it introduced itself, by its connection when it is an Apache one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_core.errors import ReplicationRefused
 from broker_core.replication.handshake import Identity
 from broker_core.runtime.watermark import Watermark
+
+DUPLICATE_ID: Final = "duplicate id"
+"""Kind of the refusal of a slave whose id another one has."""
 
 
 class ReplicaSettings(NamedTuple):
@@ -68,7 +71,7 @@ class ReplicaSet:
         for other in others:
             if other.broker_id == identity.broker_id and other.store_id != identity.store_id:
                 return ReplicationRefused(
-                    "duplicate id",
+                    DUPLICATE_ID,
                     f"another slave with brokerId={identity.broker_id} is connected; give each "
                     "slave an id of its own",
                 )

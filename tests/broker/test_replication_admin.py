@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from broker_core.client.admin_replication import Member, chosen_slave
 from broker_core.codec.json_dialect import parse_json
 from broker_core.errors import InvalidArgument, PromotionRefused
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from tests.broker.running_broker import broker_config, running
 from tests.broker.slave_pair import slave_pair
 
 
@@ -76,5 +78,27 @@ def test_status_and_refusals(run_async: Callable[..., Any], tmp_path: Path) -> N
             )  # fmt: skip
             assert refused.code == ResponseCode.SYSTEM_ERROR
             assert "slave" in (refused.remark or "")
+
+    run_async(scenario())
+
+
+def test_an_order_that_is_not_carried_out_is_answered_with_the_reason(
+    run_async: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        config = broker_config(tmp_path, brokerRole="SLAVE", brokerId="1")
+        async with running(config) as slave:
+            refused = await slave.ask(RequestCode.PROMOTE_BROKER)
+            assert refused.code != 0 and "never copied" in (refused.remark or "")
+            done = asyncio.Event()
+
+            async def other() -> None:
+                await done.wait()
+
+            assert slave.broker._changes.soon(other)
+            refused = await slave.ask(RequestCode.PROMOTE_BROKER)
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "try again" in (refused.remark or "")
+            done.set()
 
     run_async(scenario())

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,50 @@ def test_stores_are_kept_where_asked(tmp_path: Path) -> None:
             if not expected:
                 send(cluster.name_server, "orders", b"kept")
     assert (tmp_path / "broker-a-0" / "store" / "commitlog").is_dir()
+
+
+def _promote_inside(cluster: EmbeddedCluster) -> None:
+    cluster.promote("broker-a:1")
+    # The old master has stepped down.
+    cluster.restart("broker-a:0")
+    cluster.wait_in_sync()
+
+
+def _promote_from_outside(cluster: EmbeddedCluster) -> None:
+    # The old master does not know of it.
+    ran = run_rmq("admin", "promote", "-n", cluster.name_server, "--broker", "broker-a")
+    assert ran.code == 0, ran.errors
+
+
+@pytest.mark.parametrize("promote", [_promote_inside, _promote_from_outside])
+def test_a_promotion_outlives_the_cluster(
+    tmp_path: Path, promote: Callable[[EmbeddedCluster], None]
+) -> None:
+    def cluster_of(slaves: int) -> EmbeddedCluster:
+        return EmbeddedCluster(
+            slaves_per_master=slaves, directory=tmp_path, topics={"orders": 1},
+            start_timeout_s=LIMIT_S,
+        )  # fmt: skip
+
+    with cluster_of(1) as cluster:
+        send(cluster.name_server, "orders", b"1")
+        cluster.wait_in_sync()
+        cluster.kill("broker-a:0")
+        promote(cluster)
+        send(cluster.name_server, "orders", b"2")
+        again = cluster
+    with pytest.raises(InvalidArgument, match="broker-a:1 was promoted"):
+        cluster_of(0).start()
+    expected = [b"1", b"2"]
+    for cluster in (cluster_of(1), cluster_of(1), again):
+        with cluster:
+            send(cluster.name_server, "orders", b"more")
+            expected.append(b"more")
+            assert bodies(cluster.name_server, "orders") == expected
+            assert [(row["role"], row["address"]) for row in _ha(cluster.name_server)] == [
+                ("ASYNC_MASTER", cluster.node("broker-a:1").address),
+                ("SLAVE", cluster.node("broker-a:0").address),
+            ]
 
 
 def test_everything_ends_with_its_owner(tmp_path: Path) -> None:

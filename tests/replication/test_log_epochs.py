@@ -47,6 +47,16 @@ def test_agreement(
     assert agreed_end(theirs, their_end, ours, our_end) == agreed
 
 
+def test_the_epoch_that_a_log_has_come_to() -> None:
+    # A restart at 500, a promotion at 700: a slave knows of both before it has a byte of them.
+    history = EpochHistory((A, B, C), 2 * TERM, LastRole.SLAVE)
+    for end, number in ((0, TERM), (400, TERM), (501, TERM + 1), (699, TERM + 1), (700, 2 * TERM)):
+        assert history.reached(end) == number
+    # Another slave may have more of the epoch before the restart.
+    assert history.reached(500) == TERM
+    assert EpochHistory().reached(0) == 0
+
+
 def test_a_restart_and_a_promotion() -> None:
     new = EpochHistory().begin("a", 0)
     assert new.seen == TERM

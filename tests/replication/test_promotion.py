@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.errors import InvalidArgument
+from broker_core.client.admin_replication import Member, chosen_slave
+from broker_core.errors import InvalidArgument, PromotionRefused, ServiceNotAvailable
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.log_epochs import TERM
 from broker_core.store.message import Message
@@ -135,6 +138,93 @@ async def test_fast_switches_back_and_forth(tmp_path: Path) -> None:
         # A slave reads what it has copied a moment later.
         for queue in range(2):
             await until(lambda queue=queue: bodies(two, queue) == bodies(one, queue))  # type: ignore[misc]
+
+
+@on_loop
+async def test_the_longer_slave_is_chosen_though_the_other_one_heard_of_a_newer_epoch(
+    tmp_path: Path,
+) -> None:
+    async with name_server() as address:
+        configs = [
+            config_of(tmp_path / str(number), role, number, address)
+            for number, role in enumerate((BrokerRole.ASYNC_MASTER, *2 * (BrokerRole.SLAVE,)))
+        ]
+        async with running(configs[1]) as ahead, running(configs[2]) as behind:
+            async with running(configs[0]) as master:
+                put(master, 10)
+                await same_log(master, behind)
+                await behind.stop()
+                put(master, 10, first=10)
+                await same_log(master, ahead)
+                history = master.parts.replication.history
+            await behind.start()
+            # The master was started again; it agreed with this slave and died before it sent more.
+            restarted = history.begin("again", ahead.parts.store.replication.log.end)
+            behind.parts.replication._learn(restarted.epochs)
+            members = [
+                Member(broker.config.broker_id, broker.address, broker.parts.replication.status())
+                for broker in (ahead, behind)
+            ]
+            assert [member.reach[0] for member in members] == [TERM, TERM]
+            assert chosen_slave(members, None, force=False).broker_id == 1
+            with pytest.raises(PromotionRefused, match="has more"):
+                chosen_slave(members, 2, force=False)
+
+
+@on_loop
+async def test_a_slave_that_never_copied_is_refused_and_goes_on(tmp_path: Path) -> None:
+    async with running(config_of(tmp_path, BrokerRole.SLAVE, 1, "")) as slave:
+        parts = slave.parts
+        with pytest.raises(PromotionRefused, match="never copied"):
+            await slave.promote()
+        # What a request of an administrator comes to.
+        with pytest.raises(PromotionRefused, match="never copied"):
+            parts.promotion(BrokerRole.ASYNC_MASTER)
+        assert slave.parts is parts
+        assert not slave.config.is_master
+
+
+@on_loop
+async def test_a_slave_that_cannot_start_as_a_master_stays_a_slave(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {"ha_listen_port": taken.getsockname()[1], "listen_host": "127.0.0.1"}
+        async with pair(tmp_path, of_slave=settings) as (master, slave):
+            put(master, 10)
+            await same_log(master, slave)
+            with pytest.raises(OSError):
+                await slave.promote()
+            await until(lambda: slave._parts is not None)
+            assert not slave.config.is_master
+            put(master, 10, first=10)
+            await is_copying(slave)
+            await same_log(master, slave)
+
+
+@on_loop
+async def test_a_cut_that_comes_during_another_change_is_done_later(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (old, new):
+        put(old, 10)
+        await same_log(old, new)
+        await new.stop()
+        put(old, 6, first=100)
+        await old.stop()
+        await new.start()
+        await new.promote()
+        other_is_done = asyncio.Event()
+
+        async def other() -> None:
+            await other_is_done.wait()
+
+        # Before the start: the master is found at once.
+        old._changes._change = asyncio.ensure_future(other())
+        await old.start()
+        await until(lambda: "goes on differently" in old.parts.replication.status()["problem"])
+        with pytest.raises(ServiceNotAvailable):
+            old.parts.promotion(BrokerRole.ASYNC_MASTER)
+        other_is_done.set()
+        await until(lambda: old._parts and old.parts.replication.status()["saved_aside"])
+        await is_copying(old)
+        await same_log(new, old)
 
 
 @on_loop

@@ -22,7 +22,7 @@ from tests.replication import simulated_node
 from tests.replication.simulation import run_seed
 
 SEEDS = 10_000 if os.environ.get("RMQ_CRASH_LONG") else 120
-PLANTED_SEEDS = 120
+PLANTED_SEEDS = 200
 BATCHES = 8
 
 
