@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.sink_record import (
+    Decision,
     PreparedBatch,
     PublishedBatch,
     Sink,
@@ -64,6 +65,10 @@ KEEP_MS: Final = 7 * 86_400_000
 # Batches of a sink that a late repeat is compared with.
 BATCHES_KEPT: Final = 8
 RUNS_KEPT: Final = 64
+# Batches on several brokers, of which another broker may still lack its part.
+DECISIONS_KEPT: Final = 32
+# A log position that the file of an earlier version does not have.
+UNKNOWN: Final = -1
 
 _NOTES = GROUP_TOPIC.decode()
 _READ_COUNT: Final = 64
@@ -97,8 +102,9 @@ class SinkBatches:
         self._keep_ms = keep_ms
         self._once_keep_ms = once_keep_ms
         self._sinks: dict[str, Sink] = {}
-        # Every note below this offset is entered.
+        # Every note below this offset is entered, and where in the log the last of them lies.
         self._entered = 0
+        self._last_position = UNKNOWN
         self._change_count = self._saved_change_count = 0
         self._is_writing = False
         self._load()
@@ -203,14 +209,20 @@ class SinkBatches:
             del sink.batches[:-BATCHES_KEPT]
             sink.prepared = None
             sink.is_coordinator |= note.kind == BATCH_NOTE
+            if note.kind == BATCH_NOTE and note.token:
+                sink.decisions.append(Decision(asked.batch, note.token, offset))
+                del sink.decisions[:-DECISIONS_KEPT]
         elif note.kind == RESERVE_NOTE:
-            sink.reserved = (asked.batch, note.token)
+            # Not below one that the log lost: another broker may hold a part under it.
+            if note.token > sink.reserved[1]:
+                sink.reserved = (asked.batch, note.token)
             sink.is_coordinator = True
         elif note.kind == PREPARE_NOTE:
             sink.prepared = PreparedBatch(asked, note.token, note.parts, offset)
         elif note.kind == ENROL_NOTE:
             sink.coordinator = note.others[0]
-        self._entered = max(self._entered, offset + 1)
+        if offset >= self._entered:
+            self._entered, self._last_position = offset + 1, position
         self._change_count += 1
         sink.change = self._change_count
 
@@ -224,24 +236,35 @@ class SinkBatches:
     def as_object(self, since: int = -1) -> dict[str, Any]:
         """The sinks that changed after that count, as the file has them."""
         found = {n: sink_object(s) for n, s in self._sinks.items() if s.change > since}
-        return {"storeId": self._store.store_id, "notesEntered": self._entered, "sinks": found}
+        return {
+            "storeId": self._store.store_id, "notesEntered": self._entered,
+            "lastNoteAt": self._last_position, "sinks": found,
+        }  # fmt: skip
 
     def copy(self, found: Mapping[str, Any]) -> None:
         """Take over what a master has told; `InvalidArgument` if it cannot be read."""
         entered = whole_field(found, "notesEntered", least=0)
+        position = whole_field(found, "lastNoteAt", UNKNOWN)
         sinks = object_field(found, "sinks")
         parsed = {name: parse_sink(object_field(sinks, name)) for name in sinks}
         self._sinks.update(parsed)
-        self._entered = entered
+        self._entered, self._last_position = entered, position
         self._change_count += 1
 
-    def settle(self) -> None:
-        """Agree with the log as it is now: before a copy begins to decide."""
+    def settle(self) -> bool:
+        """Agree with the log as it is now: before a copy begins to decide.
+
+        True when what was known is not in the log, and is forgotten now.
+        """
         low, high = self._store.offsets(_NOTES, 0)
-        if self._entered > high:
-            self._forget_lost(high)
+        is_lost = self._entered > high
+        is_other = not is_lost and self._is_other_history(low)
+        if is_lost or is_other:
+            # Of another history nobody knows where it began to differ: read all there is.
+            self._forget_lost(high if is_lost else low)
         for offset, position, end, time_ms, note in self._notes(max(self._entered, low), high):
             self.enter(note, offset, position, end, time_ms)
+        return is_lost or is_other
 
     # The file
 
@@ -302,7 +325,18 @@ class SinkBatches:
                 f"the notes of batches up to {low} are in neither the file nor the log",
                 "Restore the file, or remove it if no sink of this broker will repeat a batch",
             )
-        self.settle()
+        if self.settle():
+            # The next notes take the numbers of those that are lost. A start that found the old
+            # file then would believe that it has read them.
+            self.save()
+
+    def _is_other_history(self, low: int) -> bool:
+        """Whether the log has another note where the last one that was entered should be."""
+        last = self._entered - 1
+        if last < low or self._last_position == UNKNOWN:
+            return False
+        found = self._store.get(_NOTES, 0, last, 1, size_max=_READ_SIZE).messages()
+        return not found or found[0].physical_offset != self._last_position
 
     def _notes(self, offset: int, high: int) -> Iterator[tuple[int, int, int, int, SinkNote]]:
         while offset < high:
@@ -335,18 +369,19 @@ class SinkBatches:
             self._change_count += 1
             return
         self._entered = whole_field(stored, "notesEntered", least=0)
+        self._last_position = whole_field(stored, "lastNoteAt", UNKNOWN)
         sinks = object_field(stored, "sinks")
         for name in sinks:
             self._sinks[name] = parse_sink(object_field(sinks, name))
 
     def _forget_lost(self, high: int) -> None:
         """The log lost its end after the file was saved: what is not there was not published."""
-        _log.warning("%s names %d notes, the log has %d", SINKS_FILE, self._entered, high)
+        _log.warning(
+            "%s names %d notes, of which the log has %d at most", SINKS_FILE, self._entered, high
+        )
         for sink in self._sinks.values():
-            sink.batches = [batch for batch in sink.batches if batch.note < high]
-            if sink.prepared is not None and sink.prepared.note >= high:
-                sink.prepared = None
-        self._entered = high
+            sink.forget_from(high)
+        self._entered, self._last_position = high, UNKNOWN
         self._change_count += 1
 
     def _forget_jobs(self) -> None:

@@ -22,6 +22,7 @@ from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.sink_batches import SinkBatches
+from broker_core.broker.sink_limits import check_part_fits, in_properties
 from broker_core.broker.sink_record import PublishedBatch, Sink
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.staged_proofs import StagedProofs
@@ -163,10 +164,11 @@ class SinkPublisher:
         _refuse_other_coordinator(identity, sink)
         token = sink.reserved[1] + 1 if sink is not None else 1
         await self._note(SinkNote(RESERVE_NOTE, identity, token))
-        last = sink.batches[-1] if sink is not None and sink.batches else None
-        if sink is None or last is None:
-            return PublishAnswer(False, -1, {}, reserved=token)
-        decided = tuple((batch.batch, batch.token) for batch in sink.batches)
+        sink = sink or Sink()
+        decided = tuple((made.batch, made.token) for made in sink.decisions)
+        if not sink.batches:
+            return PublishAnswer(False, -1, {}, reserved=token, decided=decided)
+        last = sink.batches[-1]
         return PublishAnswer(False, last.batch, {}, last.token, last.others, token, decided)
 
     async def _prepare(self, asked: Publication) -> PublishAnswer:
@@ -184,7 +186,9 @@ class SinkPublisher:
             return await self.publish(asked)
         self._refuse_late(sink, asked)
         batches = self._staging.batches(identity, asked.parts)
+        note = SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts)
         with self._store.staging.open_runs(batches) as runs:
+            check_part_fits(self._store, note, runs)
             self._next_offsets(runs)
             self._prove(batches, runs)
         ids = {batch.staging_id for batch in batches}
@@ -194,7 +198,6 @@ class SinkPublisher:
         try:
             with self._held(identity.sink):
                 await asyncio.to_thread(self._store.staging.make_durable, ids)
-            note = SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts)
             result = self._begin_note(note)
         except BaseException:
             self._promise_no_more(ids)
@@ -286,6 +289,8 @@ class SinkPublisher:
             )
         held = sink.prepared if sink is not None else None
         known = [batch for batch, _ in asked.decided]
+        # Batches are decided in their order: from the oldest that the coordinator lists on, one
+        # that it does not list was never decided, and its part may be replaced.
         if held is not None and known and held.identity.batch < min(known):
             raise StagingRefused(
                 f"a part of batch {held.identity.batch} of sink {identity.sink} waits here, and "
@@ -446,7 +451,8 @@ def _stored(result: PutResult) -> PutResult:
     if result.ok:
         return result
     if result.status is PutStatus.MESSAGE_ILLEGAL:
-        raise StagingRefused(f"the staged records cannot be published: {result.remark}")
+        remark = in_properties(result.remark)
+        raise StagingRefused(f"the staged records cannot be published: {remark}")
     code = result.status.response_code
     raise RemoteError.for_code(code if code else ResponseCode.SYSTEM_ERROR, result.remark)
 

@@ -31,6 +31,20 @@ class PublishedBatch(NamedTuple):
     """The brokers that have the rest of it; empty on those."""
 
 
+class Decision(NamedTuple):
+    """A batch on several brokers that this one has decided."""
+
+    batch: int
+    token: int
+    """0: no attempt, only the batch from which on all decisions are listed."""
+    note: int
+    """Offset of its note among all notes."""
+
+
+# All decisions are listed.
+FROM_THE_BEGINNING: Final = Decision(-1, 0, -1)
+
+
 class PreparedBatch(NamedTuple):
     """This broker's part of a batch that another broker decides."""
 
@@ -47,6 +61,7 @@ class Sink:
         "batches",
         "change",
         "coordinator",
+        "decisions",
         "is_coordinator",
         "lineage",
         "once",
@@ -70,6 +85,9 @@ class Sink:
         self.coordinator = ""
         # (batch, token) of the attempt that may be decided; tokens only rise.
         self.reserved = (-1, 0)
+        # Oldest first: none is missing from the batch of the first one on. A list of its own, so
+        # that batches on this broker alone do not push out what others must still complete.
+        self.decisions: list[Decision] = [FROM_THE_BEGINNING]
         self.prepared: PreparedBatch | None = None
         # Number of its latest change in the whole table.
         self.change = 0
@@ -78,6 +96,16 @@ class Sink:
     def last(self) -> int:
         """The last published batch; -1 when there is none."""
         return self.batches[-1].batch if self.batches else -1
+
+    def forget_from(self, note: int) -> None:
+        """The log does not have the notes from this one on."""
+        self.batches = [batch for batch in self.batches if batch.note < note]
+        oldest = self.decisions[0]
+        self.decisions = [made for made in self.decisions if made.note < note]
+        if not self.decisions:
+            self.decisions = [Decision(oldest.batch, 0, -1)]
+        if self.prepared is not None and self.prepared.note >= note:
+            self.prepared = None
 
     def find(self, batch: int) -> PublishedBatch | None:
         """A batch that is still remembered."""
@@ -99,6 +127,7 @@ def sink_object(sink: Sink) -> dict[str, Any]:
             list(prepared.identity), prepared.token, [list(p) for p in prepared.parts],
             prepared.note,
         ],
+        "decisions": [list(decision) for decision in sink.decisions],
         "batches": [[*batch[:-1], list(batch.others)] for batch in sink.batches],
     }  # fmt: skip
 
@@ -122,7 +151,16 @@ def parse_sink(found: Mapping[str, Any]) -> Sink:
     for item in list_field(found, "batches"):
         fields = _typed(item, _BATCH_KINDS, "a batch")
         sink.batches.append(PublishedBatch._make([*fields[:-1], tuple(map(str, fields[-1]))]))
+    sink.decisions = _parse_decisions(found, sink.batches) or sink.decisions
     return sink
+
+
+def _parse_decisions(found: Mapping[str, Any], batches: list[PublishedBatch]) -> list[Decision]:
+    if "decisions" not in found:
+        # An earlier version: older decisions than its last batches are not known any more.
+        return [Decision(batch.batch, batch.token, batch.note) for batch in batches]
+    items = list_field(found, "decisions")
+    return [Decision._make(_typed(item, (int, int, int), "a decision")) for item in items]
 
 
 _IDENTITY_KINDS: Final = (str, int, str, str, str, bool)

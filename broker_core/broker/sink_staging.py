@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker_core.broker.sink_limits import naming_properties
 from broker_core.broker.system_topics import SCHEDULE_TOPIC
 from broker_core.codec import message_properties as names
 from broker_core.codec.json_fields import whole_number
@@ -131,7 +132,8 @@ class SinkStaging:
             raise StagingRefused(f"{staging_id} {state}, not block {index}")
         self.check_queues(queues)
         count = self._checked(queues, records)
-        self._staging.append(staging_id, TemplateRun(queues, records), count)
+        with naming_properties():
+            self._staging.append(staging_id, TemplateRun(queues, records), count)
         draft.blocks.append(checksum)
         draft.touched = self._clock.monotonic()
         return count
@@ -153,7 +155,8 @@ class SinkStaging:
         draft = self._draft(staging_id)
         if draft.part is not None or draft.blocks:
             raise StagingRefused(f"{staging_id} is sealed, or blocks were sent for it")
-        before = self._staging.grow(staging_id, size)
+        with naming_properties():
+            before = self._staging.grow(staging_id, size)
         draft.touched = self._clock.monotonic()
         return before
 
@@ -163,7 +166,9 @@ class SinkStaging:
         if draft.part is None:
             if draft.blocks:
                 raise StagingRefused(f"blocks were sent for {part.staging_id}")
-            self.check_queues(self._staging.seal_written(StagedBatch(*part)))
+            with naming_properties():
+                queues = self._staging.seal_written(StagedBatch(*part))
+            self.check_queues(queues)
             draft.part = part
             draft.touched = self._clock.monotonic()
         if draft.part != part:

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from broker_core.client.backoff import Backoff
+from broker_core.client.backoff import Backoff, may_pass
 from broker_core.client.broker_capabilities import Capabilities
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance, checked
+from broker_core.client.sink_completions import completions_of
 from broker_core.client.stage_writer import (
     BLOCK_SIZE,
     WINDOW_SIZE,
@@ -112,6 +113,7 @@ class SinkClient(StartedPart):
         self._retry_for_ms = retry_for_ms
         self._publish_timeout_ms = publish_timeout_ms
         self._addresses: dict[str, str] = {}
+        self._completions = completions_of(self.client)
 
     async def start(self) -> None:
         """Nothing is connected before it is needed."""
@@ -136,14 +138,25 @@ class SinkClient(StartedPart):
         found = re.match(r"V(\d+)_", version)
         return found is not None and int(found[1]) >= 5
 
-    async def masters(self) -> tuple[str, ...]:
-        """Names of all brokers that have a master now."""
+    async def masters(self, *, at_least_one: bool = False) -> tuple[str, ...]:
+        """Names of all brokers that have a master now.
+
+        `at_least_one` waits for it, `ConnectionLost` if none comes: name servers that were just
+        started know nobody until brokers register again.
+        """
+        name_servers = self.client.name_servers
 
         async def attempt() -> tuple[str, ...]:
-            info = await self.client.name_servers.cluster_info()
-            return tuple(
-                sorted(name for name, found in info.brokers.items() if MASTER_ID in found.addresses)
-            )
+            brokers = (await name_servers.cluster_info()).brokers
+            found = sorted(name for name, b in brokers.items() if MASTER_ID in b.addresses)
+            if at_least_one and not found:
+                where = ";".join(name_servers.addresses)
+                raise ConnectionLost(
+                    f"no broker is registered at the name servers {where}: start the brokers, or "
+                    "try again if the name servers were just started. Brokers register every 30 "
+                    "seconds"
+                )
+            return tuple(found)
 
         return await self._until_known("", attempt, True)
 
@@ -289,12 +302,15 @@ class SinkClient(StartedPart):
     ) -> PublishedOffsets:
         """Reserve, prepare, decide, complete; a repeat completes what an earlier try left."""
         reserved = await self._publish(coordinator, Publication(identity, phase=RESERVE))
-        done = await self._completed(coordinator, identity, reserved)
         if reserved.is_repeat:
+            done = await self._completed(coordinator, identity, reserved)
             staged = [StagedAt(coordinator, *part) for part in own]
             staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
             await self.abort(staged)
             return done
+        if not self._completions.has(identity.sink, reserved.batch, reserved.token):
+            # Who published the batch before may not have lived to complete it.
+            await self._completed(coordinator, identity, reserved)
         token = reserved.reserved
         await _all(
             self._publish(
@@ -313,10 +329,26 @@ class SinkClient(StartedPart):
         """Have every broker publish its part of the batch that `answer` is about."""
         who = identity._replace(batch=max(answer.batch, 0))
         request = Publication(who, (), COMPLETE, answer.token)
-        answers = await _all(self._publish(name, request) for name in answer.others)
+        answers = await _all(self._complete(name, request) for name in answer.others)
+        if answer.others:
+            self._completions.note(identity.sink, answer.batch, answer.token)
         offsets = {coordinator: answer.offsets}
         offsets |= {name: found.offsets for name, found in zip(answer.others, answers, strict=True)}
         return PublishedOffsets(answer.is_repeat, answer.batch, offsets)
+
+    async def _complete(self, broker_name: str, request: Publication) -> PublishAnswer:
+        try:
+            return await self._publish(broker_name, request)
+        except (BrokerNotExist, ConnectionLost, RequestTimeout) as error:
+            who = request.identity
+            text = (
+                f"broker {broker_name} cannot be reached, and may lack its part of batch "
+                f"{who.batch} of sink {who.sink}, which is published: start it again ({error}). If "
+                "it is gone for good, use a new sinkId or checkpoint"
+            )
+            if isinstance(error, BrokerNotExist):
+                raise BrokerNotExist(error.code, text) from error
+            raise type(error)(text) from error
 
     async def _publish(self, broker_name: str, publication: Publication) -> PublishAnswer:
         command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
@@ -398,11 +430,12 @@ class SinkClient(StartedPart):
             try:
                 return await attempt()
             except RmqError as error:
-                if isinstance(error, ConnectionLost | RequestTimeout):
+                may_come = _may_be_asked_again(error)
+                if may_come or isinstance(error, ConnectionLost):
                     # It may have moved.
                     self._addresses.pop(broker_name, None)
                     self.client.routes.refresh_broker_soon(broker_name)
-                if not repeat or not _may_be_asked_again(error) or clock.monotonic() > deadline:
+                if not repeat or not may_come or clock.monotonic() > deadline:
                     raise
             await backoff.wait()
 
@@ -417,4 +450,9 @@ async def _all(requests: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def _may_be_asked_again(error: RmqError) -> bool:
-    return error.retriable or (isinstance(error, RemoteError) and error.code in _UNSETTLED)
+    """Every request that is repeated is done once, so whatever may pass is worth another try.
+
+    A broker that is stopped or changes its role in an orderly way answers SYSTEM_ERROR, and so does
+    one that lacks slaves for the moment: that must not end what a kill would not.
+    """
+    return may_pass(error) or (isinstance(error, RemoteError) and error.code in _UNSETTLED)

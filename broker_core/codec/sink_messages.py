@@ -50,7 +50,8 @@ _U32_MAX: Final = (1 << 32) - 1
 QueueKeys = tuple[tuple[bytes, int], ...]
 # topic -> queue id -> (first offset, offset after the last)
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
-# (batch, token) of attempts that published
+# (batch, token) of attempts that published: all of them from the batch of the first one on. A token
+# of 0 is none; (-1, 0) comes first when none was forgotten.
 Decisions = tuple[tuple[int, int], ...]
 
 
@@ -121,7 +122,7 @@ class PublishAnswer(NamedTuple):
     reserved: int = 0
     """RESERVE: the number of the new attempt; `batch` is the last published one then."""
     decided: Decisions = ()
-    """RESERVE: the attempts that published the last few batches."""
+    """RESERVE: the attempts that published the last batches on several brokers."""
 
 
 class SinkStatus(NamedTuple):

@@ -8,6 +8,7 @@ import os
 from broker_core import ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.options import ConnectionOptions
+from pyspark_rmq.sink.known_brokers import is_known_topic, known_masters
 from pyspark_rmq.sink.sink_columns import SinkColumns, allowed_guarantee
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 
@@ -38,25 +39,22 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 
 async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, sink, options.topic)
+    names = await _brokers(client, options)
     unable = [name for name in names if not await sink.is_supported(name)]
-    if names and not unable:
+    if not unable:
         return EXACTLY_ONCE
     if asked == EXACTLY_ONCE:
-        what = f"broker {', '.join(unable)} is" if unable else "there is no broker that is"
         raise errors.RequestNotSupported(
             3,
-            f"deliveryGuarantee=exactly_once: {what} not of this project. Give"
-            " deliveryGuarantee=at_least_once for Apache RocketMQ",
+            f"deliveryGuarantee=exactly_once: broker {', '.join(unable)} is not of this project."
+            " Give deliveryGuarantee=at_least_once for Apache RocketMQ",
         )
-    if not names:
-        raise errors.ConnectionLost("the name servers know no broker with a master")
     return AT_LEAST_ONCE
 
 
 async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, sink, options.topic)
+    names = await _brokers(client, options)
     unable = [name for name in names if not await sink.has_timers(name)]
     if unable:
         raise errors.RequestNotSupported(
@@ -66,14 +64,13 @@ async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
         )
 
 
-async def _brokers(client: ClientInstance, sink: SinkClient, topic: str) -> list[str]:
-    """Those of the topic; all of the cluster while it does not exist or rows name theirs."""
-    if topic:
-        try:
-            await client.routes.route(topic)
-        except errors.TopicNotExist:
-            pass
-        else:
-            queues = await client.routes.publish_queues(topic)
-            return sorted({queue.broker_name for queue in queues})
-    return list(await sink.masters())
+async def _brokers(client: ClientInstance, options: SinkOptions) -> list[str]:
+    """Those of the topic; all of the cluster while it does not exist or rows name theirs.
+
+    At least one: `ConnectionLost` when none is known, which says nothing of what they can.
+    """
+    topic = options.topic
+    if topic and await is_known_topic(client, topic, options.retry_for_ms):
+        queues = await client.routes.publish_queues(topic)
+        return sorted({queue.broker_name for queue in queues})
+    return list(await known_masters(client, options.retry_for_ms))

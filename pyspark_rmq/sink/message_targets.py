@@ -27,6 +27,7 @@ from broker_core import (
     batch_from_arrow,
     errors,
 )
+from pyspark_rmq.sink.known_brokers import is_known_topic
 from pyspark_rmq.sink.outgoing_columns import OutgoingColumns
 from pyspark_rmq.sink.queue_selection import QueueSelection
 from pyspark_rmq.sink.sink_options import SinkOptions
@@ -54,13 +55,11 @@ class TopicQueues:
 
     async def _ask(self, topic: str) -> tuple[MessageQueue, ...]:
         routes = self._client.routes
-        try:
-            await routes.route(topic)
-        except errors.TopicNotExist:
+        if not await is_known_topic(self._client, topic, self._options.retry_for_ms):
             if not self._options.creates_topics:
                 raise errors.InvalidArgument(
                     f"topic {topic!r:.200} does not exist: create it, or give createTopic=ifMissing"
-                ) from None
+                )
             # Another task may do the same at this moment: both ask for the same topic.
             admin = Admin(self._client)
             await admin.create_topic(topic, queue_count=self._options.topic_queue_count)

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_core.client.broker_capabilities import Capabilities
 from broker_core.client.sink_client import PublishedOffsets, SinkClient
+from broker_core.client.sink_completions import Completions
 from broker_core.client.stage_writer import StagedAt
 from broker_core.codec.sink_messages import (
     BatchIdentity,
@@ -29,6 +30,7 @@ class DirectClient(SinkClient):
 
     def __init__(self, brokers: dict[str, SinkStore]) -> None:
         self._brokers = brokers
+        self._completions = Completions()
         # Called before every request, which may raise instead of it.
         self.before: Callable[[str, Publication], object] = lambda name, publication: None
 

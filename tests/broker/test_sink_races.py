@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.sink_batches import DECISIONS_KEPT, SINKS_FILE
+from broker_core.broker.sink_record import Decision, Sink
 from broker_core.codec.sink_messages import (
     COMPLETE,
+    DECIDE,
     PREPARE,
     Publication,
 )
 from broker_core.errors import BrokerNotExist, ConnectionLost, InvalidArgument, StagingRefused
+from broker_core.storage.json_table import JsonTable
 from broker_core.storage.staging import StagingArea
 from tests.broker.sink_cluster import SinkCluster
 from tests.broker.sink_store import SinkStore, identity
@@ -112,22 +116,85 @@ def test_a_broker_that_joins_is_told_who_decides() -> None:
     assert three.brokers[A].batches.status("S").is_coordinator
 
 
-def test_a_part_that_nobody_can_judge_any_more_is_not_replaced() -> None:
-    """Its batch is older than everything that the coordinator remembers."""
+def _half_prepared(phase: str) -> SinkCluster:
+    """Batch 0 stopped before this phase, and many batches that were on one broker only since."""
     two = cluster()
 
     def stop(name: str, publication: Publication) -> None:
-        if publication.phase == COMPLETE and publication.identity.batch == 0:
+        if publication.phase == phase and publication.identity.batch == 0:
             raise ConnectionLost("the writer dies here")
 
     two.client.before = stop
     with pytest.raises(ConnectionLost):
         two.write(identity(0), {A: {T0: [b"0/a"]}, B: {T0: [b"0/b"]}})
+    two.client.before = lambda name, publication: None
+    if phase == DECIDE:
+        two.write(identity(0), {A: {T0: [b"0/a", b"0/b"]}})
     for batch in range(1, 12):
         two.write(identity(batch), {A: {T0: [b"%d" % batch]}})
+    assert two.brokers[B].batches.find("S").prepared is not None  # type: ignore[union-attr]
+    return two
+
+
+@pytest.mark.parametrize("phase", [DECIDE, COMPLETE])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_batches_on_one_broker_push_no_decision_out(phase: str, is_killed: bool) -> None:
+    """A part that was never decided is replaced, one that was is completed, however late."""
+    two = _half_prepared(phase)
+    if is_killed:
+        two.brokers[A].batches.save()
+        two = two.killed()
+    two.write(identity(12), {A: {T0: [b"12/a"]}, B: {T0: [b"12/b"]}})
+    single = [b"%d" % batch for batch in range(1, 12)]
+    assert sorted(two.bodies()) == sorted([b"0/a", b"0/b", *single, b"12/a", b"12/b"])
+    assert two.brokers[A].staged_files == two.brokers[B].staged_files == []
+
+
+@pytest.mark.parametrize("phase", [DECIDE, COMPLETE])
+def test_a_part_that_nobody_can_judge_any_more_is_not_replaced(phase: str) -> None:
+    """Its batch is older than everything that the coordinator's file of an earlier version has."""
+    two = _half_prepared(phase)
+    two.brokers[A].stop()
+    table = JsonTable(two.brokers[A].disk, SINKS_FILE)
+    content = table.load()
+    assert content is not None
+    del content["sinks"]["S"]["decisions"]
+    table.save(content)
+    two.brokers[A] = two.brokers[A].successor(two.brokers[A].disk)
     with pytest.raises(StagingRefused, match=r"batch 0 .* repeat that batch"):
         two.write(identity(12), {A: {T0: [b"12/a"]}, B: {T0: [b"12/b"]}})
     assert two.brokers[B].batches.find("S").prepared is not None  # type: ignore[union-attr]
+
+
+def test_only_so_many_decisions_are_kept() -> None:
+    two = cluster()
+
+    def stop(name: str, publication: Publication) -> None:
+        if publication.phase == COMPLETE and name == B:
+            raise ConnectionLost("the writer dies here")
+
+    two.client.before = stop
+    with pytest.raises(ConnectionLost):
+        two.write(identity(0), {A: {T0: [b"0/a"]}, B: {T0: [b"0/b"]}})
+    two = SinkCluster({**two.brokers, C: SinkStore()})
+    two.write(identity(1), {A: {T0: [b"1"]}})
+    for batch in range(2, 2 + DECISIONS_KEPT):
+        two.write(identity(batch), {A: {T0: [b"x"]}, C: {T0: [b"x"]}})
+    decisions = two.brokers[A].batches.find("S").decisions  # type: ignore[union-attr]
+    assert len(decisions) == DECISIONS_KEPT
+    with pytest.raises(StagingRefused, match=r"batch 0 .* repeat that batch"):
+        two.write(identity(99), {A: {T0: [b"99/a"]}, B: {T0: [b"99/b"]}})
+
+
+def test_decisions_that_the_log_lost_were_not_made() -> None:
+    sink = Sink()
+    sink.decisions = [Decision(3, 1, 10), Decision(4, 2, 14)]
+    sink.forget_from(14)
+    assert sink.decisions == [Decision(3, 1, 10)]
+    sink.forget_from(10)
+    # From batch 3 on nothing is decided; what came before is not known.
+    assert sink.decisions == [Decision(3, 0, -1)]
+    assert Sink().decisions == [(-1, 0, -1)]
 
 
 def test_an_empty_replay_completes_what_was_decided() -> None:

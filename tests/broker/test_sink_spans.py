@@ -26,7 +26,7 @@ from broker_core.errors import (
 from tests.broker.sink_cluster import SinkCluster
 from tests.broker.sink_store import Rows, SinkStore, identity
 
-A, B = "broker-a", "broker-b"
+A, B, C = "broker-a", "broker-b", "broker-c"
 T0: Any = ("T", 0)
 
 
@@ -171,6 +171,49 @@ def test_a_later_attempt_completes_what_was_decided() -> None:
     assert sorted(two.bodies()) == sorted(
         [b"0/broker-a", b"0/broker-b", b"1", b"2/broker-a", b"2/broker-b"]
     )
+
+
+def test_a_broker_that_was_taken_away_after_its_last_batch() -> None:
+    """What this writer has completed everywhere it need not ask about again."""
+    three = cluster(A, B, C)
+    three.write(identity(0), {name: {T0: [f"0/{name}".encode()]} for name in (A, B, C)})
+    asked: list[tuple[str, str, int]] = []
+
+    def gone(name: str, publication: Publication) -> None:
+        asked.append((name, publication.phase, publication.identity.batch))
+        if name == C:
+            raise ConnectionLost("connection refused")
+
+    three.client.before = gone
+    for batch in (1, 2):
+        staged = three.stage(identity(batch), both(batch))
+        asyncio.run(three.client.publish(identity(batch), staged, A))
+    assert (C, COMPLETE, 0) not in asked
+    assert sorted(body for body in three.bodies() if body[:1] in b"12") == [
+        b"1/broker-a", b"1/broker-b", b"2/broker-a", b"2/broker-b",
+    ]  # fmt: skip
+    # Each batch is completed once, and not again by the next one.
+    assert asked.count((B, COMPLETE, 1)) == asked.count((B, COMPLETE, 2)) == 1
+
+
+def test_a_broker_that_is_away_and_may_lack_its_part() -> None:
+    """Another process wrote the last batch: nobody knows whether it came to its end."""
+    three = cluster(A, B, C)
+    three.write(identity(0), {name: {T0: [f"0/{name}".encode()]} for name in (A, B, C)})
+    later = SinkCluster(three.brokers)
+
+    def gone(name: str, publication: Publication) -> None:
+        if name == C:
+            raise ConnectionLost("connection refused")
+
+    later.client.before = gone
+    staged = later.stage(identity(1, "run-2"), both(1))
+    says = r"broker-c cannot .* batch 0 of sink S.* start it again \(connection.* new sinkId"
+    with pytest.raises(ConnectionLost, match=says):
+        asyncio.run(later.client.publish(identity(1, "run-2"), staged, A))
+    later.client.before = lambda name, publication: None
+    asyncio.run(later.client.publish(identity(1, "run-2"), staged, A))
+    assert len(later.bodies()) == 5
 
 
 def test_what_is_prepared_must_be_there() -> None:

@@ -236,7 +236,7 @@ def test_disk_space_is_bounded_and_comes_back() -> None:
     staging_id = begun(sinks)
     body = parse_block(block(bytes(500)))
     sinks.staging.append(staging_id, 0, *body)
-    with pytest.raises(StagingRefused, match="staging_size_max=2000"):
+    with pytest.raises(StagingRefused, match=r"sinkStagingSizeMax=2000; .* broker\.conf"):
         for index in range(1, 5):
             sinks.staging.append(staging_id, index, *body)
     assert sinks.staging.drop([staging_id, "unknown"]) == 1

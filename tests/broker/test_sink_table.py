@@ -14,6 +14,7 @@ from broker_core.storage.atomic_file import read_file
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.message import Message
 from tests.broker.sink_store import SinkStore, identity
+from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import run_of
 
 TWO_QUEUES: dict[Any, Any] = {("T", 0): [b"a", b"b"], ("T", 1): [b"c"]}
@@ -127,16 +128,77 @@ def test_a_file_that_is_ahead_of_the_log_gives_way_to_it() -> None:
     later = sinks.successor(sinks.disk)
     later.write(identity(1), [b"1"])
     later.stop()
-    data = read_file(later.disk, SINKS_FILE)
-    assert data is not None
-    file = older.open(SINKS_FILE)
-    file.resize(0)
-    file.write(0, data)
-    file.close()
-    restored = later.successor(older)
+    restored = later.successor(_with_file_of(older, later))
     assert restored.batches.status("S").batch == 0
     assert not restored.write(identity(1, "run-2"), [b"1"]).is_repeat
     assert restored.bodies() == [b"0", b"1"]
+
+
+def _with_file_of(disk: SimulatedDisk, other: SinkStore) -> SimulatedDisk:
+    """The disk, with the table of another one."""
+    data = read_file(other.disk, SINKS_FILE)
+    assert data is not None
+    file = disk.open(SINKS_FILE)
+    file.resize(0)
+    file.write(0, data)
+    file.close()
+    return disk
+
+
+def test_what_a_start_forgets_it_does_not_believe_later() -> None:
+    """A slave copied the table before the log, is promoted, and is killed after its first note.
+
+    That note has the number of one that is lost: a file that still counts it hides the new one.
+    """
+    sinks = SinkStore()
+    sinks.write(identity(0), [b"0"])
+    sinks.stop()
+    behind = sinks.disk.copy()
+    master = sinks.successor(sinks.disk)
+    master.write(identity(1), [b"lost"])
+    master.stop()
+    promoted = master.successor(_with_file_of(behind, master))
+    saved = json.loads(read_file(promoted.disk, SINKS_FILE) or b"")
+    assert saved["notesEntered"] == promoted.store.offsets("rmq_sys_append_group", 0)[1]
+    promoted.stage(identity(1, "run-2"), [b"never sealed by anybody"])
+    after = promoted.killed()
+    assert after.batches.status("S")[:3] == (True, 0, "run-2")
+    assert not after.write(identity(1, "run-2"), [b"1"]).is_repeat
+    assert after.bodies() == [b"0", b"1"]
+
+
+def test_a_file_of_another_history_gives_way_to_the_log() -> None:
+    """The log lost its end and went on, and has as many notes as the file by now."""
+    sinks = SinkStore()
+    sinks.write(identity(0), [b"0"])
+    sinks.stop()
+    other = sinks.successor(sinks.disk.copy())
+    other.write(identity(1), [b"only there, and longer"])
+    other.write(identity(2), [b"only there"])
+    other.stop()
+    here = sinks.successor(sinks.disk)
+    here.write(identity(5, "run-5", "U"), [b"x"])
+    here.write(identity(6, "run-5", "U"), [b"y"])
+    after = here.successor(_with_file_of(here.disk.kill(), other))
+    assert after.batches.status("S").batch == 0
+    assert after.batches.status("U").batch == 6
+    assert not after.write(identity(1, "run-2"), [b"1"]).is_repeat
+    assert after.killed().bodies() == [b"0", b"x", b"y", b"1"]
+
+
+def test_a_file_without_positions_is_believed() -> None:
+    """An earlier version wrote it."""
+    sinks = SinkStore()
+    sinks.write(identity(0), [b"0"])
+    sinks.stop()
+    table = JsonTable(sinks.disk, SINKS_FILE)
+    content = table.load()
+    assert content is not None
+    del content["lastNoteAt"]
+    table.save(content)
+    after = sinks.successor(sinks.disk)
+    assert not after.batches.has_unsaved
+    assert after.publish(identity(0)).is_repeat
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_space_is_asked_for(
     async def scenario() -> None:
         async with neighbour(tmp_path, sinkStagingSizeMax="20000") as (_, sink):
             writer = await sink.stage(WHO, "broker-a")
-            with pytest.raises(errors.StagedDataRefused, match="staging is full"):
+            with pytest.raises(errors.StagedDataRefused, match="sinkStagingSizeMax=20000"):
                 for _ in range(30):
                     await writer.append(batch_of(b"x" * 1_000, queues=((b"T", 0),)))
             assert writer.record_count < 25
