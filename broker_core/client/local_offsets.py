@@ -52,28 +52,37 @@ class LocalOffsets(NotedOffsets):
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> bool:
         """Replace the file if something changed; raises `OSError` when the disk refuses."""
+        while self._saving is not None and not self._saving.done():
+            await asyncio.wait((self._saving,))
         changed = self.take_changed(queues)
         if not changed:
             return True
-        if self._saving is not None:
-            await asyncio.wait((self._saving,))
         self._kept.update(changed)
         loop = asyncio.get_running_loop()
         # On a thread: the loop never waits for a disk. One save at a time, or the older may win.
-        self._saving = loop.run_in_executor(None, self._table.save, _table_of(self._kept))
+        saving = self._saving = loop.run_in_executor(None, self._table.save, _table_of(self._kept))
+        saving.add_done_callback(_mark_seen)
         try:
-            await self._saving
-        except OSError:
+            # Whoever stops this consumer ends the caller: the save goes on, and the last one waits.
+            await asyncio.shield(saving)
+        except BaseException:
             self.put_back(changed)
             raise
         finally:
-            self._saving = None
+            if saving.done():
+                self._saving = None
         return True
 
     def close(self) -> None:
         """Let another consumer use the directory."""
         self._lock.close()
         self._file_system.close()
+
+
+def _mark_seen(saving: asyncio.Future[None]) -> None:
+    """A failure that nobody waited for is met again by the next save."""
+    if not saving.cancelled():
+        saving.exception()
 
 
 def _table_of(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:

@@ -129,13 +129,18 @@ class BrokerOffsets(NotedOffsets):
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> bool:
         """Tell the brokers, and wait until they have taken it; failures are logged and kept."""
         taken = list(self.take_changed(queues).items())
-        failed: list[MessageQueue] = []
-        for first in range(0, len(taken), _AT_ONCE):
-            part = taken[first : first + _AT_ONCE]
-            done = await asyncio.gather(*(self._commit(queue, offset) for queue, offset in part))
-            failed += [queue for (queue, _), is_done in zip(part, done, strict=True) if not is_done]
-        self.put_back(failed)
-        return not failed
+        # Until a broker has taken it: the caller may be cancelled, as when the consumer stops.
+        left = dict(taken)
+        try:
+            for first in range(0, len(taken), _AT_ONCE):
+                part = taken[first : first + _AT_ONCE]
+                done = await asyncio.gather(*(self._commit(*pair) for pair in part))
+                for (queue, _), is_done in zip(part, done, strict=True):
+                    if is_done:
+                        del left[queue]
+        finally:
+            self.put_back(left)
+        return not left
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,38 @@ def test_a_file_keeps_progress(run_async: Run, tmp_path: Path) -> None:
 
     run_async(scenario())
     assert (tmp_path / "offsets" / "G.json").is_file()
+
+
+def test_progress_outlives_a_save_that_is_given_up(run_async: Run, tmp_path: Path) -> None:
+    """A consumer that is stopped ends its own timer, perhaps in the middle of a save."""
+    queue = MessageQueue("T", "broker-a", 0)
+
+    async def scenario() -> None:
+        keeper = LocalOffsets(str(tmp_path), "G")
+        held, begun = threading.Event(), asyncio.Event()
+        loop, save = asyncio.get_running_loop(), keeper._table.save
+
+        def slow(content: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert held.wait(60)
+            save(content)
+
+        keeper._table.save = slow  # type: ignore[method-assign]
+        keeper.note(queue, 7)
+        timer = asyncio.ensure_future(keeper.persist())
+        await begun.wait()
+        timer.cancel()
+        await asyncio.wait((timer,))
+        last = asyncio.ensure_future(keeper.persist())
+        await asyncio.sleep(0)
+        held.set()
+        assert await last
+        keeper.close()
+        again = LocalOffsets(str(tmp_path), "G")
+        assert await again.read(queue) == 7
+        again.close()
+
+    run_async(scenario())
 
 
 def test_one_consumer_for_a_directory(tmp_path: Path) -> None:
