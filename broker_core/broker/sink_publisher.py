@@ -399,7 +399,7 @@ class SinkPublisher:
                 self._staging.release(kept)
                 old = replaced.parts if replaced is not None else ()
                 self._staging.drop(p.staging_id for p in old if p.staging_id not in kept)
-            self._staging.drop(batch.staging_id for batch in batches)
+            self._staging.published(batch.staging_id for batch in batches)
             self._promise_no_more({part.staging_id for part in note.parts})
             if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)

@@ -188,6 +188,12 @@ class SinkStaging:
             dropped += self._staging.drop(staging_id)
         return dropped
 
+    def published(self, staging_ids: Iterable[str]) -> None:
+        """Their records are durable in the log."""
+        for staging_id in staging_ids:
+            self._drafts.pop(staging_id, None)
+            self._staging.recycle(staging_id)
+
     def release(self, staging_ids: Iterable[str]) -> None:
         """They are promised to somebody: neither swept nor expired from here on."""
         for staging_id in staging_ids:

@@ -5,6 +5,10 @@ everything its read-ahead covers: megabytes, milliseconds during which the owner
 Reading the room ahead of the log on another thread costs the same, but nobody waits for it. Nothing
 becomes dirty. Where every put is synced the pages are made singly: of a large page, a put of some
 hundred bytes would have its sync write all, 256 KiB and more.
+
+A group that is being staged will be appended in one step, during which nobody else is served: its
+pages are made while it is staged. They are written as a whole, so they may be large ones; but not
+right behind the end of the log, where other puts go meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ AHEAD_SIZE: Final = 8 << 20
 # Large appends are written and not stored through the map, and pages that are written as a whole
 # need no zeros.
 GROWTH_MAX: Final = LARGE_SIZE
+# How much is made for groups to come, and how much in one step: the worker has other work, too.
+EXPECTED_MAX: Final = 512 << 20
+STEP_SIZE: Final = 16 << 20
 
 
 class FreshPages:
@@ -32,6 +39,8 @@ class FreshPages:
         self._ready = 0
         self._seen = log.position
         self._reading = False
+        # Groups that are being staged will make the log end there.
+        self._expected = 0
         last = log.segments.last
         if last is not None and not last.buffered:
             last.file.expect_appends()
@@ -42,11 +51,28 @@ class FreshPages:
         grown, self._seen = position - self._seen, position
         if self._reading or grown > GROWTH_MAX or position + AHEAD_SIZE // 2 <= self._ready:
             return
+        self._read(max(position, self._ready), position + AHEAD_SIZE, singly=self._singly)
+
+    def expect(self, size: int) -> None:
+        """So many bytes are staged and will be appended as groups."""
+        self._expected = self._log.position + min(size, EXPECTED_MAX)
+        self._read_expected()
+
+    def _read_expected(self) -> None:
+        position = self._log.position
+        start, near = max(position, self._ready), position + AHEAD_SIZE
+        if self._reading or start >= self._expected:
+            return
+        if self._singly and start < near:
+            self._read(start, near, singly=True)
+        else:
+            self._read(start, min(start + STEP_SIZE, self._expected), singly=False)
+
+    def _read(self, start: int, end: int, *, singly: bool) -> None:
         segment = self._log.segments.last
         if segment is None or segment.buffered:
             return
-        end = min(position + AHEAD_SIZE, segment.base + segment.size)
-        start = max(position, self._ready, segment.base)
+        start, end = max(start, segment.base), min(end, segment.base + segment.size)
         if start >= end:
             return
         self._ready = end
@@ -57,8 +83,9 @@ class FreshPages:
             # A page that cannot be read is for whoever needs it to find out.
             self._reading = False
             segment.leave()
+            self._read_expected()
 
         def load() -> None:
-            segment.file.load(start - segment.base, end - segment.base, singly=self._singly)
+            segment.file.load(start - segment.base, end - segment.base, singly=singly)
 
         self._worker.submit(load, done)

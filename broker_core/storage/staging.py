@@ -1,6 +1,7 @@
 """Batches written ahead of their publication: template records under an unguessable id.
 
-    staging/{id}   block after block, see `codec/staged_block.py`
+    staging/{id}   block after block, see `codec/staged_block.py`, and behind them whatever an
+                   earlier batch left in the file (`spare_files.py`)
 
 Invisible to readers. The bytes are not synced: they survive a kill of the process, and after a
 power cut the checks below refuse them, so that a published batch costs one disk write, not two.
@@ -12,7 +13,7 @@ import contextlib
 import re
 import secrets
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch
@@ -32,12 +33,15 @@ from broker_core.runtime.worker import InlineWorker, Worker
 from broker_core.storage.append_group import checked_runs
 from broker_core.storage.commit_log import TemplateRun
 from broker_core.storage.file_system import FileSystem, StoreFile
+from broker_core.storage.spare_files import SpareFiles
 
 STAGING_DIR = "staging"
 TEMPLATE = -1
 # To remove a file takes a while for every megabyte of it.
 UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16
+# Of the room for staged batches, what files that wait for their next writer may take.
+SPARE_SHARE = 8
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -74,12 +78,19 @@ def encode_template(batch: ColumnBatch) -> TemplateRun:
 class _Draft:
     """A batch that is still being written."""
 
-    __slots__ = ("checksum", "count", "file", "size", "touched")
+    __slots__ = ("checksum", "count", "file", "file_size", "size", "touched")
 
     def __init__(self, file: StoreFile, touched: float) -> None:
         self.file = file
+        # What the file had from the start.
+        self.file_size = file.size
         self.touched = touched
         self.size = self.count = self.checksum = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes on disk."""
+        return max(self.size, self.file_size)
 
 
 class StagingArea:
@@ -105,6 +116,11 @@ class StagingArea:
         # Promised to somebody: they do not expire.
         self._kept: set[str] = set()
         self._closed = False
+        self.on_growth: Callable[[int], object] | None = None
+        """Called with the bytes that are staged in all when they become more."""
+        self._spares = SpareFiles(
+            file_system, STAGING_DIR, clock, self._worker, size_max // SPARE_SHARE
+        )
         for name in file_system.list(STAGING_DIR):
             if not _ID.fullmatch(name):
                 # Not ours: neither counted nor removed.
@@ -115,8 +131,8 @@ class StagingArea:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
-        drafts = sum(draft.size for draft in self._drafts.values())
+        """Bytes on disk, without those that wait for a writer."""
+        drafts = sum(draft.room for draft in self._drafts.values())
         kept = (*self._sealed.values(), *self._claimed.values())
         return drafts + sum(size for size, _ in kept)
 
@@ -125,9 +141,12 @@ class StagingArea:
         if self._closed:
             raise StoreClosed("the store is closed; open it again to stage batches")
         staging_id = secrets.token_hex(ID_BYTES)
+        path = f"{STAGING_DIR}/{staging_id}"
         try:
-            self._file_system.make_dir(STAGING_DIR)
-            file = self._file_system.create(f"{STAGING_DIR}/{staging_id}")
+            file = self._spares.take(path)
+            if file is None:
+                self._file_system.make_dir(STAGING_DIR)
+                file = self._file_system.create(path)
         except OSError as error:
             raise DiskFull(f"cannot begin a staged batch: {error}") from error
         self._drafts[staging_id] = _Draft(file, self._clock.monotonic())
@@ -142,7 +161,7 @@ class StagingArea:
         table = encode_table(run.queues)
         head = encode_head(table, run.records, count)
         size = len(head) + len(table) + len(run.records)
-        self._check_room(size)
+        self._check_room(draft, size)
         try:
             draft.file.write(draft.size, head + table)
             draft.file.write(draft.size + len(head) + len(table), run.records)
@@ -152,13 +171,14 @@ class StagingArea:
         draft.count += count
         draft.checksum = join_heads(head, draft.checksum)
         draft.touched = self._clock.monotonic()
+        self._grown()
 
     def seal(self, staging_id: str) -> StagedBatch:
         """No more records come; returns what the publisher must present."""
         draft = self._draft(staging_id)
         draft.file.close()
         del self._drafts[staging_id]
-        self._sealed[staging_id] = (draft.size, self._clock.monotonic())
+        self._sealed[staging_id] = (draft.room, self._clock.monotonic())
         return StagedBatch(staging_id, draft.count, draft.size, draft.checksum)
 
     def grow(self, staging_id: str, size: int) -> int:
@@ -166,8 +186,9 @@ class StagingArea:
         draft = self._draft(staging_id)
         before = draft.size
         if size > draft.size:
-            self._check_room(size - draft.size)
+            self._check_room(draft, size - draft.size)
             draft.size = size
+            self._grown()
         draft.touched = self._clock.monotonic()
         return before
 
@@ -180,20 +201,23 @@ class StagingArea:
         draft = self._draft(batch.staging_id)
         self.grow(batch.staging_id, batch.size)
         try:
-            queues = self._written_queues(draft.file, batch)
+            queues = self._written_queues(draft, batch)
         except OSError as error:
             raise DiskFailed(f"cannot read {batch.staging_id}: {error}") from error
         draft.file.close()
         del self._drafts[batch.staging_id]
-        self._sealed[batch.staging_id] = (batch.size, self._clock.monotonic())
+        # It may have been granted more than it took.
+        room = max(batch.size, draft.file_size)
+        self._sealed[batch.staging_id] = (room, self._clock.monotonic())
         return queues
 
-    def _written_queues(self, file: StoreFile, batch: StagedBatch) -> set[tuple[bytes, int]]:
-        if file.size != batch.size:
+    def _written_queues(self, draft: _Draft, batch: StagedBatch) -> set[tuple[bytes, int]]:
+        file = draft.file
+        if file.size != max(batch.size, draft.file_size):
             raise StagingRefused(f"{batch.staging_id}: {file.size} bytes, not {batch.size}")
         queues: set[tuple[bytes, int]] = set()
         position = count = checksum = 0
-        view = file.buffer() if batch.size else memoryview(b"")
+        view = file.buffer()[: batch.size] if batch.size else memoryview(b"")
         try:
             while position < len(view):
                 block = parse_block_at(batch.staging_id, view, position)
@@ -208,7 +232,15 @@ class StagingArea:
             raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
         return queues
 
-    def _check_room(self, size: int) -> None:
+    def _grown(self) -> None:
+        if self.on_growth is not None:
+            drafts = sum(draft.size for draft in self._drafts.values())
+            self.on_growth(drafts + sum(size for size, _ in self._sealed.values()))
+
+    def _check_room(self, draft: _Draft, more: int) -> None:
+        size = max(draft.size + more - draft.room, 0)
+        if self.size + self._spares.size + size > self._size_max:
+            self._spares.clear()
         if self.size + size > self._size_max:
             raise StagingRefused(
                 f"staging is full: {self.size + size} bytes would exceed "
@@ -331,6 +363,18 @@ class StagingArea:
         for batch in batches:
             self._claimed[batch.staging_id] = self._sealed.pop(batch.staging_id)
 
+    def recycle(self, staging_id: str) -> None:
+        """A claimed batch is safe in the log: the next writer may have its file.
+
+        Its own writer has closed the file before it was sealed.
+        """
+        known = self._claimed.get(staging_id)
+        if known is not None and self._spares.put(f"{STAGING_DIR}/{staging_id}", known[0]):
+            del self._claimed[staging_id]
+            self._kept.discard(staging_id)
+        else:
+            self.drop(staging_id)
+
     def drop(self, staging_id: str) -> bool:
         """Forget a batch; False when there is none with this id."""
         if not isinstance(staging_id, str):
@@ -340,7 +384,7 @@ class StagingArea:
         known = self._sealed.pop(staging_id, None) or self._claimed.pop(staging_id, None)
         if draft is not None:
             draft.file.close()
-            known = draft.size, draft.touched
+            known = draft.room, draft.touched
         if known is None:
             return False
         # Nobody can publish it any more; if the file cannot go now, it does when it expires.
@@ -367,15 +411,17 @@ class StagingArea:
         old += [name for name, (_, at) in kept if at < limit and name not in self._kept]
         for name in old:
             self.drop(name)
+        self._spares.expire()
         return old
 
     def close(self) -> None:
-        """Close open drafts; their files stay until they expire."""
+        """Close open drafts; their files stay until they expire, spare ones go."""
         for draft in self._drafts.values():
             draft.file.close()
         self._drafts.clear()
         self._sealed.clear()
         self._claimed.clear()
+        self._spares.close()
         self._closed = True
 
     def _draft(self, staging_id: str) -> _Draft:
@@ -397,13 +443,11 @@ class StagingArea:
             raise StagingRefused(f"staging id {batch.staging_id!r:.80} is unknown, open or expired")
         file = self._file_system.open(f"{STAGING_DIR}/{batch.staging_id}", writable=False)
         files.append(file)
-        if file.size != batch.size:
+        if file.size < batch.size or file.size != self._sealed[batch.staging_id][0]:
             raise StagingRefused(
                 f"{batch.staging_id}: {file.size} bytes are staged, {batch.size} were promised"
             )
-        if batch.size == 0:
-            return
-        view = file.buffer()
+        view = file.buffer()[: batch.size] if batch.size else memoryview(b"")
         views.append(view)
         read = _read_blocks(batch.staging_id, view, runs, is_proven=is_proven)
         if read[1:] != (batch.record_count, batch.checksum):

@@ -227,7 +227,7 @@ class MessageStore:
         result = await self.group_acknowledged(result)
         if result.ok:
             for batch in batches:
-                staging.drop(batch.staging_id)
+                staging.recycle(batch.staging_id)
         return result
 
     @names_disk_errors

@@ -199,6 +199,7 @@ class StoreParts:
         self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._fresh_pages = FreshPages(self.log, self._background, singly=not self.is_async)
+        self.staging.on_growth = self._fresh_pages.expect
         self._schedule()
 
     async def prepare_room(self, size: int) -> None:

@@ -123,8 +123,9 @@ class SinkStore:
 
     @property
     def staged_files(self) -> list[str]:
-        """What lies in the staging directory."""
-        return self.disk.list("staging") if self.disk.is_dir("staging") else []
+        """What lies in the staging directory for somebody."""
+        names = self.disk.list("staging") if self.disk.is_dir("staging") else []
+        return [name for name in names if not name.startswith("spare-")]
 
     # Ends
 
