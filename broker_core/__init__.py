@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from broker_core.access.credentials import read_secret_file
     from broker_core.client import admin_groups, admin_topics
     from broker_core.client.admin import Admin
-    from broker_core.client.bulk_producer import BulkProducer
+    from broker_core.client.bulk_producer import BulkProducer, SendWindow
     from broker_core.client.client_config import ClientConfig
     from broker_core.client.client_instance import ClientInstance
     from broker_core.client.local_range import ask_local_range
@@ -74,6 +74,7 @@ __all__ = [
     "ReceivedMessage",
     "RecordRun",
     "SendStatus",
+    "SendWindow",
     "SinkClient",
     "StagedAt",
     "StoreConfig",
@@ -125,6 +126,7 @@ _HOMES = {
     "ReceivedMessage": "broker_core.client.received_message",
     "RecordRun": "broker_core.client.record_run",
     "SendStatus": "broker_core.client.send_result",
+    "SendWindow": "broker_core.client.bulk_producer",
     "SinkClient": "broker_core.client.sink_client",
     "StagedAt": "broker_core.client.stage_writer",
     "StoreConfig": "broker_core.config",

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core.client.backoff import Backoff
 from broker_core.client.client_instance import ClientInstance
@@ -45,6 +45,45 @@ class StoredRun(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
 
 
+_Tasks = set[asyncio.Task[list[StoredRun]]]
+
+
+class SendWindow:
+    """Requests on their way, begun in their order. May outlive a call, so that nobody waits for
+    the last answers before the next messages leave."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._under_way: _Tasks = set()
+        self.runs: list[StoredRun] = []
+        """Where everything is that was acknowledged."""
+
+    async def begin(self, request: Coroutine[Any, Any, list[StoredRun]]) -> None:
+        """Returns when there is room for another one; raises the error of one that failed."""
+        self._under_way.add(asyncio.ensure_future(request))
+        if len(self._under_way) >= self._size:
+            self._take(await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED))
+
+    async def settle(self) -> list[StoredRun]:
+        """Returns when all are acknowledged; raises the first error, at once."""
+        while self._under_way:
+            self._take(await asyncio.wait(self._under_way, return_when=asyncio.FIRST_EXCEPTION))
+        return self.runs
+
+    async def abandon(self) -> None:
+        """Send no more of them, and wait for no answers."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        self._under_way.clear()
+
+    def _take(self, ended: tuple[_Tasks, _Tasks]) -> None:
+        done, self._under_way = ended
+        failed = [task for task in done if task.exception() is not None]
+        for task in (*failed, *done):
+            self.runs += task.result()
+
+
 class BulkProducer:
     """One topic's worth of columns at a time; shares its client with whatever else uses it."""
 
@@ -65,7 +104,7 @@ class BulkProducer:
         self._client = client
         self._group = group
         self._attempts = attempts
-        self._window = in_flight
+        self._in_flight = in_flight
         self._timeout_ms = timeout_ms
         self._turn = Turn(first_turn)
         self._wait_store_ok = wait_store_ok
@@ -86,26 +125,24 @@ class BulkProducer:
         With `queue` all go there. Returns when every message is acknowledged; raises the error of
         the first part that cannot be stored.
         """
-        topic = batch.queues[0][0].decode()
-        runs: list[StoredRun] = []
-        under_way: set[asyncio.Task[list[StoredRun]]] = set()
+        window = self.window()
         try:
-            async for target, body, count in self._parts(topic, batch, queue):
-                task = asyncio.ensure_future(self._store(topic, target, body, count, queue))
-                under_way.add(task)
-                if len(under_way) >= self._window:
-                    done, under_way = await asyncio.wait(
-                        under_way, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    for finished in done:
-                        runs += finished.result()
-            for finished_runs in await asyncio.gather(*under_way):
-                runs += finished_runs
+            await self.begin_columns(batch, window, queue=queue)
+            return await window.settle()
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
-        return runs
+            await window.abandon()
+
+    def window(self) -> SendWindow:
+        """For `begin_columns`."""
+        return SendWindow(self._in_flight)
+
+    async def begin_columns(
+        self, batch: ColumnBatch, window: SendWindow, *, queue: MessageQueue | None = None
+    ) -> None:
+        """`send_columns` that returns when all requests have begun; `window.settle` tells more."""
+        topic = batch.queues[0][0].decode()
+        async for target, body, count in self._parts(topic, batch, queue):
+            await window.begin(self._store(topic, target, body, count, queue))
 
     # Inside
 

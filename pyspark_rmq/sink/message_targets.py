@@ -22,6 +22,7 @@ from broker_core import (
     OutgoingMessage,
     Producer,
     SendStatus,
+    SendWindow,
     SinkClient,
     StagedAt,
     batch_from_arrow,
@@ -173,10 +174,11 @@ class QueueTarget:
             first_turn=random.randrange(1 << 16),
             wait_store_ok=options.waits_store_ok,
         )
-        self._ranges: list[Ranges] = []
+        # For each queue that rows were meant for, and for those without
+        self._windows: dict[MessageQueue | None, SendWindow] = {}
 
     async def append(self, messages: OutgoingColumns) -> None:
-        """Returns when every message is acknowledged."""
+        """Returns when the last messages are on their way; those sent alone are acknowledged."""
         queues = await self._queues.of(messages.topic)
         alone = messages.is_delayed
         if self._options.compresses and (is_long := messages.is_long()).any():
@@ -197,20 +199,26 @@ class QueueTarget:
         await _all([self._send(messages.take(part), queues[index[part[0]]]) for part in parts])
 
     async def finish(self) -> tuple[tuple[StagedAt, ...], Ranges]:
-        """Where they are."""
-        return (), joined_ranges(self._ranges)
+        """When every message is acknowledged: where they are."""
+        ranges = []
+        for window in self._windows.values():
+            for queue, first, count in await window.settle():
+                ranges.append({queue: (first, first + count, count)})
+        return (), joined_ranges(ranges)
 
     async def abort(self) -> None:
-        """What is sent is sent."""
+        """What is sent is sent; nothing is sent again."""
+        for window in self._windows.values():
+            await window.abandon()
 
     async def _send(self, messages: OutgoingColumns, queue: MessageQueue | None) -> None:
         keys = ((messages.topic.encode(), 0),)
+        window = self._windows.get(queue)
+        if window is None:
+            window = self._windows[queue] = self._bulk.window()
         for flag, _, run in messages.runs_of_one_flag():
-            for stored in await self._bulk.send_columns(
-                _encoded(run, keys, None, flag), queue=queue
-            ):
-                after = stored.queue_offset + stored.count
-                self._ranges.append({stored.queue: (stored.queue_offset, after, stored.count)})
+            batch = _encoded(run, keys, None, flag)
+            await self._bulk.begin_columns(batch, window, queue=queue)
 
     @property
     def retry_count(self) -> int:
