@@ -13,6 +13,7 @@ right behind the end of the log, where other puts go meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker_core.runtime.worker import Worker
@@ -41,6 +42,8 @@ class FreshPages:
         self._reading = False
         # Groups that are being staged will make the log end there.
         self._expected = 0
+        # Up to where somebody wants the pages before he appends
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
         last = log.segments.last
         if last is not None and not last.buffered:
             last.file.expect_appends()
@@ -57,6 +60,14 @@ class FreshPages:
         """So many bytes are staged and will be appended as groups."""
         self._expected = self._log.position + min(size, EXPECTED_MAX)
         self._read_expected()
+
+    def make(self, size: int, done: Callable[[], object]) -> bool:
+        """Have pages for so many bytes before they are appended; False: nothing to wait for."""
+        self.expect(size)
+        if not self._reading:
+            return False
+        self._waiting.append((self._expected, done))
+        return True
 
     def _read_expected(self) -> None:
         position = self._log.position
@@ -84,6 +95,12 @@ class FreshPages:
             self._reading = False
             segment.leave()
             self._read_expected()
+            waiting, self._waiting = self._waiting, []
+            for until, made in waiting:
+                if self._reading and end < until:
+                    self._waiting.append((until, made))
+                else:
+                    made()
 
         def load() -> None:
             segment.file.load(start - segment.base, end - segment.base, singly=singly)

@@ -203,9 +203,12 @@ class StoreParts:
         self._schedule()
 
     async def prepare_room(self, size: int) -> None:
-        """Files for `size` more bytes; when they cannot be had, the append will say so."""
+        """Files and pages for `size` more bytes; what cannot be had, the append will tell."""
         made = asyncio.Event()
         if self.log.prepare_room(size, made.set):
+            await made.wait()
+        made.clear()
+        if self._fresh_pages is not None and self._fresh_pages.make(size, made.set):
             await made.wait()
 
     def tick(self) -> None:

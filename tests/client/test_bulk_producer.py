@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.bulk_producer import BulkProducer
+from broker_core.client.bulk_producer import BulkProducer, columns_of
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
@@ -58,6 +60,49 @@ def test_every_message_once_and_in_order(tmp_path: Path, run_async: Run) -> None
         await BulkProducer(client, in_flight=1).send_bodies("One", BODIES[:9_000], queue=target)
         await until(lambda: store.dispatched_position == store.log_range[1])
         assert stored_bodies(broker, "One", 0) == BODIES[:9_000]
+        await client.stop()
+        await broker.stop()
+        await server.stop()
+
+    run_async(scenario())
+
+
+def test_columns_that_follow_each_other_keep_their_order(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        server, broker, client = await started(tmp_path)
+        producer = BulkProducer(client)
+        [first] = await producer.send_bodies("T", [b"first"])
+        window = producer.window()
+        for start in range(0, len(BODIES), 12_000):
+            some = BODIES[start : start + 12_000]
+            offsets = array("q", (0, *accumulate(map(len, some))))
+            columns = columns_of("T", b"".join(some), offsets)
+            await producer.begin_columns(columns, window, queue=first.queue)
+        # The last ones are still on their way.
+        assert sum(run.count for run in window.runs) < len(BODIES)
+        runs = await window.settle()
+        assert sum(run.count for run in runs) == len(BODIES)
+        store = broker.parts.store
+        await until(lambda: store.dispatched_position == store.log_range[1])
+        assert stored_bodies(broker, "T", first.queue.queue_id) == [b"first", *BODIES]
+        await client.stop()
+        await broker.stop()
+        await server.stop()
+
+    run_async(scenario())
+
+
+def test_a_window_tells_what_failed_and_can_be_given_up(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        server, broker, client = await started(tmp_path)
+        producer = BulkProducer(client, attempts=1)
+        [first] = await producer.send_bodies("T", [b"first"])
+        window, columns = producer.window(), columns_of("T", b"body", array("q", (0, 4)))
+        await producer.begin_columns(columns, window, queue=first.queue._replace(queue_id=99))
+        with pytest.raises(RmqError, match="99"):
+            await window.settle()
+        await window.abandon()
+        assert await window.settle() == []
         await client.stop()
         await broker.stop()
         await server.stop()
