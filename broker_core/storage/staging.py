@@ -422,6 +422,7 @@ class StagingArea:
         self._sealed.clear()
         self._claimed.clear()
         self._spares.close()
+        self._grown()
         self._closed = True
 
     def _draft(self, staging_id: str) -> _Draft:

@@ -256,6 +256,21 @@ class TestRestart:
         disk.clock.advance(HOUR_MS + 1)
         assert store.staging.expire() == [batch.staging_id]
 
+    def test_who_makes_room_learns_how_much_is_staged(self) -> None:
+        told: list[int] = []
+        staging = area(new_disk())
+        staging.on_growth = told.append
+        first, second = staging.begin(), staging.begin()
+        staging.append(first, run_of(b"a" * 100), 1)
+        size = told[-1]
+        staging.seal(first)
+        staging.append(second, run_of(b"a" * 100), 1)
+        assert told == [size, 2 * size]
+        staging.grow(second, 5_000)
+        assert told[-1] == size + 5_000
+        staging.close()
+        assert told[-1] == 0
+
     def test_foreign_files_are_left_alone(self) -> None:
         disk = new_disk()
         disk.put(f"{STAGING_DIR}/notes.txt", b"hello")
