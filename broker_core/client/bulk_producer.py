@@ -28,7 +28,8 @@ from broker_core.codec.send_request import SendRequest, send_request_fields
 from broker_core.errors import InvalidArgument, NotAcknowledged, RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
-REQUEST_SIZE: Final = 1 << 20
+# Large enough that requests cost little beside their messages: one for a usual batch of Spark's.
+REQUEST_SIZE: Final = 2 << 20
 # What Apache's broker accepts as one batch is its maxMessageSize, headers included.
 BATCH_SIZE: Final = 1 << 20
 # The answer to an ordinary batch lists an id of 32 digits for every message.
@@ -152,10 +153,10 @@ class BulkProducer:
         row = 0
         while row < batch.count:
             target = queue or await self._choose(topic)
-            size = REQUEST_SIZE if await self._takes_bulk(target) else BATCH_SIZE
-            limited = batch
-            if size == BATCH_SIZE and batch.count - row > BATCH_COUNT:
-                limited = batch._replace(count=row + BATCH_COUNT)
+            limited, size = batch, REQUEST_SIZE
+            if not await self._takes_bulk(target):
+                limited = batch._replace(count=min(batch.count, row + BATCH_COUNT))
+                size = BATCH_SIZE
             row, count, body = join_client_batch(limited, row, -1, size)
             yield target, body, count
 
