@@ -3,7 +3,7 @@
     python benchmarks/replication.py [--quick] [--only NAME ...] [--directory DIR]
 
     async   throughput of asynchronous replication against the master's own append rate
-    sync    latency that waiting for a synced copy adds, against a round trip and a sync
+    sync    latency that waiting for a synced copy adds, against a round trip with a sync
     apache  synchronous double write of ours beside that of Apache 5.5.0, loaded by Java producers
 
 One line per goal: `ratio NAME VALUE goal >=X`. Master, slave and load share the machine. Nothing
@@ -21,12 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import broker_servers, replication_apache, replication_copy
+from benchmarks import broker_servers, replication_apache, replication_copy, replication_latency
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
     "async": replication_copy.run_async,
-    "sync": replication_copy.run_sync,
+    "sync": replication_latency.run_sync,
     "apache": replication_apache.run,
 }
 

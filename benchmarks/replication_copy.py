@@ -1,28 +1,20 @@
-"""How fast a slave follows a master that appends as fast as it can, and what a sync copy adds."""
+"""How fast a slave follows a master that appends as fast as it can."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from benchmarks.measure import column_batch, info, ratio, run_loop
 from benchmarks.store_append import touch_memory
-from broker_core import EmbeddedCluster
 from broker_core.broker.broker import Broker
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.client.backoff import pause
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.producer import Producer
-from broker_core.codec.message_queue import MessageQueue
 from broker_core.embedded.cluster_node import ClusterNode
 from broker_core.runtime.clock import SystemClock
 from tests.interop.loopback_ports import free_ports
@@ -32,26 +24,6 @@ BATCH_ROWS = 4_000
 GOAL_MB_PER_S = 300.0
 ROUNDS = 3
 MEGABYTE = 1_000_000
-
-_ECHO = """
-import socket, sys
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-peer, _ = listener.accept()
-peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-size = int(sys.argv[1])
-while True:
-    left = size
-    while left:
-        data = peer.recv(left)
-        if not data:
-            sys.exit()
-        left -= len(data)
-    peer.sendall(b"12345678")
-"""
-
-
-# Throughput
 
 
 @contextlib.asynccontextmanager
@@ -168,87 +140,3 @@ def run_async(root: Path, quick: bool) -> None:
     info(f"append without slaves {alone:.0f} MB/s; followed {copied:.0f} MB/s, goal {goal:.0f}")
     info(f"a slave that comes late copies {late:.0f} MB/s, its start included")
     ratio("replication_async_throughput_vs_goal", copied / goal, ">=1")
-
-
-# Latency
-
-
-def _round_trip_us(size: int, rounds: int) -> float:
-    """Median of sending `size` bytes to another process and getting 8 back."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _ECHO, str(size)], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        times = []
-        with socket.create_connection(("127.0.0.1", port)) as link:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            payload = bytes(size)
-            for _ in range(rounds):
-                started = time.perf_counter()
-                link.sendall(payload)
-                left = 8
-                while left:
-                    left -= len(link.recv(left))
-                times.append(time.perf_counter() - started)
-    return statistics.median(times) * 1e6
-
-
-def _sync_us(root: Path, size: int, rounds: int) -> float:
-    """Median of making `size` appended bytes durable in a file that has its size already."""
-    path = root / "synced"
-    payload = os.urandom(size)
-    with path.open("wb", buffering=0) as file:
-        file.truncate(64 << 20)
-        os.fsync(file.fileno())
-        times = []
-        for _ in range(rounds):
-            file.write(payload)
-            started = time.perf_counter()
-            os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - started)
-    path.unlink()
-    return statistics.median(times) * 1e6
-
-
-async def _send_us(name_server: str, rounds: int) -> float:
-    """Median of one send after the other."""
-    body = bytes(BODY_SIZE)
-    queue = MessageQueue("Latency", "broker-a", 0)
-    times = []
-    async with Producer(ClientConfig((name_server,)), coalesce=False) as producer:
-        for number in range(rounds + rounds // 10):
-            started = time.perf_counter()
-            await producer.send("Latency", body, queue=queue)
-            if number >= rounds // 10:
-                times.append(time.perf_counter() - started)
-    return statistics.median(times) * 1e6
-
-
-def run_sync(root: Path, quick: bool) -> None:
-    """What a send waits longer for when a slave has to have it, synced there."""
-    rounds = 400 if quick else 3_000
-    wire, disk = _round_trip_us(BODY_SIZE, rounds), _sync_us(root, BODY_SIZE, rounds // 4)
-    taken: dict[str, list[float]] = {"async": [], "sync": []}
-    with contextlib.ExitStack() as stack:
-        clusters = {}
-        for kind in taken:
-            cluster = EmbeddedCluster(
-                slaves_per_master=1, replication=kind, directory=root / kind, topics={"Latency": 1}
-            )
-            clusters[kind] = stack.enter_context(cluster)
-            # The master answers from memory in both, so that the copy alone makes the difference.
-            slave = cluster.node("broker-a:1")
-            slave.set_properties(flushDiskType="SYNC_FLUSH")
-            cluster.restart(slave)
-            cluster.wait_in_sync()
-        for _ in range(ROUNDS):
-            for kind, cluster in clusters.items():
-                taken[kind].append(run_loop(_send_us(cluster.name_server, rounds)))
-    medians = {kind: statistics.median(times) for kind, times in taken.items()}
-    added = medians["sync"] - medians["async"]
-    info(
-        f"send {medians['async']:.0f} us, with a synced copy {medians['sync']:.0f} us; loopback "
-        f"round trip {wire:.0f} us, sync {disk:.0f} us"
-    )
-    ratio("replication_sync_added_latency_vs_round_trip_and_sync", added / (wire + disk), "<=1.3")

@@ -1,0 +1,155 @@
+"""What a send waits longer for when a slave has to have it, synced there.
+
+Measured against a round trip to a bare process that writes what it gets to a file, syncs it and
+answers. The sends with and without the wait and these round trips take turns in short blocks, since
+a shared disk changes its speed several times while this runs. A round trip and a sync are also
+taken by themselves, each in a tight loop: their sum leaves out that a process which waits for
+either has to be woken, so it is told, and is not the measure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.measure import info, ratio, run_loop
+from broker_core import EmbeddedCluster
+from broker_core.client.client_config import ClientConfig
+from broker_core.client.producer import Producer
+from broker_core.codec.message_queue import MessageQueue
+
+BODY_SIZE = 1024
+BLOCK = 20
+# The first ones of a block find caches and processors that did something else.
+SKIPPED = 2
+FILE_SIZE = 64 << 20
+
+# The file has its blocks, as a log has; without a file the bytes are only answered.
+_FAR_END = """
+import os, socket, sys
+size, path = int(sys.argv[1]), sys.argv[2:]
+if path:
+    file = os.open(path[0], os.O_RDWR | os.O_CREAT, 0o600)
+    os.posix_fallocate(file, 0, int(path[1]))
+    os.fsync(file)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+peer, _ = listener.accept()
+peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while True:
+    data = b""
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        if not more:
+            sys.exit()
+        data += more
+    if path:
+        os.write(file, data)
+        os.fdatasync(file)
+    peer.sendall(b"12345678")
+"""
+
+
+@contextlib.contextmanager
+def _round_trips(*file: str) -> Iterator[Callable[[], None]]:
+    """A call that sends bytes to another process and waits for 8; with a file, synced there."""
+    command = [sys.executable, "-c", _FAR_END, str(BODY_SIZE), *file]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            payload = bytes(BODY_SIZE)
+
+            def call() -> None:
+                link.sendall(payload)
+                left = 8
+                while left:
+                    left -= len(link.recv(left))
+
+            yield call
+
+
+@contextlib.contextmanager
+def _syncs(path: Path) -> Iterator[Callable[[], None]]:
+    """A call that makes appended bytes durable in a file that has its size and its blocks."""
+    payload = os.urandom(BODY_SIZE)
+    with path.open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, FILE_SIZE)
+        os.fsync(file.fileno())
+
+        def call() -> None:
+            file.write(payload)
+            os.fdatasync(file.fileno())
+
+        yield call
+
+
+async def _medians_us(root: Path, name_servers: dict[str, str], blocks: int) -> dict[str, float]:
+    """Median of a send, one after the other, by name server, and of what they are compared with."""
+    body, queue = bytes(BODY_SIZE), MessageQueue("Latency", "broker-a", 0)
+    times: dict[str, list[float]] = {}
+
+    def note(kind: str, number: int, started: float) -> None:
+        if number >= SKIPPED:
+            times.setdefault(kind, []).append(time.perf_counter() - started)
+
+    async with contextlib.AsyncExitStack() as stack:
+        producers = {
+            kind: await stack.enter_async_context(
+                Producer(ClientConfig((name_server,)), coalesce=False)
+            )
+            for kind, name_server in name_servers.items()
+        }
+        copy = str(root / "copy"), str(FILE_SIZE)
+        calls = {
+            "copy": stack.enter_context(_round_trips(*copy)),
+            "wire": stack.enter_context(_round_trips()),
+            "disk": stack.enter_context(_syncs(root / "synced")),
+        }
+        for _ in range(blocks):
+            for kind, producer in producers.items():
+                for number in range(BLOCK):
+                    started = time.perf_counter()
+                    await producer.send("Latency", body, queue=queue)
+                    note(kind, number, started)
+            for kind, call in calls.items():
+                for number in range(BLOCK):
+                    started = time.perf_counter()
+                    call()
+                    note(kind, number, started)
+    return {kind: statistics.median(taken) * 1e6 for kind, taken in times.items()}
+
+
+def run_sync(root: Path, quick: bool) -> None:
+    """Two clusters, whose masters answer from memory: the copy alone makes the difference."""
+    name_servers = {}
+    with contextlib.ExitStack() as stack:
+        for kind in ("async", "sync"):
+            cluster = EmbeddedCluster(
+                slaves_per_master=1, replication=kind, directory=root / kind, topics={"Latency": 1}
+            )
+            stack.enter_context(cluster)
+            slave = cluster.node("broker-a:1")
+            slave.set_properties(flushDiskType="SYNC_FLUSH")
+            cluster.restart(slave)
+            cluster.wait_in_sync()
+            name_servers[kind] = cluster.name_server
+        took = run_loop(_medians_us(root, name_servers, 60 if quick else 450))
+    added = took["sync"] - took["async"]
+    info(
+        f"send {took['async']:.0f} us, with a synced copy {took['sync']:.0f} us; round trip to a "
+        f"process that syncs {took['copy']:.0f} us"
+    )
+    info(
+        f"taken alone: round trip {took['wire']:.0f} us, sync {took['disk']:.0f} us; added over "
+        f"their sum {added / (took['wire'] + took['disk']):.3g}"
+    )
+    ratio("replication_sync_added_latency_vs_round_trip_and_sync", added / took["copy"], "<=1.3")
