@@ -64,6 +64,7 @@ class FollowerSession:
         self._last_read = self._last_report = now
         self._reported = -1
         self._greeted = False
+        self._appending = False
         self._claimed: Claim | None = None
         self._welcome: Welcome | None = None
         self.is_streaming = settings.classic
@@ -94,8 +95,12 @@ class FollowerSession:
         return min(1_000, self._settings.report_ms / 4, self._settings.housekeeping_ms / 4)
 
     def report(self, now: float) -> bytes:
-        """A report when there is something new, or when it is time for one."""
-        if not self.is_streaming:
+        """A report when there is something new, or when it is time for one.
+
+        The log may call for it from inside `receive`: as soon as what was appended is safe. Several
+        pieces that came together are worth one report.
+        """
+        if not self.is_streaming or self._appending:
             return b""
         position = self._log.safe_end
         is_late = (now - self._last_report) * 1000 >= self._settings.report_ms
@@ -222,8 +227,12 @@ class FollowerSession:
             self._log.begin_at(self._claimed.position)
 
     def _take_frames(self, data: memoryview, now: float) -> bytes:
-        for position, body in self._frames.receive(data):
-            self._take(position, body)
+        self._appending = True
+        try:
+            for position, body in self._frames.receive(data):
+                self._take(position, body)
+        finally:
+            self._appending = False
         self._log.settle()
         return self.report(now)
 

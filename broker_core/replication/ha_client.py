@@ -196,7 +196,6 @@ class _MasterConnection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._taking = False
 
     @property
     def is_streaming(self) -> bool:
@@ -219,22 +218,14 @@ class _MasterConnection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        # The store reports progress from inside an append: one report for all of it is enough.
-        self._taking = True
-        try:
-            self._step(
-                lambda: self._session.receive(self._buffer[:nbytes], self._clock.monotonic())
-            )
-        finally:
-            self._taking = False
+        self._step(lambda: self._session.receive(self._buffer[:nbytes], self._clock.monotonic()))
         if self._session.is_streaming and self._begun is not None:
             self._begun()
             self._begun = None
 
     def report(self) -> None:
         """What is safe may have grown."""
-        if not self._taking:
-            self._step(lambda: self._session.report(self._clock.monotonic()))
+        self._step(lambda: self._session.report(self._clock.monotonic()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end(ReplicationRefused("lost", "the connection to the master was lost"))

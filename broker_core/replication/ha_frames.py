@@ -65,9 +65,9 @@ class FrameParser:
         while at < size:
             if self._left == 0:
                 wanted = HEADER.size - len(self._head)
-                self._head += bytes(data[at : at + wanted])
-                at = min(at + wanted, size)
-                if len(self._head) == HEADER.size:
+                self._head += data[at : at + wanted]
+                at += wanted
+                if at <= size:
                     pieces += self._take_header()
                 continue
             taken = min(self._left, size - at)

@@ -64,6 +64,9 @@ class HaServer:
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
+        # How often the log has grown since everybody was fed, and whether once in the turn before.
+        self._growths = 0
+        self._grew_once = False
         self._empty: asyncio.Event | None = None
         self._reads: set[asyncio.Future[bytes]] = set()
 
@@ -99,10 +102,21 @@ class HaServer:
             await asyncio.sleep(0)
 
     def wake(self) -> None:
-        """The log has grown; feed everybody in the next turn."""
-        if not self._wake_due and self._connections:
-            self._wake_due = True
-            asyncio.get_running_loop().call_soon(self._pump_all)
+        """The log has grown; feed everybody in the next turn, so that appends share a frame.
+
+        A producer that sends alone shares with nobody: the slave that it waits for is fed at once.
+        """
+        if not self._connections:
+            return
+        self._growths += 1
+        if self._wake_due:
+            return
+        self._wake_due = True
+        asyncio.get_running_loop().call_soon(self._pump_all)
+        if self._grew_once and self.replicas.are_waited_for:
+            for connection in tuple(self._connections):
+                if connection.is_idle:
+                    connection.pump()
 
     # What connections call
 
@@ -154,6 +168,8 @@ class HaServer:
 
     def _pump_all(self) -> None:
         self._wake_due = False
+        self._grew_once = self._growths == 1
+        self._growths = 0
         for connection in tuple(self._connections):
             connection.pump()
         self._turned()
@@ -216,7 +232,13 @@ class _SlaveConnection(asyncio.Protocol):
         except RmqError as error:
             self._refuse(session, error)
             return
-        self.pump()
+        if session.has_more:
+            self.pump()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its slave has reported everything that it was sent."""
+        return self._session is not None and self._session.is_idle
 
     def pump(self) -> None:
         """Write frames until the log ends, the socket is full, or it is somebody else's turn."""

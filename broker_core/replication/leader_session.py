@@ -118,24 +118,34 @@ class LeaderSession:
             if reply:
                 self._last_write = now
             return reply
-        position = self.sent
-        if position < self._log.start:
+        position, log = self.sent, self._log
+        if position == log.end:
+            return self._heartbeat(position, now)
+        if position < log.start:
             raise ReplicationRefused(
                 "behind",
-                f"the slave needs the log from {position} on, but it begins at {self._log.start}",
+                f"the slave needs the log from {position} on, but it begins at {log.start}",
             )
-        log = self._log
         data = self._ahead.take(position, self._frame_size)
         if data is None:
             if self._ahead.is_far(position, log.end):
                 return b""
             data = memoryview(log.read(position, min(self._frame_size, log.end - position)))
-        if data:
-            self.sent = position + len(data)
-        elif (now - self._last_write) * 1000 < self._settings.heartbeat_ms:
-            return b""
+        if not data:
+            return self._heartbeat(position, now)
+        self.sent = position + len(data)
         self._last_write = now
         return b"".join((encode_header(position, len(data)), data))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the slave has reported everything that it was sent."""
+        return self.phase is Phase.STREAM and self.position == self.sent
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to write besides heartbeats."""
+        return bool(self.reply) or (self.phase is Phase.STREAM and self.sent < self._log.end)
 
     @property
     def wanted(self) -> tuple[int, int] | None:
@@ -157,6 +167,12 @@ class LeaderSession:
             )
 
     # Inside
+
+    def _heartbeat(self, position: int, now: float) -> bytes:
+        if (now - self._last_write) * 1000 < self._settings.heartbeat_ms:
+            return b""
+        self._last_write = now
+        return encode_header(position, 0)
 
     def _advance(self) -> bool:
         if self.phase is Phase.FIRST:

@@ -61,6 +61,11 @@ class ReplicaSet:
         return tuple(self._replicas)
 
     @property
+    def are_waited_for(self) -> bool:
+        """Whether puts wait until slaves have them."""
+        return self._settings.in_sync_replicas > 1
+
+    @property
     def all_have_confirmed(self) -> bool:
         """Whether what is confirmed is at every slave that was ever here, and not at some only."""
         return len(self._known) < self._settings.in_sync_replicas

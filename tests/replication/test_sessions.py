@@ -235,6 +235,42 @@ def test_a_slave_cuts_what_nobody_was_promised() -> None:
         assert diverged.value.agreed == 2000
 
 
+def test_a_slave_reports_once_and_as_soon_as_its_log_says_that_all_is_safe() -> None:
+    """Not when the log has done everything else that a sync entails."""
+    said: list[bytes] = []
+
+    class CallingLog(MemoryLog):
+        def append(self, data: bytes | memoryview) -> None:
+            super().append(data)
+            said.append(session.report(0.0))
+
+        def settle(self) -> None:
+            said.append(session.report(0.0))
+
+    log = CallingLog()
+    session = follower(log, classic=True)
+    session.opening(0.0)
+    pieces = encode_header(0, 10) + DATA[:10] + encode_header(10, 20) + DATA[10:30]
+    said.append(session.receive(memoryview(pieces), 0.0))
+    # Two appends, then safe; nothing is left to say.
+    assert said == [b"", b"", encode_report(30), b""]
+
+
+def test_a_master_knows_whether_there_is_more_to_write() -> None:
+    log = MemoryLog(DATA[:10])
+    session = leader(log)
+    assert (session.has_more, session.is_idle) == (False, False)
+    session.receive(encode_report(10), 0.0)
+    assert (session.has_more, session.is_idle) == (False, True)
+    log.append(DATA[10:20])
+    assert (session.has_more, session.is_idle) == (True, True)
+    assert session.next_bytes(0.0) == encode_header(10, 10) + DATA[10:20]
+    assert (session.has_more, session.is_idle) == (False, False)
+    session.receive(encode_report(20), 0.0)
+    assert session.is_idle
+    assert session.next_bytes(0.0) == b""
+
+
 def test_a_slave_ahead_of_its_master_is_never_fed() -> None:
     log = MemoryLog(DATA[:100], store_id="s")
     with pytest.raises(LogsDiverged) as diverged:

@@ -71,6 +71,24 @@ def test_quick_ones_are_done_at_once(files: tuple[int, int], run_async: Any) -> 
     served(scenario, run_async)
 
 
+def test_the_peer_is_told_before_the_note_is_written(
+    files: tuple[int, int], run_async: Any
+) -> None:
+    log, note = files
+
+    async def scenario(worker: QuickSyncWorker, clock: ManualClock) -> None:
+        def told(_: object, error: BaseException | None) -> None:
+            assert error is None
+            assert os.pread(note, 100, 0) == b""
+            raise ValueError("whoever was told has failed")
+
+        with pytest.raises(ValueError, match="was told"):
+            worker.submit_sync(((log,), note, 0, b"noted"), told)
+        assert os.pread(note, 100, 0) == b"noted"
+
+    served(scenario, run_async)
+
+
 def test_after_a_slow_one_the_thread_does_it_for_a_while(
     files: tuple[int, int], run_async: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
