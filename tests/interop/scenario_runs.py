@@ -27,6 +27,8 @@ _USUAL = {
     # A half is checked when its end has not come by then: a busy producer needs a while for it.
     # Apache notes an end some time after it: a half that is checked before that ends twice.
     "transactionTimeOut": "5000",
+    # Apache counts its checks also when nobody is there to be asked.
+    "transactionCheckMax": "500",
 }
 _APACHE = {
     "transactionOpBatchInterval": "300",
