@@ -123,11 +123,25 @@ def test_clone(broker: AskedBroker) -> None:
     assert broker.offsets.queues_of("other", "T") == {0: 4, 1: 1}, "back, too"
     assert broker.ask(CLONE, srcGroup="g", destGroup="other", topic="T").code == 0
     assert broker.ask(CLONE, srcGroup="g", destGroup="other", topic="X").code == 17
-    assert broker.ask(CLONE, srcGroup="g", destGroup="X").code == 26
+    assert broker.ask(CLONE, srcGroup="X", destGroup="other").code == 26
     broker.subscribe("other", "T")
     refused = broker.ask(CLONE, srcGroup="g", destGroup="other")
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "online" in (refused.remark or "")
+
+
+def test_clone_gives_a_group_its_place_before_it_comes(broker: AskedBroker) -> None:
+    broker.offsets.commit("g", "T", 0, 4)
+    assert broker.ask(CLONE, srcGroup="g", destGroup="new", topic="X").code == 17
+    assert broker.ask(CLONE, srcGroup="g", destGroup="n w", topic="T").code == 29
+    assert broker.ask(CLONE, srcGroup="g", destGroup="CID_RMQ_SYS_TRANS").code == 16
+    assert broker.groups.find("new") is None
+    assert broker.ask(CLONE, srcGroup="g", destGroup="new", topic="T").code == 0
+    assert broker.groups.find("new") == GroupConfig("new")
+    assert broker.offsets.queues_of("new", "T") == {0: 4}
+    broker.groups.set_auto_create(False)
+    assert broker.ask(CLONE, srcGroup="g", destGroup="other", topic="T").code == 0
+    assert broker.ask(CLONE, srcGroup="g", destGroup="X", topic="T").code == 26
 
 
 def test_a_reset_survives_a_restart(broker: AskedBroker) -> None:

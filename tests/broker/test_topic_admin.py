@@ -280,8 +280,9 @@ def test_one_topic(broker: AskedBroker) -> None:
 def test_all_topics(broker: AskedBroker) -> None:
     create(broker)
     answer = broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
-    assert answer.ext == {}, "a total would say that there are more pages"
     found = json.loads(answer.body)
+    count = len(found["topicConfigTable"])
+    assert answer.ext == {"totalTopicNum": str(count)}, "tools of 5.x want one, and see no more"
     assert list(found) == ["dataVersion", "topicConfigTable"]
     assert found["dataVersion"] == {
         "counter": broker.topics.version.counter,

@@ -7,6 +7,7 @@ from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
+from broker_core.broker.config_attributes import GROUP_ATTRIBUTES, changed_attributes
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import checked_group, optional_flag, required_text
@@ -18,7 +19,7 @@ from broker_core.codec.group_config import (
     parse_group_config,
 )
 from broker_core.codec.json_dialect import emit_json, parse_json
-from broker_core.codec.json_fields import list_field, object_field
+from broker_core.codec.json_fields import list_field, object_field, text_field
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import data_version_object
 from broker_core.errors import GroupNotExist, InvalidArgument
@@ -89,7 +90,17 @@ class GroupAdminProcessor:
                 f"retryQueueNums of group {group.name} cannot be {group.retry_queue_count}: give 0 "
                 f"to {self._queues_per_topic_max} (queuesPerTopicMax)"
             )
-        return group
+        return self._with_attributes(group)
+
+    def _with_attributes(self, group: GroupConfig) -> GroupConfig:
+        asked = object_field(group.extra, "attributes")
+        before = self._groups.find(group.name)
+        current = None if before is None else object_field(before.extra, "attributes")
+        if not asked and not current:
+            return group
+        changes = {name: text_field(asked, name) for name in asked}
+        attributes = changed_attributes(current, changes, GROUP_ATTRIBUTES)
+        return group._replace(extra={**group.extra, "attributes": attributes})
 
     def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         name = checked_group(required_text(command.ext, "groupName"))
@@ -104,15 +115,17 @@ class GroupAdminProcessor:
     # Looking
 
     def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        # No `totalGroupNum`: its absence tells newer tools that this is everything.
+        groups = self._groups.all()
+        # Tools of 5.x ask for pages: they see by the total that the first one is everything.
         return command.reply(
+            ext={"totalGroupNum": str(len(groups))},
             body=emit_json(
                 {
                     "dataVersion": data_version_object(self._groups.version),
                     "forbiddenTable": dict(self._groups.forbidden),
-                    "subscriptionGroupTable": group_table_object(self._groups.all()),
+                    "subscriptionGroupTable": group_table_object(groups),
                 }
-            )
+            ),
         )
 
     def _one(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -90,7 +90,10 @@ class OffsetResetProcessor:
     def _clone(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         source = self._group(required_text(ext, "srcGroup"))
-        to = self._group(required_text(ext, "destGroup"))
+        to = required_text(ext, "destGroup")
+        # A group is given its place before its first member comes, which would make it.
+        if to == TRANSACTION_GROUP or self._groups.from_defaults(to) is None:
+            self._group(to)
         if self._clients.consumers(to) is not None and source != to:
             raise InvalidArgument(
                 f"group {to} is online and would go on from where it is: stop it, then clone"
@@ -98,10 +101,11 @@ class OffsetResetProcessor:
         live = self._clients.consumers(source)
         is_offline = optional_flag(ext, "offline", False)
         asked = ext.get("topic", "").strip()
+        if asked:
+            self._topic(asked)
+        self._groups.find_or_create(to)
         for name in [asked] if asked else sorted(self._offsets.topics_of(source)):
             if self._topics.find(name) is None:
-                if asked:
-                    self._topic(name)
                 continue
             if live is not None and not is_offline and name not in live.subscriptions:
                 continue

@@ -11,6 +11,11 @@ from typing import Any, Final
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
+from broker_core.broker.config_attributes import (
+    TOPIC_ATTRIBUTES,
+    changed_attributes,
+    parse_attribute_changes,
+)
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import (
     checked_topic,
@@ -19,7 +24,6 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
-from broker_core.broker.topic_attributes import changed_attributes, parse_attribute_changes
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.json_dialect import emit_json, parse_json
 from broker_core.codec.json_fields import list_field, object_field
@@ -128,7 +132,7 @@ class TopicAdminProcessor:
     def _with_attributes(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
         before = self._topics.find(topic.name)
         current = None if before is None else before.attributes
-        return topic._replace(attributes=changed_attributes(current, changes))
+        return topic._replace(attributes=changed_attributes(current, changes, TOPIC_ATTRIBUTES))
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:
         self._check_name(topic.name)
@@ -176,14 +180,16 @@ class TopicAdminProcessor:
     # Looking
 
     def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        # No `totalTopicNum`: its absence tells newer tools that this is everything.
+        topics = self._topics.all()
+        # Tools of 5.x ask for pages: they see by the total that the first one is everything.
         return command.reply(
+            ext={"totalTopicNum": str(len(topics))},
             body=emit_json(
                 {
                     "dataVersion": data_version_object(self._topics.version),
-                    "topicConfigTable": topic_table_object(self._topics.all()),
+                    "topicConfigTable": topic_table_object(topics),
                 }
-            )
+            ),
         )
 
     def _one(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
