@@ -360,6 +360,9 @@ def _from_properties(properties: Mapping[Any, Any]) -> tuple[BrokerConfig, tuple
         if not isinstance(key, str) or not isinstance(text, str):
             raise InvalidConfig(str(key), text, "names and values are texts")
         name = BROKER_PROPERTIES.get(OTHER_NAMES.get(key, key))
+        if name == "metrics_host" and not text.strip():
+            # Apache writes it like this when it saves its settings, and means "choose".
+            continue
         if name is not None:
             values[name] = _parse(key, text.strip(), _KINDS[name])
             given[name] = (key, text)

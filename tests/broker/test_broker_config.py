@@ -158,6 +158,10 @@ def test_metrics_for_others_need_the_same(missing: str) -> None:
         from_properties(**prom, **given)
 
 
+def test_an_empty_host_of_metrics_is_none() -> None:
+    assert from_properties(metricsPromExporterHost=" ").metrics_host == "127.0.0.1"
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_this_machine_needs_none(host: str) -> None:
     assert BrokerConfig(listen_host=host).auto_create_topic is True
