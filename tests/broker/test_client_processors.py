@@ -404,7 +404,13 @@ class TestLocks:
         desk.disk.clock.advance(60_000)
         assert b'"queueId":0' in desk.ask(self.LOCK, None, _lock_body("b", 0)).body
 
+    def test_a_group_may_lock_before_its_first_pull_makes_it(self, desk: Desk) -> None:
+        body = _lock_body("a", 0, group="new")
+        assert b'"queueId":0' in desk.ask(self.LOCK, None, body).body
+        assert desk.groups.find("new") is None
+
     def test_what_does_not_exist_is_not_granted(self, desk: Desk) -> None:
+        desk.groups.set_auto_create(False)
         bodies = (
             _lock_body("a", 4),
             _lock_body("a", 0, group="none"),

@@ -133,10 +133,16 @@ def test_what_another_broker_gave_a_group_may_be_written_back(broker: AskedBroke
     assert broker.ask(PUT, (body % "Shared").encode()).code == 29
 
 
-def test_an_unknown_group_is_26_and_is_not_made_by_asking(broker: AskedBroker) -> None:
-    assert broker.ask(ONE, group="nobody").code == 26
-    assert broker.ask(ONE).code == 29
+def test_an_unknown_group_is_shown_as_it_would_be_made_and_not_made_by_asking(
+    broker: AskedBroker,
+) -> None:
+    answer = broker.ask(ONE, group="nobody")
+    assert (answer.code, json.loads(answer.body)["groupName"]) == (0, "nobody")
     assert broker.groups.find("nobody") is None
+    assert broker.ask(ONE, group="a b").code == 29
+    assert broker.ask(ONE).code == 29
+    broker.groups.set_auto_create(False)
+    assert broker.ask(ONE, group="nobody").code == 26
 
 
 def test_deletion_keeps_or_takes_the_offsets(broker: AskedBroker) -> None:

@@ -130,7 +130,8 @@ class GroupAdminProcessor:
 
     def _one(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         name = required_text(command.ext, "group")
-        group = self._groups.find(name)
+        # Apache's proxy asks before the first pull of a group, which makes it.
+        group = self._groups.find(name) or self._groups.from_defaults(name)
         if group is None:
             raise GroupNotExist(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

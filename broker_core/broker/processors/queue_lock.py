@@ -22,7 +22,10 @@ from broker_core.remoting.request_dispatch import Handler
 
 
 class QueueLockProcessor:
-    """Locks queues that exist for groups that exist; others are not granted."""
+    """Locks queues that exist for groups that exist or that their first pull would make.
+
+    Others are not granted. Behind Apache's proxy a group locks before it is heard of.
+    """
 
     def __init__(self, *, locks: QueueLocks, groups: GroupTable, topics: TopicTable) -> None:
         self._locks = locks
@@ -39,7 +42,8 @@ class QueueLockProcessor:
     def _lock(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         request = _request(command)
         owned: list[MessageQueue] = []
-        if self._groups.find(request.group) is not None:
+        group = self._groups.find(request.group) or self._groups.from_defaults(request.group)
+        if group is not None:
             queues = [queue for queue in request.queues if self._exists(queue)]
             owned = self._locks.lock(request.group, request.client_id, queues)
         return command.reply(body=encode_locked_queues(owned))
