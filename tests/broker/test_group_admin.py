@@ -105,7 +105,7 @@ def test_all_groups(broker: AskedBroker) -> None:
 
 def test_attributes_are_set_kept_and_removed(broker: AskedBroker) -> None:
     def asked(attributes: str) -> int:
-        body = '{"groupName":"CG","attributes":{%s}}' % attributes
+        body = f'{{"groupName":"CG","attributes":{{{attributes}}}}}'
         return int(broker.ask(PUT, body.encode()).code)
 
     def attributes() -> Any:
