@@ -268,7 +268,7 @@ class TestMembers:
         desk.beat(OpenConnection(7), "c")
         assert desk.ask(RequestCode.GET_ALL_PRODUCER_INFO).body == (
             b'{"data":{"PG":[{"clientId":"c","language":"PYTHON","lastUpdateTimestamp":'
-            b'1700000000000,"remoteIP":"10.0.0.9","version":409}]}}'
+            b'1700000000000,"remoteIP":"/10.0.0.9:7","version":409}]}}'
         )
 
 

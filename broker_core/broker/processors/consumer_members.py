@@ -94,6 +94,7 @@ def _producer_object(member: Member) -> dict[str, Any]:
         "clientId": member.client_id,
         "language": LanguageCode(member.language),
         "lastUpdateTimestamp": member.seen_wall_ms,
-        "remoteIP": member.connection.peer[0],
+        # As Java writes a socket address, with its port in spite of the name.
+        "remoteIP": f"/{member.connection.peer_text}",
         "version": member.version,
     }
