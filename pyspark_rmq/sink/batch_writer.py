@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.sink import publication
 from pyspark_rmq.sink.commit_message import RmqCommitMessage, results_of
 from pyspark_rmq.sink.sink_columns import SinkColumns
@@ -16,7 +17,7 @@ from pyspark_rmq.sink.task_context import batch_identity
 from pyspark_rmq.sink.task_writer import write_task
 
 
-class RmqBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class RmqBatchWriter(PromptInput, DataSourceArrowWriter):  # type: ignore[misc]
     """One job; Spark hands copies of this object to its tasks and to the commit."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns, guarantee: str) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.sink import publication
 from pyspark_rmq.sink.commit_message import RmqCommitMessage, results_of
 from pyspark_rmq.sink.outgoing_columns import batches_of_rows
@@ -27,7 +28,7 @@ _Base = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWrite
 TAKES_ROWS = _Base is DataSourceStreamWriter
 
 
-class RmqStreamWriter(_Base):  # type: ignore[misc,valid-type]
+class RmqStreamWriter(PromptInput, _Base):  # type: ignore[misc,valid-type]
     """Micro-batches of a query."""
 
     def __init__(

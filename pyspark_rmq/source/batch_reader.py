@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.description import describe, described_columns
 from pyspark_rmq.source.predicates import Predicate, from_filters
@@ -17,7 +18,7 @@ from pyspark_rmq.source.range_reader import read_task
 from pyspark_rmq.source.repeat_survey import batch_repeats
 
 
-class RmqBatchReader(DataSourceReader):  # type: ignore[misc]
+class RmqBatchReader(PromptInput, DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads on executors."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
@@ -55,7 +56,7 @@ class RmqPushdownReader(RmqBatchReader):
         return iter(filters)
 
 
-class RmqDescribeReader(DataSourceReader):  # type: ignore[misc]
+class RmqDescribeReader(PromptInput, DataSourceReader):  # type: ignore[misc]
     """`describe`: one task that asks, and few rows."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:

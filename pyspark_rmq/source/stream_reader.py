@@ -16,6 +16,7 @@ from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.queue_offsets import StreamOffset
 from pyspark_rmq.source.range_reader import Task, read_task
@@ -41,7 +42,11 @@ except ImportError:  # 4.0 and 4.1
 _log = logging.getLogger(__name__)
 
 
-class RmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class RmqStreamReader(
+    PromptInput,
+    DataSourceStreamReader,  # type: ignore[misc]
+    SupportsTriggerAvailableNow,  # type: ignore[misc]
+):
     """The driver asks one object for the life of a query; tasks get copies of another one."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
