@@ -4,10 +4,10 @@
 
 Beside each other: our source on our broker (reading its files, and over the network as from
 another host), our source on Apache's broker, Spark's Kafka source on a local Kafka, and the null
-Arrow source, which no source in Python can beat. `local[2]`, 4 queues. One line per goal: `ratio
-NAME VALUE goal >=X`. Medians of alternating rounds after an equal warm-up. Runs on Spark 4.2.1,
-the newest with a Kafka connector, in a virtualenv that is made when it is missing; the first run
-fetches that and the servers and takes longer. Nothing here passes or fails.
+Arrow source, a plain one whose rows are made beforehand. `local[2]`, 4 queues. One line per goal:
+`ratio NAME VALUE goal >=X`. Medians of alternating rounds after an equal warm-up. Runs on Spark
+4.2.1, the newest with a Kafka connector, in a virtualenv that is made when it is missing; the first
+run fetches that and the servers and takes longer. Nothing here passes or fails.
 """
 
 from __future__ import annotations

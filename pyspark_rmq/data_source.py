@@ -43,6 +43,8 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> RmqBatchReader | RmqDescribeReader:
         """For `spark.read`."""
+        # Asked for before every read, in a worker that is used again.
+        freeze_once()
         options = SourceOptions.parse(self.options).for_batch()
         if options.describe:
             names = [field.name for field in schema.fields]
