@@ -119,6 +119,8 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(encode_batch, "Write rows as records while they fit."),
     {"encode_message", (PyCFunction)(void (*)(void))codec_encode_message, METH_FASTCALL,
      "Write one message as a record if it fits."},
+    {"encode_put", (PyCFunction)(void (*)(void))codec_encode_put, METH_FASTCALL,
+     "Write one message of a caller as a record if it is plain and fits."},
     CONTRACT_FUNCTION(inspect_run, "Prove every template of a run and lay it out."),
     CONTRACT_FUNCTION(relocate_run, "Copy templates into the log while they fit."),
     CONTRACT_FUNCTION(check_record, "Size of the one valid record at a place."),

@@ -1,4 +1,4 @@
-/* Columns -> records: measure_batch and encode_batch; and one message: encode_message.
+/* Columns -> records: measure_batch and encode_batch; and one message: encode_message, encode_put.
  *
  * The header bytes that are the same for all rows are prepared once; a row copies them and patches
  * what differs. Checksums are taken from the written record, while its bytes are still in the
@@ -232,7 +232,7 @@ enum {
 typedef struct {
     Batch batch;
     BatchQueue queue;
-    int64_t body_offsets[2], property_offsets[2];
+    int64_t body_offsets[2], tag_offsets[2], key_offsets[2], property_offsets[2];
     int64_t out_start, out_limit, position, store_timestamp, queue_offset;
 } OneMessage;
 
@@ -274,6 +274,26 @@ static int open_message(CodecState *state, PyObject *const *args, OneMessage *me
     return one_value(args[ARG_PROPERTIES], &batch->properties, message->property_offsets);
 }
 
+/* Its end in `out` as a number, 0 if it does not fit there. */
+static PyObject *write_message(CodecState *state, OneMessage *message, const Py_buffer *out) {
+    if (!is_range(message->out_start, message->out_limit, out->len))
+        return raise_value_error(state, REASON_BAD_RANGE);
+    if (message->position < 0)
+        return raise_value_error(state, REASON_BAD_LOG_POSITION);
+    Encoder encoder = {.batch = &message->batch,
+                       .next_offsets = (uint8_t *)&message->queue_offset,
+                       .out = out->buf,
+                       .cursor = (size_t)message->out_start,
+                       .limit = (size_t)message->out_limit,
+                       .position_of_out =
+                           (uint64_t)message->position - (uint64_t)message->out_start};
+    prepare_header(&encoder, &message->batch, (uint64_t)message->store_timestamp);
+    Fault fault = {REASON_NONE, 0};
+    size_t taken = encode_rows(&encoder, 0, &fault);
+    return fault.reason == REASON_NONE ? PyLong_FromSize_t(taken == 0 ? 0 : encoder.cursor)
+                                       : raise_malformed_batch(state, fault);
+}
+
 PyObject *codec_encode_message(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     CodecState *state = PyModule_GetState(module);
     if (count != MESSAGE_ARGUMENTS) {
@@ -288,27 +308,151 @@ PyObject *codec_encode_message(PyObject *module, PyObject *const *args, Py_ssize
     if (open_message(state, args, &message) < 0 ||
         PyObject_GetBuffer(args[ARG_OUT], &out, PyBUF_WRITABLE) < 0)
         goto done;
-    if (!is_range(message.out_start, message.out_limit, out.len) || message.position < 0) {
-        raise_value_error(state, is_range(message.out_start, message.out_limit, out.len)
-                                     ? REASON_BAD_LOG_POSITION
-                                     : REASON_BAD_RANGE);
-        goto done;
-    }
-    Encoder encoder = {.batch = &message.batch,
-                       .next_offsets = (uint8_t *)&message.queue_offset,
-                       .out = out.buf,
-                       .cursor = (size_t)message.out_start,
-                       .limit = (size_t)message.out_limit,
-                       .position_of_out =
-                           (uint64_t)message.position - (uint64_t)message.out_start};
-    prepare_header(&encoder, &message.batch, (uint64_t)message.store_timestamp);
-    Fault fault = {REASON_NONE, 0};
-    size_t taken = encode_rows(&encoder, 0, &fault);
-    result = fault.reason == REASON_NONE ? PyLong_FromSize_t(taken == 0 ? 0 : encoder.cursor)
-                                         : raise_malformed_batch(state, fault);
+    result = write_message(state, &message, &out);
 done:
     PyBuffer_Release(&out);
     PyBuffer_Release(&message.batch.body.data);
     PyBuffer_Release(&message.batch.properties.data);
+    return result;
+}
+
+/* Arguments of encode_put, in order. */
+enum {
+    PUT_MESSAGE,
+    PUT_TEXT,
+    PUT_BODY_MAX,
+    PUT_OUT,
+    PUT_OUT_START,
+    PUT_OUT_LIMIT,
+    PUT_POSITION,
+    PUT_STORE_TIMESTAMP,
+    PUT_QUEUE_OFFSET,
+    PUT_TOPIC,
+    PUT_STORE_HOST,
+    PUT_NOW_MS,
+    PUT_APPEND_CRC,
+    PUT_ARGUMENTS
+};
+
+/* Fields of store.message.Message, in order. */
+enum {
+    MESSAGE_TOPIC,
+    MESSAGE_BODY,
+    MESSAGE_QUEUE_ID,
+    MESSAGE_TAGS,
+    MESSAGE_KEYS,
+    MESSAGE_PROPERTIES,
+    MESSAGE_FLAG,
+    MESSAGE_SYS_FLAG,
+    MESSAGE_BORN_TIMESTAMP,
+    MESSAGE_BORN_HOST,
+    MESSAGE_RECONSUME_TIMES,
+    MESSAGE_PREPARED_OFFSET,
+    MESSAGE_FIELDS
+};
+
+/* Whether every field has the type that it is declared with, exactly; and the few values that need
+ * more than to be stored. */
+static int is_plain_message(PyObject *const *fields, int64_t body_max) {
+    static const int texts[] = {MESSAGE_TOPIC, MESSAGE_TAGS, MESSAGE_KEYS};
+    static const int numbers[] = {MESSAGE_QUEUE_ID, MESSAGE_FLAG, MESSAGE_SYS_FLAG,
+                                  MESSAGE_RECONSUME_TIMES, MESSAGE_PREPARED_OFFSET};
+    for (size_t index = 0; index < sizeof texts / sizeof *texts; index++) {
+        if (!PyUnicode_CheckExact(fields[texts[index]]))
+            return 0;
+    }
+    for (size_t index = 0; index < sizeof numbers / sizeof *numbers; index++) {
+        if (!PyLong_CheckExact(fields[numbers[index]]))
+            return 0;
+    }
+    PyObject *body = fields[MESSAGE_BODY], *properties = fields[MESSAGE_PROPERTIES];
+    PyObject *born = fields[MESSAGE_BORN_TIMESTAMP];
+    if (!PyBytes_CheckExact(body) || PyBytes_Size(body) > body_max)
+        return 0;
+    if (!PyDict_CheckExact(properties) && !Py_IS_TYPE(properties, &PyDictProxy_Type))
+        return 0;
+    if (fields[MESSAGE_BORN_HOST] != Py_None || (born != Py_None && !PyLong_CheckExact(born)))
+        return 0;
+    int64_t sys_flag = 0, reconsume_times = 0;
+    return number_in_range(fields[MESSAGE_SYS_FLAG], INT32_MIN, INT32_MAX, &sys_flag) > 0 &&
+           takes_queue_offset((uint32_t)sys_flag) &&
+           number_in_range(fields[MESSAGE_RECONSUME_TIMES], 0, INT32_MAX, &reconsume_times) > 0;
+}
+
+static int one_text(PyObject *object, BatchColumn *column, int64_t *offsets) {
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (text == NULL)
+        return -1;
+    column->data.buf = (void *)text;
+    column->data.len = offsets[1] = size;
+    column->offsets.buf = offsets;
+    column->present = size != 0;
+    column->wide = 1;
+    return 0;
+}
+
+static int open_put(CodecState *state, PyObject *const *args, PyObject *const *fields,
+                    OneMessage *message) {
+    Batch *batch = &message->batch;
+    PyObject *born = fields[MESSAGE_BORN_TIMESTAMP];
+    batch->count = 1;
+    batch->queue_count = 1;
+    batch->queues = &message->queue;
+    if (!to_bounded(args[PUT_OUT_START], &message->out_start) ||
+        !to_bounded(args[PUT_OUT_LIMIT], &message->out_limit) ||
+        !to_int64(args[PUT_POSITION], &message->position) ||
+        !to_int64(args[PUT_STORE_TIMESTAMP], &message->store_timestamp) ||
+        !to_int64(args[PUT_QUEUE_OFFSET], &message->queue_offset))
+        return -1;
+    batch->append_crc = PyObject_IsTrue(args[PUT_APPEND_CRC]);
+    if (batch->append_crc < 0 ||
+        batch_set_queue(state, args[PUT_TOPIC], fields[MESSAGE_QUEUE_ID], &message->queue) < 0 ||
+        batch_set_host(state, args[PUT_STORE_HOST], batch->store_host, &batch->store_host_size) < 0)
+        return -1;
+    memcpy(batch->born_host, batch->store_host, batch->store_host_size);
+    batch->born_host_size = batch->store_host_size;
+    if (batch_set_numbers(state, fields[MESSAGE_FLAG], fields[MESSAGE_SYS_FLAG],
+                          fields[MESSAGE_RECONSUME_TIMES], fields[MESSAGE_PREPARED_OFFSET],
+                          born == Py_None ? args[PUT_NOW_MS] : born, batch) < 0)
+        return -1;
+    if (one_text(fields[MESSAGE_TAGS], &batch->tags, message->tag_offsets) < 0 ||
+        one_text(fields[MESSAGE_KEYS], &batch->keys, message->key_offsets) < 0 ||
+        one_value(fields[MESSAGE_BODY], &batch->body, message->body_offsets) < 0)
+        return -1;
+    return one_value(args[PUT_TEXT], &batch->properties, message->property_offsets);
+}
+
+PyObject *codec_encode_put(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    CodecState *state = PyModule_GetState(module);
+    if (count != PUT_ARGUMENTS || !PyTuple_Check(args[PUT_MESSAGE]) ||
+        PyTuple_Size(args[PUT_MESSAGE]) != MESSAGE_FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "encode_put takes a message and its place");
+        return NULL;
+    }
+    PyObject *fields[MESSAGE_FIELDS];
+    for (int index = 0; index < MESSAGE_FIELDS; index++)
+        fields[index] = PyTuple_GetItem(args[PUT_MESSAGE], index);
+    int64_t body_max;
+    if (!to_int64(args[PUT_BODY_MAX], &body_max))
+        return NULL;
+    if (!is_plain_message(fields, body_max))
+        return PyLong_FromLong(0);
+    OneMessage message;
+    memset(&message, 0, sizeof message);
+    Py_buffer out = {0};
+    PyObject *result = NULL;
+    if (open_put(state, args, fields, &message) == 0 &&
+        PyObject_GetBuffer(args[PUT_OUT], &out, PyBUF_WRITABLE) == 0)
+        result = write_message(state, &message, &out);
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&message.batch.body.data);
+    PyBuffer_Release(&message.batch.properties.data);
+    /* The long way says what is wrong with it. */
+    if (result == NULL && (PyErr_ExceptionMatches(state->malformed_batch) ||
+                           PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))) {
+        PyErr_Clear();
+        return PyLong_FromLong(0);
+    }
     return result;
 }

@@ -59,6 +59,7 @@ void take_gil(PyThreadState *saved);
 PyObject *codec_measure_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_encode_batch(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_encode_message(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *codec_encode_put(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_inspect_run(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_relocate_run(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_check_record(PyObject *module, PyObject *args, PyObject *keywords);

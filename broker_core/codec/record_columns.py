@@ -55,6 +55,7 @@ __all__ = [
     "decode_columns",
     "encode_batch",
     "encode_message",
+    "encode_put",
     "find_unusual",
     "gather_records",
     "inspect_run",
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         decode_columns,
         encode_batch,
         encode_message,
+        encode_put,
         find_unusual,
         gather_records,
         inspect_run,
@@ -124,6 +126,7 @@ else:
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch
     encode_message = _backend.encode_message
+    encode_put = _backend.encode_put
     find_unusual = _backend.find_unusual
     gather_records = _backend.gather_records
     inspect_run = _backend.inspect_run

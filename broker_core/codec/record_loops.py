@@ -14,7 +14,7 @@ from broker_core.codec.plain_send_loops import read_plain_send
 from broker_core.codec.record_checks import body_crc, check_record
 from broker_core.codec.record_column_loops import decode_columns, gather_records
 from broker_core.codec.record_encode_loops import encode_batch, measure_batch
-from broker_core.codec.record_message_loops import encode_message
+from broker_core.codec.record_message_loops import encode_message, encode_put
 from broker_core.codec.record_run_loops import inspect_run, relocate_run
 from broker_core.codec.record_scan_loops import scan_records
 from broker_core.codec.send_burst_loops import join_sent_replies, read_sends
@@ -31,6 +31,7 @@ __all__ = [
     "decode_columns",
     "encode_batch",
     "encode_message",
+    "encode_put",
     "find_unusual",
     "gather_records",
     "inspect_run",

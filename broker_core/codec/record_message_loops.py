@@ -1,13 +1,18 @@
-"""One message -> one record, pure Python: the twin of the native `encode_message`."""
+"""One message -> one record, pure Python: twins of the native `encode_message`, `encode_put`."""
 
 from __future__ import annotations
 
 from array import array
+from types import MappingProxyType
+from typing import Any
 
-from broker_core.codec.column_batch import Buffer, ColumnBatch
+from broker_core.codec.column_batch import Buffer, Column, ColumnBatch
 from broker_core.codec.record_encode_loops import encode_batch
+from broker_core.errors import MalformedBatch
 
 _NOWHERE = -2
+# Set for both transaction types that take no queue offset.
+_PREPARED_OR_ROLLBACK = 0x04
 
 
 def encode_message(
@@ -39,8 +44,7 @@ def encode_message(
         raise TypeError("born_timestamp must be an integer")
     batch = ColumnBatch(
         1, ((topic, queue_id),), None,
-        (body, array("q", (0, memoryview(body).nbytes)), 8), None, None,
-        (properties, array("q", (0, memoryview(properties).nbytes)), 8),
+        _one(body), None, None, _one(properties),
         flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_offset, append_crc,
     )  # fmt: skip
@@ -50,3 +54,60 @@ def encode_message(
         batch, 0, array("q", (queue_offset,)), store_timestamp, out, out_start, out_limit, place
     )
     return end if taken else 0
+
+
+def encode_put(
+    message: tuple[Any, ...],
+    text: Buffer,
+    body_max: int,
+    out: Buffer,
+    out_start: int,
+    out_limit: int,
+    position: int,
+    store_timestamp: int,
+    queue_offset: int,
+    topic: bytes,
+    store_host: bytes,
+    now_ms: int,
+    append_crc: bool,
+    /,
+) -> int:
+    """Write the record of a `store.Message` if it fits; its end in `out`.
+
+    0 if it does not, or if any field is not exactly of its type or not as it should be: nothing is
+    written then. `text` is that of the properties, without tags and keys.
+    """
+    (name, body, queue_id, tags, keys, properties, flag, sys_flag, born, host, again, prepared) = (
+        message
+    )
+    if (
+        not (type(name) is type(tags) is type(keys) is str)
+        or not (type(queue_id) is type(flag) is type(sys_flag) is type(again) is type(prepared))
+        or type(flag) is not int
+        or type(body) is not bytes
+        or len(body) > body_max
+        or type(properties) not in (dict, MappingProxyType)
+        or host is not None
+        or (born is not None and type(born) is not int)
+        or sys_flag & _PREPARED_OR_ROLLBACK
+        or again < 0
+    ):
+        return 0
+    try:
+        batch = ColumnBatch(
+            1, ((topic, queue_id),), None, _one(body), _one(tags.encode()), _one(keys.encode()),
+            _one(text), flag, sys_flag, now_ms if born is None else born, store_host, store_host,
+            again, prepared, append_crc,
+        )  # fmt: skip
+        place = position if position >= 0 else _NOWHERE
+        offsets = array("q", (queue_offset,))
+        taken, end = encode_batch(
+            batch, 0, offsets, store_timestamp, out, out_start, out_limit, place
+        )
+    except (MalformedBatch, UnicodeEncodeError):
+        return 0
+    return end if taken else 0
+
+
+def _one(value: Buffer) -> Column:
+    return value, array("q", (0, memoryview(value).nbytes)), 8

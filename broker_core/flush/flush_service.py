@@ -1,6 +1,6 @@
 """Moves the committed and the flushed position: asks the policies, gives jobs to the flush worker.
 
-Owns both watermarks (owner thread). The worker is the only one that waits for the disk and the only
+Owns both (owner thread). The worker is the only one that waits for the disk and the only
 one that writes the store state. One job is under way at a time; whatever was appended meanwhile
 goes into the next one, which is what makes group commit scale. A job that fails ends the store: no
 sync is ever repeated, nothing more is acknowledged (I13).
@@ -39,7 +39,7 @@ AWAKE_WAITERS_MAX = 4
 
 
 class FlushService:
-    """`committed >= flushed`; both only grow."""
+    """`committed_position >= flushed`; both only grow."""
 
     def __init__(
         self,
@@ -85,12 +85,17 @@ class FlushService:
         # the next open would take the rest of that record for damage.
         self.note_limit: Callable[[], int] | None = None
         self.flushed = Watermark(log.position)
-        self.committed = Watermark(log.position)
+        self._committed = log.position
 
     @property
     def failure(self) -> StoreFenced | None:
         """Set for good by the first failed job."""
         return self._failure
+
+    @property
+    def committed_position(self) -> int:
+        """What is in the files and with that readable: all of it, unless there are buffers."""
+        return self._log.position if self._commit is None else self._committed
 
     @property
     def state(self) -> StoreState:
@@ -103,8 +108,6 @@ class FlushService:
 
     def appended(self) -> None:
         """New bytes are in the log; without a pool they are readable at once."""
-        if self._commit is None:
-            self.committed.advance(self._log.position)
         self._asked = True
         if self._busy:
             return
@@ -184,7 +187,7 @@ class FlushService:
         """A copied log begins at `position`; nothing before it was ever here."""
         self._state = self._state._replace(durable_position=position)
         self.raise_log_start(position)
-        self.committed.advance(position)
+        self._committed = max(self._committed, position)
         self.flushed.advance(position)
 
     def raise_log_start(self, position: int) -> None:
@@ -210,7 +213,7 @@ class FlushService:
             ):
                 self._submit(self._job(appended, appended))
             return
-        commit_target = self.committed.position
+        commit_target = self.committed_position
         if self._commit is not None and (
             (self._group_commit and asked)
             or self._commit.due(self._view("commit", appended, commit_target, asked))
@@ -221,7 +224,7 @@ class FlushService:
             sync_target = commit_target
         if self._forced_until > self.flushed.position:
             commit_target = sync_target = appended
-        if commit_target > self.committed.position or sync_target > self.flushed.position:
+        if commit_target > self.committed_position or sync_target > self.flushed.position:
             self._submit(self._job(commit_target, sync_target))
 
     def _view(self, action: str, target: int, reached: int, asked: bool) -> FlushView:
@@ -264,7 +267,7 @@ class FlushService:
     def _submit(self, job: FlushJob) -> None:
         self._busy = True
         now_ms = self._now_ms()
-        if job.commit_target > self.committed.position:
+        if job.commit_target > self.committed_position:
             self._moved_ms["commit"] = self._thorough_ms["commit"] = now_ms
         if job.sync_target > self.flushed.position:
             self._moved_ms["sync"] = self._thorough_ms["sync"] = now_ms
@@ -439,7 +442,7 @@ class FlushService:
             self._state = self._durable_at(
                 max(job.state.durable_position, self._state.durable_position)
             )
-        self.committed.advance(job.commit_target)
+        self._committed = max(self._committed, job.commit_target)
 
     def _durable_at(self, position: int) -> StoreState:
         """The state with this durable position; `_replace` takes five times as long."""
@@ -469,10 +472,7 @@ class FlushService:
         try:
             self.flushed.fail(failure)
         finally:
-            try:
-                self.committed.fail(failure)
-            finally:
-                self._tell()
+            self._tell()
 
     def _sync_state_when_due(self) -> None:
         """A power cut then misjudges damage in at most this interval's data as a torn tail."""

@@ -53,7 +53,8 @@ class CommitLog:
         self, segments: SegmentSequence, position: int, check_level: int = CHECK_CHECKSUMS
     ) -> None:
         self._segments = segments
-        self._position = position
+        self.position = position
+        """End of everything appended; moved by this class only. Every put asks for it."""
         self.check_level = check_level
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
@@ -63,11 +64,6 @@ class CommitLog:
     def segments(self) -> SegmentSequence:
         """The files, for the flush service and retention."""
         return self._segments
-
-    @property
-    def position(self) -> int:
-        """End of everything appended."""
-        return self._position
 
     @property
     def start(self) -> int:
@@ -88,7 +84,7 @@ class CommitLog:
 
     def prepare_room(self, size: int, done: Callable[[], object]) -> bool:
         """Have files made for `size` more bytes; False when there is nothing to wait for."""
-        missing = self._position + size - self._segments.next_base
+        missing = self.position + size - self._segments.next_base
         # Each file may leave some room unused at its end.
         usable = self._segments.size - self._segments.size // 64
         return missing > 0 and self._segments.prepare(-(-missing // usable), done)
@@ -120,7 +116,7 @@ class CommitLog:
         self._room_for(size + BLANK_SIZE if together else 0)
         start = self._produce(encode, batch.count, large=size > LARGE_SIZE)
         self._segments.prepare_ahead()
-        return start, self._position
+        return start, self.position
 
     def append_message(self, store_timestamp: int, queue_offset: int, *fields: Any) -> int:
         """Append one message if the current file has room for it; its start, or -1 if it has not.
@@ -138,8 +134,17 @@ class CommitLog:
         if end == 0:
             return -1
         segment.stored(end)
-        self._position = segment.base + end
+        self.position = segment.base + end
         return start
+
+    def stored(self, segment: Segment, end: int) -> int:
+        """Records up to `end` were written into the last segment; the new position.
+
+        For whoever encodes a single message straight into it, as `append_message` does.
+        """
+        segment.stored(end)
+        self.position = position = segment.base + end
+        return position
 
     def has_room_for(self, batch: ColumnBatch) -> bool:
         """Whether all rows fit into the current file; may say no when they only just would."""
@@ -169,12 +174,12 @@ class CommitLog:
             raise
         if count:
             segment.stored(end)
-            self._position = segment.base + end
+            self.position = segment.base + end
         return count, start
 
     def begin_slices(self) -> None:
         """What is appended next is a long group: count its slices from here."""
-        self._sliced = self._position
+        self._sliced = self.position
 
     def append_run(
         self,
@@ -232,12 +237,12 @@ class CommitLog:
                     segment.stored(end)
             if taken > done:
                 first = segment.base + at if first < 0 else first
-                self._position = segment.base + segment.wrote
+                self.position = segment.base + segment.wrote
                 done = taken
             if done < until and limit == room:
                 segment = self._roll(segment)
-            if after_slice is not None and self._position - self._sliced >= SLICE_SIZE:
-                self._sliced = self._position
+            if after_slice is not None and self.position - self._sliced >= SLICE_SIZE:
+                self._sliced = self.position
                 after_slice()
         return first
 
@@ -246,7 +251,7 @@ class CommitLog:
         if self._segments.all or position % self._segments.size:
             raise AssertionError(f"the log has files, or none can start at {position}")
         self._segments.begin_at(position)
-        self._position = position
+        self.position = position
 
     def append_copy(self, data: memoryview) -> None:
         """Store bytes of another log that is the same up to here, blanks included."""
@@ -255,7 +260,7 @@ class CommitLog:
             room = segment.size - segment.wrote
             segment.write(data[:room])
             data = data[room:]
-            self._position = segment.base + segment.wrote
+            self.position = segment.base + segment.wrote
         self._segments.prepare_ahead()
 
     def spans(self, start: int, end: int, *, cold_below: int) -> list[Span]:
@@ -311,7 +316,7 @@ class CommitLog:
                 # A borrowed buffer holds bytes of an earlier file; they must not reach this one.
                 segment.target[segment.wrote + BLANK_SIZE :] = bytes(rest - BLANK_SIZE)
             segment.stored(segment.size)
-            self._position = segment.base + segment.size
+            self.position = segment.base + segment.size
         return self._segments.roll()
 
 

@@ -37,6 +37,8 @@ class SegmentSequence:
     ) -> None:
         self._file_system = file_system
         self._segments = segments
+        self.last = segments[-1] if segments else None
+        """The segment that takes appends; set by this class only. Every put asks for it."""
         self._bases = [segment.base for segment in segments]
         self._start = start
         self._worker = worker
@@ -64,11 +66,6 @@ class SegmentSequence:
     def next_base(self) -> int:
         """Where the file after the last one will start."""
         return self._segments[-1].base + self.size if self._segments else self._start
-
-    @property
-    def last(self) -> Segment | None:
-        """The segment that takes appends."""
-        return self._segments[-1] if self._segments else None
 
     @property
     def free_buffers(self) -> int | None:
@@ -110,6 +107,7 @@ class SegmentSequence:
             segment.use_buffer(buffer)
         self._segments.append(segment)
         self._bases.append(segment.base)
+        self.last = segment
         return segment
 
     def begin_at(self, position: int) -> None:
@@ -181,7 +179,7 @@ class SegmentSequence:
         """Close every file and touch nothing on disk."""
         for segment in (*self._segments, *self._spares, *self._made):
             segment.retire()
-        self._segments, self._bases = [], []
+        self._segments, self._bases, self.last = [], [], None
         self._spares.clear()
         self._made.clear()
 

@@ -5,12 +5,13 @@ Owns the queue counters. All rows or none: a refusal is a status and leaves no b
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.host_address import encode_host
+from broker_core.codec.message_properties import KEYS, TAGS, encode_properties
+from broker_core.codec.record_columns import encode_put
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM, SKIP_CHECKSUMS
 from broker_core.config import StoreConfig
 from broker_core.errors import DiskFull, InvalidArgument, MalformedBatch, MalformedRecord
@@ -31,10 +32,8 @@ from broker_core.store.message import (
     Message,
     check_message,
     encode_topic,
-    has_exact_types,
     message_batch,
     one_row,
-    property_text,
 )
 from broker_core.store.put_checks import AppendPressure, PutChecks
 from broker_core.store.put_result import PutResult
@@ -44,7 +43,7 @@ from broker_core.store.store_stats import StoreStats
 
 # Looked up once: members of an enumeration are slow to get, and named tuples to make.
 _PUT_OK = PutStatus.PUT_OK
-_new_result = functools.partial(tuple.__new__, PutResult)
+_new_tuple = tuple.__new__
 
 KNOWN_QUEUES_MAX = 100_000
 # Set for both transaction types that take no queue offset.
@@ -86,28 +85,55 @@ class Appender:
         self._flags = flags
         self._checks = PutChecks(config, flags, self._pressure)
         self._crc = config.append_record_crc
+        self._body_max = config.message_size_max
         # Queues that took a message before: their names are good and this store is a master.
         self._known: dict[tuple[str, int], QueueKey] = {}
         self.store_host = encode_host((config.store_host, config.store_port))
 
     def append_message(self, message: Message) -> PutResult:
         """One message. The common case takes a short cut past the checks that it cannot fail."""
-        fits = has_exact_types(message) and not message.sys_flag & PREPARED_OR_ROLLBACK
-        queue = self._known.get((message.topic, message.queue_id)) if fits else None
+        # One long function: a call for each step would take longer than the step itself.
+        log, pressure = self._log, self._pressure
+        segment = log.segments.last
+        if type(message) is not Message or segment is None or not self._flags.writeable:
+            return self._append_checked(message)
+        properties = message[5]
+        try:
+            queue = self._known.get((message[0], message[2]))
+        except TypeError:
+            # Something that has no hash is no topic.
+            queue = None
         if (
             queue is None
-            or len(message.body) > self._config.message_size_max
-            or not self._flags.writeable
-            or self._pressure.busy
+            or (pressure.has_stalled and pressure.busy)
+            or (properties and not _is_plain(properties))
         ):
             return self._append_checked(message)
-        _, body, _, tags, keys, properties, flag, sys_flag, born, _, reconsumed, prepared = message
-        text = property_text(tags, keys, properties) if tags or keys or properties else b""
-        host = self.store_host
-        result = self._append_known(
-            queue, body, text, flag, sys_flag, born, host, reconsumed, prepared
-        )
-        return self._append_checked(message) if result is None else result
+        text = encode_properties(properties) if properties else b""
+        clock, counters, host = self._clock, self._counters, self.store_host
+        now_ms = clock.wall_ms()
+        # As `stamp` does.
+        if now_ms > counters.timestamp:
+            counters.timestamp = now_ms
+        timestamp = counters.timestamp
+        queue_offset = counters.next.get(queue, 0)
+        wrote = segment.wrote
+        start = segment.base + wrote
+        started = clock.monotonic()
+        end = encode_put(
+            message, text, self._body_max, segment.target, wrote, segment.size, start, timestamp,
+            queue_offset, queue[0], host, now_ms, self._crc,
+        )  # fmt: skip
+        if not end:
+            return self._append_checked(message)
+        end = log.stored(segment, end)
+        counters.next[queue] = queue_offset + 1
+        duration = clock.monotonic() - started
+        if duration > pressure.limit_s:
+            pressure.stalled(duration)
+        self._stats.put_one(queue[0], end - start, duration * 1000)
+        self._appended()
+        return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def append_text(
         self,
@@ -164,7 +190,7 @@ class Appender:
         host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
-        queue_offset = self._counters.next_offset(queue)
+        queue_offset = self._counters.next.get(queue, 0)
         born = now_ms if born is None else born
         started = self._clock.monotonic()
         try:
@@ -176,11 +202,11 @@ class Appender:
             return None
         if start < 0:
             return None
-        self._counters.set_next(queue, queue_offset + 1)
+        self._counters.next[queue] = queue_offset + 1
         end = self._log.position
         self._stats.put_one(queue[0], end - start, self._pressure.took(started) * 1000)
         self._appended()
-        return _new_result((_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
+        return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def append_rows(self, batch: ColumnBatch) -> PutResult | None:
         """Rows of one topic that took messages before, as many as the current file has room for.
@@ -209,8 +235,8 @@ class Appender:
         ms = self._pressure.took(started) * 1000
         self._stats.put_rows(queues[0][0], count, end - start, ms)
         self._appended(is_rows=True)
-        return _new_result(
-            (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
+        return _new_tuple(
+            PutResult, (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
         )
 
     def append_rows_together(self, batch: ColumnBatch) -> PutResult | None:
@@ -261,7 +287,7 @@ class Appender:
 
     def next_offset(self, queue: QueueKey) -> int:
         """The queue offset that the next record of a queue gets."""
-        return self._counters.next_offset(queue)
+        return self._counters.next.get(queue, 0)
 
     def _append(self, batch: ColumnBatch, together: bool) -> PutResult:
         checks = self._checks
@@ -382,3 +408,8 @@ class Appender:
         return PutResult(
             PutStatus.PUT_OK, "", start, end, queue_offset, count, timestamp, self.store_host
         )
+
+
+def _is_plain(properties: Any) -> bool:
+    """Whether these are properties as they should be, as far as their encoder does not look."""
+    return type(properties) is dict and TAGS not in properties and KEYS not in properties

@@ -53,27 +53,6 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def has_exact_types(message: Message) -> bool:
-    """Whether `check_message` can find no wrong type; the values are up to the encoder."""
-    if type(message) is not Message:
-        return False
-    topic, body, queue_id, tags, keys, properties, flag, sys_flag, born, host, again, prepared = (
-        message
-    )
-    return (
-        type(topic) is type(tags) is type(keys) is str
-        and type(body) is bytes
-        and type(queue_id) is type(flag) is type(sys_flag) is type(again) is type(prepared) is int
-        and again >= 0
-        and (born is None or type(born) is int)
-        and host is None
-        and (
-            properties is NO_PROPERTIES
-            or (type(properties) is dict and TAGS not in properties and KEYS not in properties)
-        )
-    )
-
-
 def check_message(message: Message) -> None:
     """Raise `InvalidArgument` for the first field of a wrong type, size or content."""
     if not isinstance(message, Message):
@@ -112,24 +91,6 @@ def encode_topic(topic: str) -> bytes:
         return topic.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"topic cannot be encoded: {error.reason}") from error
-
-
-def property_text(tags: str, keys: str, properties: Mapping[str, str]) -> bytes:
-    """Everything in one text, in the order of the batch encoder.
-
-    Raises `InvalidArgument` for text with a separator in it or without an encoding.
-    """
-    named = f"TAGS\x01{tags}\x02" if tags else ""
-    if keys:
-        named += f"KEYS\x01{keys}\x02"
-    pairs = (tags != "") + (keys != "")
-    if named.count("\x01") != pairs or named.count("\x02") != pairs:
-        raise InvalidArgument("Message.tags and Message.keys must not contain \\x01 or \\x02")
-    try:
-        text = named.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument(f"tags or keys cannot be encoded: {error.reason}") from error
-    return text + encode_properties(properties) if properties else text
 
 
 def message_batch(

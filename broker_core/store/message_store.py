@@ -162,7 +162,7 @@ class MessageStore:
 
         The way for a server that answers many requests per wake-up: no task and no future each.
         """
-        self._parts.when_durable(result.end_position, callback)
+        self._parts.when_durable(result[3], callback)
 
     def when_acknowledged(self, result: PutResult, callback: Callable[[PutStatus], object]) -> None:
         """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""

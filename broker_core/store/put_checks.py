@@ -24,21 +24,27 @@ class AppendPressure:
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
-        self._timeout_s = timeout_ms / 1000
+        self.limit_s = timeout_ms / 1000
+        # Looked at by every put: most stores never stall, and need not ask for the time.
+        self.has_stalled = False
         self._busy_until = 0.0
 
     def took(self, started: float) -> float:
         """Note an append that began at `started`; returns its seconds."""
-        now = self._clock.monotonic()
-        duration = now - started
-        if duration > self._timeout_s:
-            self._busy_until = now + min(duration, self._timeout_s)
+        duration = self._clock.monotonic() - started
+        if duration > self.limit_s:
+            self.stalled(duration)
         return duration
+
+    def stalled(self, duration: float) -> None:
+        """An append that has just ended took longer than the limit."""
+        self.has_stalled = True
+        self._busy_until = self._clock.monotonic() + min(duration, self.limit_s)
 
     @property
     def busy(self) -> bool:
         """Whether puts are refused at the moment."""
-        return self._busy_until > 0.0 and self._clock.monotonic() < self._busy_until
+        return self.has_stalled and self._clock.monotonic() < self._busy_until
 
 
 class PutChecks:

@@ -14,28 +14,22 @@ class QueueCounters:
     """Starts from the queues, which recovery has brought up to the end of the log."""
 
     def __init__(self, queues: ConsumeQueueSet, store_timestamp: int) -> None:
-        self._next = {queue.key: queue.max_offset for queue in queues}
-        self._timestamp = store_timestamp
+        self.next = {queue.key: queue.max_offset for queue in queues}
+        """By queue; a queue that is not here begins at 0. Only whoever appends changes it."""
+        self.timestamp = store_timestamp
+        """Of the last append."""
 
     def next_offsets(self, queues: tuple[QueueKey, ...]) -> array[int]:
         """One number per queue, to be moved on by the encoder."""
-        known = self._next
+        known = self.next
         return array("q", [known.get(key, 0) for key in queues])
-
-    def next_offset(self, queue: QueueKey) -> int:
-        """The number of the next message of one queue."""
-        return self._next.get(queue, 0)
-
-    def set_next(self, queue: QueueKey, offset: int) -> None:
-        """One message was appended."""
-        self._next[queue] = offset
 
     def advance(self, queues: tuple[QueueKey, ...], offsets: array[int]) -> None:
         """The append succeeded."""
-        self._next.update(zip(queues, offsets, strict=True))
+        self.next.update(zip(queues, offsets, strict=True))
 
     def stamp(self, wall_ms: int) -> int:
         """A store time that never goes back, whatever the wall clock does."""
-        if wall_ms > self._timestamp:
-            self._timestamp = wall_ms
-        return self._timestamp
+        if wall_ms > self.timestamp:
+            self.timestamp = wall_ms
+        return self.timestamp

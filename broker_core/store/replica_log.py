@@ -55,12 +55,12 @@ class ReplicaLog:
     @property
     def end(self) -> int:
         """End of what can be read: with a pool of write buffers, of what is in the files."""
-        return self._flush.committed.position
+        return self._flush.committed_position
 
     @property
     def safe_end(self) -> int:
         """Durable with SYNC_FLUSH, else appended."""
-        return self._flush.committed.position if self._is_async else self._flush.flushed.position
+        return self._flush.committed_position if self._is_async else self._flush.flushed.position
 
     @property
     def is_settled(self) -> bool:

@@ -111,6 +111,8 @@ class StoreParts:
         self.acks: Acks = DurableAcks(flushed, clock, config.sync_flush_timeout_ms)
         self.answers_at_once = self.is_async
         self.groups_at_once = self.is_async and not config.group_waits_for_disk
+        # Straight to the watermark where what is durable is a matter of this disk alone.
+        self.when_durable = self._when_safe if self.groups_at_once else flushed.when
         self.replica_log = self._make_replica_log()
         # Hundreds of megabytes take their time; the answer to a group must still be sure.
         self.group_acks: Acks = DurableAcks(flushed, clock, GROUP_TIMEOUT_MS)
@@ -243,6 +245,7 @@ class StoreParts:
             timeout_ms,
         )
         self.answers_at_once = False
+        self.when_durable = self._when_safe
         self.upkeep.confirmed = gate.confirmed
         self.dispatcher.limit_cuts = True
 
@@ -267,7 +270,7 @@ class StoreParts:
             return True
         return False
 
-    def when_durable(self, position: int, callback: Waiter) -> None:
+    def _when_safe(self, position: int, callback: Waiter) -> None:
         """Call back once the disk has it, and the slaves when puts wait for them."""
         confirmed = self.upkeep.confirmed
         if self.groups_at_once and self.flush.failure is None:
@@ -317,7 +320,7 @@ class StoreParts:
             **self.stats.snapshot(),
             "log_start": self.log.start,
             "log_end": self.log.position,
-            "committed_position": self.flush.committed.position,
+            "committed_position": self.flush.committed_position,
             "flushed_position": self.flush.flushed.position,
             "dispatched_position": self.dispatcher.position,
             "queues": len(self.queues),

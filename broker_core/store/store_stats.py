@@ -19,50 +19,77 @@ class StoreStats:
     def __init__(self) -> None:
         self.put_statuses: Counter[PutStatus] = Counter()
         self.get_statuses: Counter[GetStatus] = Counter()
+        # An enumeration member hashes slowly: what `put_one` and `put_rows` counted.
         self._put_one_count = 0
-        self.put_messages = 0
-        self.put_bytes = 0
-        self.put_times = [0] * (len(PUT_TIME_BOUNDS_MS) + 1)
+        # Messages since `_begin_run`, all of one topic and none slower than `_run_ms`.
+        self._run_topic = b""
+        self._run_count = self._run_bytes = 0
+        self._run_ms = 0.0
+        self._put_messages = 0
+        self._put_bytes = 0
+        self._put_times = [0] * (len(PUT_TIME_BOUNDS_MS) + 1)
         self.put_time_max_ms = 0.0
         self.get_messages = 0
         self.get_bytes = 0
         self.get_time_max_ms = 0.0
         self.dispatched_messages = 0
-        self.topic_messages: Counter[bytes] = Counter()
+        self._topic_messages: Counter[bytes] = Counter()
 
     def put(self, topics: tuple[tuple[bytes, int], ...], count: int, size: int, ms: float) -> None:
         """One append of `count` messages."""
-        self.put_messages += count
-        self.put_bytes += size
-        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
+        self._put_messages += count
+        self._put_bytes += size
+        self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
         self.put_time_max_ms = max(self.put_time_max_ms, ms)
-        if len(topics) == 1 and (
-            topics[0][0] in self.topic_messages or len(self.topic_messages) < TOPICS_MAX
-        ):
-            self.topic_messages[topics[0][0]] += count
+        if len(topics) == 1:
+            self._count_topic(topics[0][0], count)
 
     def put_one(self, topic: bytes, size: int, ms: float) -> None:
         """The same for a single message that was accepted."""
-        # An enumeration member hashes slowly; this is called for every message.
-        self._put_one_count += 1
-        self.put_messages += 1
-        self.put_bytes += size
-        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
-        if ms > self.put_time_max_ms:
-            self.put_time_max_ms = ms
-        if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
-            self.topic_messages[topic] += 1
+        # Called for every message. Nearly all are quick, and of the same topic as the last one.
+        if topic is not self._run_topic or ms > self._run_ms:
+            self._begin_run(topic, ms)
+        self._run_count += 1
+        self._run_bytes += size
+
+    def _begin_run(self, topic: bytes, ms: float) -> None:
+        self._end_run()
+        self._run_topic = topic
+        self.put_time_max_ms = max(self.put_time_max_ms, ms)
+        self._run_ms = min(self.put_time_max_ms, PUT_TIME_BOUNDS_MS[0])
+        if ms > PUT_TIME_BOUNDS_MS[0]:
+            # The run will count it among the quick ones.
+            self._put_times[0] -= 1
+            self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
+
+    def _end_run(self) -> None:
+        count, size = self._run_count, self._run_bytes
+        self._run_count = self._run_bytes = 0
+        if count:
+            self._put_one_count += count
+            self._put_messages += count
+            self._put_bytes += size
+            self._put_times[0] += count
+            self._count_topic(self._run_topic, count)
+
+    def _count_topic(self, topic: bytes, count: int) -> None:
+        if topic in self._topic_messages or len(self._topic_messages) < TOPICS_MAX:
+            self._topic_messages[topic] += count
+
+    @property
+    def put_messages(self) -> int:
+        """Messages that were appended."""
+        return self._put_messages + self._run_count
 
     def put_rows(self, topic: bytes, count: int, size: int, ms: float) -> None:
         """`put_one` for messages of one topic that were accepted together, in `ms` altogether."""
         self._put_one_count += count
-        self.put_messages += count
-        self.put_bytes += size
-        self.put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += count
+        self._put_messages += count
+        self._put_bytes += size
+        self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += count
         if ms > self.put_time_max_ms:
             self.put_time_max_ms = ms
-        if topic in self.topic_messages or len(self.topic_messages) < TOPICS_MAX:
-            self.topic_messages[topic] += count
+        self._count_topic(topic, count)
 
     def get(self, status: GetStatus, count: int, size: int, ms: float = 0.0) -> None:
         """One read by queue offset."""
@@ -80,15 +107,16 @@ class StoreStats:
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values, for runtime info and tests."""
+        self._end_run()
         return {
-            "put_messages": self.put_messages,
-            "put_bytes": self.put_bytes,
+            "put_messages": self._put_messages,
+            "put_bytes": self._put_bytes,
             "put_statuses": self._status_counts(),
             "put_time_max_ms": self.put_time_max_ms,
             "put_time_distribution": dict(
                 zip(
                     (*(f"<={ms}ms" for ms in PUT_TIME_BOUNDS_MS), ">10000ms"),
-                    self.put_times,
+                    self._put_times,
                     strict=True,
                 )
             ),
@@ -98,6 +126,6 @@ class StoreStats:
             "get_statuses": {status.name: n for status, n in self.get_statuses.items()},
             "dispatched_messages": self.dispatched_messages,
             "topic_messages": {
-                topic.decode("ascii"): n for topic, n in self.topic_messages.items()
+                topic.decode("ascii"): n for topic, n in self._topic_messages.items()
             },
         }

@@ -76,7 +76,7 @@ class Upkeep:
 
     def visible_limit(self) -> int:
         """How far readers may see under the configured mode."""
-        limit = self._flush.committed.position
+        limit = self._flush.committed_position
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             limit = self._flush.flushed.position
         # Readers of a master with sync slaves see nothing that the slaves have not.

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,42 @@ def test_single_messages(seed: int) -> None:
             rng.choice((HOST, bytes(20))), rng.randrange(3), rng.randrange(9), rng.random() < 0.7,
         )  # fmt: skip
         same("encode_message", bytearray(4096), *arguments)
+
+
+@given(SEEDS)
+def test_messages_of_callers(seed: int) -> None:
+    for rng in cases(seed):
+        topic = rng.choice((b"T", b"%RETRY%" + b"g" * 150, b"", b"a/b"))
+        start, limit = rng.choice(((0, 4096), (8, 300), (0, 150), (10, 5), (0, 9999)))
+        message = [
+            "T", rng.randbytes(rng.choice((0, 1, 100, 5000))), rng.choice((0, 3)),
+            rng.choice(("", "a", "中", "x" * 40)), rng.choice(("", "k1 k2")),
+            rng.choice(({}, MappingProxyType({}))), rng.randrange(9), rng.choice((0, 8)),
+            rng.choice((None, 1234)), None, rng.randrange(3), rng.randrange(9),
+        ]  # fmt: skip
+        if rng.random() < 0.5:
+            odd = (
+                True,
+                -1,
+                2**31,
+                2**70,
+                4,
+                12,
+                1.5,
+                "\x01",
+                "\ud800",
+                b"b",
+                bytearray(b"b"),
+                None,
+                [],
+            )
+            message[rng.randrange(len(message))] = rng.choice(odd)
+        same(
+            "encode_put", tuple(message), rng.choice((b"", b"a\x01b\x02", b"p" * 32768)),
+            rng.choice((4096, 99)), bytearray(4096), start, limit, rng.choice((0, 2**40, -1)),
+            rng.randrange(2**41), rng.randrange(99), topic, rng.choice((HOST, bytes(20), b"")),
+            rng.randrange(2**41), rng.random() < 0.7,
+        )  # fmt: skip
 
 
 def test_every_single_flipped_bit() -> None:

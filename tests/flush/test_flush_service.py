@@ -176,7 +176,7 @@ class TestRealTimeFlush:
                          flush_thorough_interval_ms=10_000)  # fmt: skip
         clock, flushed = log.disk.clock, log.service.flushed
         end = log.append(200)
-        assert log.service.committed.position == end, "readable at once"
+        assert log.service.committed_position == end, "readable at once"
         clock.advance(499)
         log.service.tick()
         assert flushed.position == 0
@@ -226,21 +226,21 @@ class TestWriteBufferPool:
         end = log.append()
         log.disk.clock.advance(199)
         log.service.tick()
-        assert log.service.committed.position == 0
+        assert log.service.committed_position == 0
         assert not any(log.disk.content(path))
         log.disk.clock.advance(1)
         log.service.tick()
-        assert log.service.committed.position == end
+        assert log.service.committed_position == end
         assert any(log.disk.content(path)[:end])
         assert log.service.flushed.position == 0
 
     def test_a_put_wakes_the_commit_when_it_pays(self) -> None:
         log = FlushedLog(**ASYNC, **POOL, commit_least_pages=1)
         log.append()
-        assert log.service.committed.position == 0
+        assert log.service.committed_position == 0
         for _ in range(20):
             log.append()
-        assert log.service.committed.position > FILE_SIZE
+        assert log.service.committed_position > FILE_SIZE
 
     def test_a_full_and_committed_file_gives_its_buffer_back(self) -> None:
         log = FlushedLog(**POOL)
@@ -313,7 +313,7 @@ class TestWriteBufferPool:
         log.service.tick()
         worker.run_all()
         second = log.append()
-        assert (log.service.committed.position, second) == (first, 2 * first)
+        assert (log.service.committed_position, second) == (first, 2 * first)
         survivor = log.disk.kill()
         data = survivor.content("commitlog/00000000000000000000")
         assert any(data[:first])
