@@ -117,13 +117,9 @@ class StoreParts:
         # Hundreds of megabytes take their time; the answer to a group must still be sure.
         self.group_acks: Acks = DurableAcks(flushed, clock, GROUP_TIMEOUT_MS)
         self.upkeep = self._make_upkeep(opened)
+        heal_queue, heal_index = self.upkeep.heal_queue, self.upkeep.heal_index
         self.reader = MessageReader(
-            config,
-            self.log,
-            self.queues,
-            self.index,
-            self.upkeep.heal_queue,
-            self.upkeep.heal_index,
+            config, self.log, self.queues, self.index, heal_queue, heal_index
         )
 
     def _make_replica_log(self) -> ReplicaLog:
