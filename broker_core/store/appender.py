@@ -76,6 +76,9 @@ class Appender:
         self._config = config
         self._clock = clock
         self._log = log
+        # Looked up once: every put needs them.
+        self._segments = log.segments
+        self._wall_ms, self._monotonic = clock.wall_ms, clock.monotonic
         self._counters = counters
         self._stats = stats
         self._appended = appended
@@ -93,8 +96,7 @@ class Appender:
     def append_message(self, message: Message) -> PutResult:
         """One message. The common case takes a short cut past the checks that it cannot fail."""
         # One long function: a call for each step would take longer than the step itself.
-        log, pressure = self._log, self._pressure
-        segment = log.segments.last
+        pressure, segment = self._pressure, self._segments.last
         if type(message) is not Message or segment is None or not self._flags.writeable:
             return self._append_checked(message)
         properties = message[5]
@@ -110,8 +112,8 @@ class Appender:
         ):
             return self._append_checked(message)
         text = encode_properties(properties) if properties else b""
-        clock, counters, host = self._clock, self._counters, self.store_host
-        now_ms = clock.wall_ms()
+        counters, host = self._counters, self.store_host
+        now_ms = self._wall_ms()
         # As `stamp` does.
         if now_ms > counters.timestamp:
             counters.timestamp = now_ms
@@ -119,16 +121,16 @@ class Appender:
         queue_offset = counters.next.get(queue, 0)
         wrote = segment.wrote
         start = segment.base + wrote
-        started = clock.monotonic()
+        started = self._monotonic()
         end = encode_put(
             message, text, self._body_max, segment.target, wrote, segment.size, start, timestamp,
             queue_offset, queue[0], host, now_ms, self._crc,
         )  # fmt: skip
         if not end:
             return self._append_checked(message)
-        end = log.stored(segment, end)
+        end = self._log.stored(segment, end)
         counters.next[queue] = queue_offset + 1
-        duration = clock.monotonic() - started
+        duration = self._monotonic() - started
         if duration > pressure.limit_s:
             pressure.stalled(duration)
         self._stats.put_one(queue[0], end - start, duration * 1000)
