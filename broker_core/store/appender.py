@@ -230,6 +230,10 @@ class Appender:
             )
         except MalformedBatch:
             return None
+        except OSError as error:
+            # From now on the long way says so.
+            self._fence(error)
+            return None
         if not count:
             return None
         self._counters.advance(queues, offsets)
