@@ -32,6 +32,7 @@ def test_public_names() -> None:
         "ReceivedMessage",
         "RecordRun",
         "SendStatus",
+        "SendWindow",
         "SinkClient",
         "StagedAt",
         "StoreConfig",

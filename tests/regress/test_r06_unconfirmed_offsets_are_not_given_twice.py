@@ -61,7 +61,7 @@ def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
         honest(self, position, shown_topics)
         if self.reader.held_back is not None:
             for queue, end in self.reader.held_back.ends.items():
-                self.appender._counters.set_next(queue, end)
+                self.appender._counters.next[queue] = end
 
     monkeypatch.setattr(StoreParts, "hold_back", as_it_was)
     with pytest.raises(Exception, match=r"given twice|queue offset|offset"):
