@@ -51,6 +51,7 @@ from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.slave_metadata import SLAVE_COMMITS_FILE, CopiedTables, SlaveMetadata
+from broker_core.broker.slave_metadata_format import tables_token
 from broker_core.broker.slave_reads import SlaveReads
 from broker_core.broker.slave_refusals import refused_on_a_slave
 from broker_core.broker.timer_delivery import TimerDelivery
@@ -385,6 +386,7 @@ class BrokerParts:
             ReplicationAdminProcessor(
                 broker_name=self.config.broker_name,
                 status=self.replication.status,
+                tables=lambda: tables_token(self.topics.version, self.groups.version),
                 promote=lambda role: self.promotion(role),
             ),
             BrokerInfoProcessor(

@@ -56,6 +56,8 @@ CHANGES_INTERVAL_MS: Final = 1_000
 WHOLE_TABLES_INTERVAL_MS: Final = 5_000
 LINK_INTERVAL_MS: Final = 100
 REQUEST_TIMEOUT_MS: Final = 10_000
+# More than that are forgotten, and looked up again.
+ARRIVED_MAX: Final = 100_000
 _ENDED_KEPT: Final = 16
 _PAGES_MAX: Final = 10_000
 
@@ -132,6 +134,8 @@ class SlaveMetadata:
         self._held: dict[str, _HeldFile] = {}
         self._ended: list[_Ended] = []
         self._last_delays: dict[str, Any] | None = None
+        # Topics whose messages came: the master is asked at once about those that are new here.
+        self._arrived: set[bytes] = set()
         self._is_failing = False
         self._has_warned = False
         self.copied_ms = 0
@@ -146,6 +150,7 @@ class SlaveMetadata:
         if stored is not None:
             self._unsent = dict(parse_offset_table(object_field(stored, "offsetTable")))
             self._saved_commits = dict(self._unsent)
+        self._store.on_arrival(self._take_arrival)
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(_report)
 
@@ -216,6 +221,16 @@ class SlaveMetadata:
                 await asyncio.wait_for(self._wake.wait(), interval_ms / 1000)
             except asyncio.TimeoutError:
                 continue
+
+    def _take_arrival(self, topic: bytes, _queue_id: int, _max_offset: int) -> None:
+        """Messages of a new topic can be read here only when the topic is known."""
+        if topic in self._arrived:
+            return
+        if len(self._arrived) >= ARRIVED_MAX:
+            self._arrived.clear()
+        self._arrived.add(topic)
+        if self._tables.topics.find(topic.decode("latin-1")) is None:
+            self._wake.set()
 
     def _note(self, is_copied: bool) -> None:
         if is_copied and self._has_warned:

@@ -39,6 +39,11 @@ def version_token(version: DataVersion) -> str:
     return f"{version.counter}.{version.state_version}.{version.timestamp_ms}"
 
 
+def tables_token(topics: DataVersion, groups: DataVersion) -> str:
+    """Of both tables that every client needs."""
+    return f"{version_token(topics)}-{version_token(groups)}"
+
+
 def count_token(run: str, change_count: int) -> str:
     """Of a table that counts its changes from one start of the master to the next."""
     return f"{run}.{change_count}"

@@ -199,7 +199,13 @@ class EmbeddedCluster:
         masters = [member for member in members if member.is_master]
         slaves = [slave for member in masters for slave in member.status["slaves"]]
         copied = sum(1 for slave in slaves if slave["in_sync"] and slave["lag_bytes"] == 0)
-        if len(masters) == 1 and copied >= wanted:
+        # Topics and groups come on another way, a moment later.
+        alike = sum(
+            member.status.get("tables") == masters[0].status["tables"]
+            for member in members
+            if masters and not member.is_master
+        )
+        if len(masters) == 1 and min(copied, alike) >= wanted:
             return True
         await pause(_LOOK_S)
         return False

@@ -43,6 +43,7 @@ class QuickSyncWorker(LaneWorker):
         self._calls = calls
         self._rests_until = 0.0
         self._has_failed = False
+        self._sync_count = 0
 
     @property
     def sync_failed(self) -> bool:
@@ -51,6 +52,7 @@ class QuickSyncWorker(LaneWorker):
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """Sync now, unless something is under way or the disk is slow."""
+        self._sync_count = number = self._sync_count + 1
         started = self._clock.monotonic()
         if self._pending or started < self._rests_until:
             super().submit_sync(call, done)
@@ -73,8 +75,10 @@ class QuickSyncWorker(LaneWorker):
         try:
             done(None, None)
         finally:
-            # The peer waits for what `done` says, nobody for the note.
-            self._write_note(note_descriptor, note_at, note)
+            # The peer waits for what `done` says, nobody for the note. A sync that `done` began
+            # has a later one.
+            if number == self._sync_count:
+                self._write_note(note_descriptor, note_at, note)
 
     def _write_note(self, descriptor: int, position: int, note: bytes) -> None:
         """The sync was fine; a note that fails is known to whoever comes after."""

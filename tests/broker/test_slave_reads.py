@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from broker_core.broker import slave_metadata
 from broker_core.broker.slave_metadata import SLAVE_COMMITS_FILE
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
@@ -41,6 +44,27 @@ async def _master_gone(pair: SlavePair) -> None:
     metadata = pair.slave.broker.parts.slave_metadata
     assert metadata is not None
     await until(lambda: not metadata.master_is_there)
+
+
+def test_the_master_is_asked_about_a_new_topic_at_once(
+    run_async: RunAsync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with slave_pair(tmp_path) as pair:
+            # From here on nobody asks because it is time to.
+            monkeypatch.setattr(slave_metadata, "CHANGES_INTERVAL_MS", 10_000_000)
+            metadata = pair.slave.broker.parts.slave_metadata
+            assert metadata is not None
+            metadata.copy_soon()
+            before = metadata.copied_ms
+            await until(lambda: metadata.copied_ms > before)
+            await _fill(pair.master, 1)
+            await pair.copied()
+            assert pair.slave.broker.parts.topics.find("T") is not None
+            answer = await pair.slave.pull("T")
+            assert len(records(answer)) == 1
+
+    run_async(scenario())
 
 
 def test_a_slave_has_the_same_messages(run_async: RunAsync, tmp_path: Path) -> None:

@@ -24,6 +24,18 @@ def _send(cluster: EmbeddedCluster, first: int, count: int) -> None:
         producer.send_many(OutgoingMessage(TOPIC, b"%d" % n) for n in range(first, first + count))
 
 
+def test_a_new_topic_is_read_at_the_slave(cluster: EmbeddedCluster) -> None:
+    """Its master died a moment after the first messages were acknowledged."""
+    stream = BatchStream(cluster.name_server, TOPIC)
+    try:
+        _send(cluster, 0, 10)
+        cluster.wait_in_sync()
+        cluster.kill("broker-a:0")
+        stream.read_until(10)
+    finally:
+        stream.close()
+
+
 def test_a_stream_lives_through_the_loss_and_the_promotion(cluster: EmbeddedCluster) -> None:
     _send(cluster, 0, 50)
     stream = BatchStream(cluster.name_server, TOPIC)

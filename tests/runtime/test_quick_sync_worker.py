@@ -71,6 +71,19 @@ def test_quick_ones_are_done_at_once(files: tuple[int, int], run_async: Any) -> 
     served(scenario, run_async)
 
 
+def test_an_older_note_never_follows_a_newer_one(files: tuple[int, int], run_async: Any) -> None:
+    log, note = files
+
+    async def scenario(worker: QuickSyncWorker, clock: ManualClock) -> None:
+        def next_one(_: object, error: BaseException | None) -> None:
+            worker.submit_sync(((log,), note, 0, b"newer"), lambda _, error: None)
+
+        worker.submit_sync(((log,), note, 0, b"older"), next_one)
+        assert os.pread(note, 100, 0) == b"newer"
+
+    served(scenario, run_async)
+
+
 def test_the_peer_is_told_before_the_note_is_written(
     files: tuple[int, int], run_async: Any
 ) -> None:

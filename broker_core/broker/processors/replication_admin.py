@@ -22,17 +22,22 @@ _MASTER_ROLES = tuple(role.value for role in BrokerRole if role is not BrokerRol
 
 
 class ReplicationAdminProcessor:
-    """`status()` is `ReplicationRole.status`; `promote(role)` begins the change and returns."""
+    """`status()` is `ReplicationRole.status`; `promote(role)` begins the change and returns.
+
+    `tables()` names the state of topics and groups, the same for a master and a slave that has it.
+    """
 
     def __init__(
         self,
         *,
         broker_name: str,
         status: Callable[[], Mapping[str, Any]],
+        tables: Callable[[], str],
         promote: Callable[[BrokerRole], object],
     ) -> None:
         self._broker_name = broker_name
         self._status = status
+        self._tables = tables
         self._promote = promote
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -44,7 +49,8 @@ class ReplicationAdminProcessor:
         }
 
     def _replication_status(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        return command.reply(body=emit_json({"broker_name": self._broker_name, **self._status()}))
+        known = {"broker_name": self._broker_name, "tables": self._tables()}
+        return command.reply(body=emit_json({**known, **self._status()}))
 
     def _runtime_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         status = self._status()
