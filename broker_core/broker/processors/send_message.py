@@ -96,6 +96,8 @@ class SendMessageProcessor:
         self._id_prefix = store.store_host.hex().upper().encode()
         # Topics that need more than to be stored to, met so far.
         self._not_plain = _NotPlainTopics(topics)
+        # New topics -> done when the last send that waits for the topic is stored
+        self._last_waiting: dict[str, asyncio.Future[None]] = {}
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Whether this broker may be written to from now on."""
@@ -121,6 +123,7 @@ class SendMessageProcessor:
             or queue_id >= config.write_queue_count
             or sys_flag & TRANSACTION_BITS
             or topic in self._not_plain
+            or topic in self._last_waiting
         ):
             return self._send_planned(connection, command, SHORT_NAMES)
         store = self._store
@@ -169,6 +172,7 @@ class SendMessageProcessor:
             or queue_id >= config.write_queue_count
             or len(command.body) > self._message_size_max
             or topic in self._not_plain
+            or topic in self._last_waiting
         ):
             return None
         batches = split_batch(
@@ -240,8 +244,16 @@ class SendMessageProcessor:
         request = parse_send_request(command.ext, names)
         if not is_new:
             making = self._planner.new_topic(request, self._new_topics)
-            if making is not None:
-                return self._send_to_new(making, connection, command, names, is_batch)
+            before = self._last_waiting.get(request.topic)
+            if making is not None or before is not None:
+                stored = self._last_waiting[request.topic] = _new_future()
+                waiting = asyncio.ensure_future(
+                    self._send_to_new(
+                        making, before, stored, request.topic, connection, command, names, is_batch
+                    )
+                )
+                waiting.add_done_callback(lambda _: self._waited(request.topic, stored))
+                return waiting
         if is_batch or request.is_batch:
             plan = self._planner.plan_batch(request, command.body, self._random)
         else:
@@ -269,19 +281,36 @@ class SendMessageProcessor:
 
     async def _send_to_new(
         self,
-        making: Awaitable[None],
+        making: Awaitable[None] | None,
+        before: asyncio.Future[None] | None,
+        stored: asyncio.Future[None],
+        topic: str,
         connection: Connection,
         command: RemotingCommand,
         names: tuple[str, ...],
         is_batch: bool,
     ) -> RemotingCommand | None:
-        """Store to a topic when it is on disk, in the order in which the sends came."""
-        # Others wait for it as well.
-        await asyncio.shield(making)
+        """Store to a topic when it is on disk, in the order in which the sends came.
+
+        Those that come when it is there, but not all that waited for it are stored, wait as well.
+        """
+        if making is not None:
+            # Others wait for it, too.
+            await asyncio.shield(making)
+        if before is not None and not before.done():
+            await asyncio.wait((before,))
         answer = self._send_planned(connection, command, names, is_batch=is_batch, is_new=True)
+        self._waited(topic, stored)
         if answer is None or isinstance(answer, RemotingCommand):
             return answer
         return await answer
+
+    def _waited(self, topic: str, stored: asyncio.Future[None]) -> None:
+        """Stored, refused or given up: the next one need not wait for it."""
+        if not stored.done():
+            stored.set_result(None)
+        if self._last_waiting.get(topic) is stored:
+            del self._last_waiting[topic]
 
     async def _answer_when_routed(
         self,
@@ -369,6 +398,10 @@ class SendMessageProcessor:
     def _tell(self, context: SendContext | None, outcome: SendOutcome) -> None:
         if context is not None:
             self._hooks.after(context, outcome)
+
+
+def _new_future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
 
 
 class _NotPlainTopics(dict[str, bool]):
