@@ -10,8 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from benchmarks.measure import column_batch, info, ratio, run_loop
-from benchmarks.store_append import touch_memory
+from benchmarks.measure import column_batch, info, ratio, run_loop, touch_memory
 from broker_core.broker.broker import Broker
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.client.backoff import pause

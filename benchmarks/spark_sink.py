@@ -5,7 +5,8 @@
 Beside each other: Spark's Kafka sink to a local Kafka (at least once, nothing synced), our sink at
 least once and exactly once, and the null Arrow writer, which no sink in Python can beat.
 `local[2]`, 4 queues, rows of `spark.range`. One line per goal: `ratio NAME VALUE goal >=X`. Medians
-of alternating rounds after an equal warm-up. Runs on Spark 4.2.1, the newest with a Kafka
+of alternating rounds after an equal warm-up, each of which finds as much memory for its files as
+it needs (`touch_memory`). Runs on Spark 4.2.1, the newest with a Kafka
 connector, in a virtualenv that is made when it is missing. Nothing here passes or fails.
 
     write      rows per second, our broker with ASYNC_FLUSH and sinkWaitForDisk=false, as Kafka's
@@ -27,7 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kafka_peer, spark_ceiling
-from benchmarks.measure import info, touch_memory
+from benchmarks.measure import info
 from tests.interop.maven_artifacts import PeerUnavailable
 
 PARTS = ("write", "sync", "publish", "apache", "trickle")
@@ -52,10 +53,6 @@ def main() -> int:
         return 1
     from benchmarks.spark_sink_parts import Benchmark
 
-    started = time.perf_counter()
-    touched = 4 if arguments.quick else 8
-    touch_memory(touched << 30)
-    info(f"{touched} GiB of memory touched in {time.perf_counter() - started:.0f} s")
     with ExitStack() as stack:
         root = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory)

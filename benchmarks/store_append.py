@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.measure import column_batch, info, median, ratio, seconds
+from benchmarks.measure import column_batch, info, median, ratio, seconds, touch_memory
 from broker_core import FlushDiskType, MessageStore, StoreConfig
 
 # Nothing is synced meanwhile, as in the Java figure: the append itself is measured.
@@ -51,19 +51,6 @@ def append_rate(
     appended = iter(rate[0] for rate in rates[1:])
     dispatched = iter(rate[1] for rate in rates[1:])
     return median(lambda: next(appended)), median(lambda: next(dispatched))
-
-
-def touch_memory(root: Path, size: int) -> None:
-    """Write and remove a file, so that the pages the next files get were in use before.
-
-    On a virtual machine the very first use of a page is an order of magnitude slower and would
-    measure the hypervisor instead of the store.
-    """
-    block = bytes(1 << 20)
-    with (root / "touch").open("wb", buffering=0) as file:
-        for _ in range(size >> 20):
-            file.write(block)
-    (root / "touch").unlink()
 
 
 def memcpy_rate(size: int) -> float:
