@@ -2,8 +2,9 @@
 
 For a store that only one peer writes to and whose next step is to answer that peer, as a slave's:
 handing the sync to a thread and waking up again takes as long as a sync of a good disk. A sync that
-takes longer than a turn of the loop usually does sends the following ones to the thread for a
-while, so slow ones hold up readers for no more than a fiftieth of the time.
+takes longer than a long turn of the loop does sends the following ones to the thread for a while,
+so slow ones hold up readers for no more than a twentieth of the time. A good disk has one of some
+milliseconds now and then; it takes longer than that before one counts as slow.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from broker_core.runtime.lane_worker import LaneWorker, native_lanes
 from broker_core.runtime.lane_worker import start_worker as start_lane_worker
 from broker_core.runtime.worker import Done, SyncCall, Worker
 
-QUICK_S: Final = 0.0005
+QUICK_S: Final = 0.003
 # After a slow sync the thread syncs for so many times as long as that one took.
-REST_FACTOR: Final = 50
+REST_FACTOR: Final = 20
 
 
 class QuickCalls(NamedTuple):

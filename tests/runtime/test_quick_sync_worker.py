@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker_core.runtime.quick_sync_worker import (
+    QUICK_S,
     REST_FACTOR,
     QuickCalls,
     QuickSyncWorker,
@@ -107,9 +108,10 @@ def test_after_a_slow_one_the_thread_does_it_for_a_while(
 ) -> None:
     async def scenario(worker: QuickSyncWorker, clock: ManualClock) -> None:
         right, told = os.fdatasync, []
+        slow_ms = int(QUICK_S * 1000) + 1
 
         def slow(descriptor: int) -> None:
-            clock.advance(2)
+            clock.advance(slow_ms)
             right(descriptor)
 
         def sync() -> asyncio.Future[None]:
@@ -123,7 +125,7 @@ def test_after_a_slow_one_the_thread_does_it_for_a_while(
             await sync()
         for _ in range(3):
             await sync()
-        clock.advance(2 * REST_FACTOR + 1)
+        clock.advance(slow_ms * REST_FACTOR + 1)
         await sync()
         assert told == [True, False, False, False, True]
 
