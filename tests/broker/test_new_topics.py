@@ -112,6 +112,29 @@ def test_sends_to_new_topics_keep_their_order(tmp_path: Path, run_async: Run) ->
     run_async(scenario())
 
 
+def test_sends_that_come_while_a_topic_is_made_do_not_overtake(
+    tmp_path: Path, run_async: Run
+) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            # Whoever waits for the connection may be overtaken there.
+            await asker.send("Connected")
+            for topic in (f"T{number}" for number in range(20)):
+                sends = []
+                # One a turn: some come before the topic is there, some when it just is and those
+                # that waited for it are not stored yet.
+                while len(sends) < 30:
+                    send = asker.send(topic, b"%d" % len(sends), e=0)
+                    sends.append(asyncio.ensure_future(send))
+                    await asyncio.sleep(0)
+                answers = await asyncio.gather(*sends)
+                assert [answer.code for answer in answers] == [0] * 30
+                offsets = [int(answer.ext["queueOffset"]) for answer in answers]
+                assert offsets == list(range(30))
+
+    run_async(scenario())
+
+
 def test_hundreds_of_new_topics_write_few_tables(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path, topicsMax="1000")) as asker:
