@@ -6,7 +6,8 @@ thread waits in native code (`_system_lane.c`), syncs there, and tells the loop 
 
 For a producer that waits alone, being woken is half of what it waits for. So a loop that has nobody
 else to serve stays awake while a quick disk syncs, for a moment that has an end whatever the disk
-does.
+does. Whoever has one peer and nothing to do but to answer it, as a slave has, begins that moment at
+once instead of in a later turn.
 """
 
 from __future__ import annotations
@@ -39,18 +40,28 @@ def native_lanes() -> ModuleType | None:
     return _lanes
 
 
-def start_worker(name: str, loop: asyncio.AbstractEventLoop) -> Worker:
+def start_worker(
+    name: str, loop: asyncio.AbstractEventLoop, *, waits_at_once: bool = False
+) -> Worker:
     """A worker for `loop`, the faster one where it is built."""
     if _lanes is None:
         return ThreadWorker(name, loop.call_soon_threadsafe)
-    return LaneWorker(name, loop, _lanes)
+    return LaneWorker(name, loop, _lanes, waits_at_once=waits_at_once)
 
 
 class LaneWorker(ThreadWorker):
     """Owner: the thread of `loop`, but for `_next` and `_report`."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, lanes: ModuleType) -> None:
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        lanes: ModuleType,
+        *,
+        waits_at_once: bool = False,
+    ) -> None:
         self._owner_loop = loop
+        self._waits_at_once = waits_at_once
         self._lane: Any = lanes.Lane()
         # What `done` is called for, in order of submission; a sync or a job.
         self._pending: deque[tuple[bool, Done]] = deque()
@@ -75,13 +86,15 @@ class LaneWorker(ThreadWorker):
         return bool(self._lane.failed)
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
-        """Sync in native code; `done` is called on the owner's thread."""
+        """Sync in native code; `done` is called on the owner's thread, perhaps before this ends."""
         self._pending.append((True, done))
         self._lane.post_sync(*call)
         if not soon or len(self._pending) > 1:
             return
         if self._rests_for:
             self._rests_for -= 1
+        elif self._waits_at_once:
+            self._stay_awake()
         else:
             # In the turn after next: whatever is to be done meanwhile is done first.
             self._owner_loop.call_soon(self._owner_loop.call_soon, self._stay_awake)

@@ -406,9 +406,6 @@ def fill_holes_with_zeros(descriptor: int, start: int, end: int) -> None:
         raise
 
 
-sync_descriptor = getattr(os, "fdatasync", os.fsync)
-
-
 def write_descriptor(descriptor: int, start: int, content: memoryview | bytes) -> None:
     """Store all of `content` at `start`."""
     done = 0

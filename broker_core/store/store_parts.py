@@ -19,12 +19,11 @@ from broker_core.flush.flush_service import FlushService
 from broker_core.flush.replicated_ack import ReplicaGate, ReplicatedAcks
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.quick_sync_worker import QuickCalls, start_worker
+from broker_core.runtime.lane_worker import start_worker
 from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.fresh_pages import FreshPages
-from broker_core.storage.posix_file_system import sync_descriptor, write_descriptor
 from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
@@ -193,8 +192,7 @@ class StoreParts:
             self.flush.pump_later = self._pump_soon
         # Nobody but the master writes to a slave, and it waits for the answer.
         is_slave = self.config.broker_role is BrokerRole.SLAVE
-        quick = QuickCalls(self.clock, sync_descriptor, write_descriptor) if is_slave else None
-        self._flush_worker.exchange(start_worker("rmq-flush", loop, quick))
+        self._flush_worker.exchange(start_worker("rmq-flush", loop, waits_at_once=is_slave))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._fresh_pages = FreshPages(self.log, self._background, singly=not self.is_async)
         self.staging.on_growth = self._fresh_pages.expect

@@ -36,11 +36,13 @@ def files(tmp_path: Path) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def served(scenario: Callable[[LaneWorker], Any], run_async: Callable[..., Any]) -> Any:
+def served(
+    scenario: Callable[[LaneWorker], Any], run_async: Callable[..., Any], **options: bool
+) -> Any:
     """Run a scenario beside a worker of the running loop."""
 
     async def run() -> Any:
-        worker = LaneWorker("rmq-test", asyncio.get_running_loop(), lanes)
+        worker = LaneWorker("rmq-test", asyncio.get_running_loop(), lanes, **options)
         try:
             return await scenario(worker)
         finally:
@@ -234,6 +236,56 @@ def test_an_owner_that_is_awake_needs_no_event(
             assert await done is None
 
     served(scenario, run_async)
+
+
+def test_an_owner_with_one_peer_is_told_at_once(
+    files: tuple[int, int], run_async: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_worker, "AWAKE_US", 60_000_000)
+    log, note = files
+
+    async def scenario(worker: LaneWorker) -> None:
+        told: list[BaseException | None] = []
+
+        def next_one(_: Any, error: BaseException | None) -> None:
+            told.append(error)
+            if len(told) < 5:
+                text = b"%d" % len(told)
+                worker.submit_sync(((log,), note, 0, text), next_one, soon=True)
+
+        worker.submit_sync(((log,), note, 0, b"0"), next_one, soon=True)
+        assert told == [None] * 5, "before submit_sync returned, those that followed as well"
+        assert worker.run(lambda: os.pread(note, 9, 0)) == b"4"
+        # Behind a job it waits for its turn.
+        order: list[str] = []
+        ended = asyncio.get_running_loop().create_future()
+        worker.submit(lambda: None, lambda _result, _error: order.append("job"))
+        worker.submit_sync(((log,), *NO_NOTE), lambda _, error: order.append("sync"), soon=True)
+        assert order == []
+        worker.submit(lambda: None, lambda _result, _error: ended.set_result(None))
+        await ended
+        assert order == ["job", "sync"]
+
+    served(scenario, run_async, waits_at_once=True)
+
+
+def test_a_disk_that_hangs_is_left_to_the_thread(
+    files: tuple[int, int], run_async: Callable[..., Any]
+) -> None:
+    held = threading.Event()
+
+    async def scenario(worker: LaneWorker) -> None:
+        spy = worker._lane = Spy(worker._lane)
+        done = asyncio.get_running_loop().create_future()
+        worker._put((lambda: held.wait(60), None))
+        worker.submit_sync(
+            ((files[0],), *NO_NOTE), lambda _, error: done.set_result(error), soon=True
+        )
+        assert (spy.waits, done.done()) == ([False], False)
+        held.set()
+        assert await done is None
+
+    served(scenario, run_async, waits_at_once=True)
 
 
 def test_an_owner_stays_awake_for_a_moment_only(
