@@ -24,8 +24,11 @@ from broker_core.broker.processors.subscription_queries import SubscriptionQueri
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.processors.transaction_resume import TransactionResumeProcessor
 from broker_core.broker.request_router import Processor
+from broker_core.broker.table_changes import TableChanges
 from broker_core.broker.topic_table import TopicTable
+from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.route_data import TopicRoute
+from broker_core.codec.topic_config import TopicConfig
 from broker_core.runtime.clock import Clock
 from broker_core.store.message_store import MessageStore
 
@@ -40,6 +43,8 @@ def administration(
     offsets: OffsetTable,
     clients: ClientTable,
     stats: BrokerStats,
+    topic_changes: TableChanges[TopicConfig],
+    group_changes: TableChanges[GroupConfig],
     routes_told: Callable[[], Awaitable[object]] | None = None,
     route: Callable[[str], Awaitable[TopicRoute | None]] | None = None,
 ) -> tuple[Processor, ...]:
@@ -53,8 +58,8 @@ def administration(
         "queues_per_topic_max": config.queues_per_topic_max,
     }
     return (
-        TopicAdminProcessor(routes_told=routes_told, **limited),
-        GroupAdminProcessor(groups=groups, **limited),
+        TopicAdminProcessor(routes_told=routes_told, changes=topic_changes, **limited),
+        GroupAdminProcessor(groups=groups, changes=group_changes, **limited),
         ConsumeStatsProcessor(
             address=config.address, clock=clock, groups=groups, stats=stats, **named
         ),

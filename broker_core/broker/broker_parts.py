@@ -375,6 +375,8 @@ class BrokerParts:
                 offsets=self.offsets,
                 clients=self.clients,
                 stats=self.stats,
+                topic_changes=self.new_topics.changes,
+                group_changes=self.new_groups.changes,
                 routes_told=self.registration.announced,
                 route=self.registration.route,
             ),

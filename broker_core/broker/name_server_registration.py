@@ -191,7 +191,10 @@ class _Server:
         self._task = asyncio.ensure_future(self._run())
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
-        if self._untold is not None:
+        if not changed:
+            # One was deleted: only all that are left say so.
+            self._untold = None
+        elif self._untold is not None:
             self._untold.update((topic.name, topic) for topic in changed)
         self._wake()
 

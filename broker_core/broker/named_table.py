@@ -66,33 +66,37 @@ class NamedTable(ABC, Generic[Entry]):
 
     def put(self, entry: Entry) -> Entry:
         """Make one or replace its settings; returns what the table holds now."""
-        before = self._entries.get(entry.name)
-        if before == entry:
-            return before
-        self.check_room(entry)
-        self._entries[entry.name] = entry
-        self._commit({entry.name: before}, [entry])
+        self.change({entry.name: entry})
         return entry
 
     def put_all(self, entries: Iterable[Entry]) -> None:
         """`put` each with one write: all of them, or none when one is wrong or the disk fails."""
-        changed = [entry for entry in entries if self._entries.get(entry.name) != entry]
-        new = 0
-        for entry in changed:
-            self.check_room(entry, new)
-            new += entry.name not in self._entries
-        if changed:
-            before = {entry.name: self._entries.get(entry.name) for entry in changed}
-            self._entries.update((entry.name, entry) for entry in changed)
-            self._commit(before, changed)
+        self.change({entry.name: entry for entry in entries})
 
     def delete(self, name: str) -> bool:
         """Forget one; False when there is none. What hangs on it is the caller's business."""
-        before = self._entries.pop(name, None)
-        if before is None:
-            return False
-        self._commit({name: before}, [])
-        return True
+        is_there = name in self._entries
+        self.change({name: None})
+        return is_there
+
+    def change(self, changes: Mapping[str, Entry | None]) -> None:
+        """Put entries and delete those of which there is None, with one write: all or nothing."""
+        entries = self._entries
+        before = {
+            name: entries.get(name) for name, entry in changes.items() if entries.get(name) != entry
+        }
+        changed = [entry for name in before if (entry := changes[name]) is not None]
+        new = 0
+        for entry in changed:
+            self.check_room(entry, new)
+            new += entry.name not in entries
+        for name in before:
+            if (entry := changes[name]) is not None:
+                entries[name] = entry
+            else:
+                del entries[name]
+        if before:
+            self._commit(before, changed)
 
     @abstractmethod
     def check_room(self, entry: Entry, coming: int = 0) -> None:

@@ -6,11 +6,10 @@ The first heartbeat of a group is answered when both are on disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
-from broker_core.broker.gathered_write import GatheredWrite
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.new_topics import NewTopics
+from broker_core.broker.table_changes import TableChanges
 from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.topic_config import UNIT_SUBSCRIPTION_FLAG
 from broker_core.runtime.clock import Clock
@@ -22,12 +21,8 @@ class NewGroups:
     def __init__(self, groups: GroupTable, topics: NewTopics, clock: Clock) -> None:
         self._groups = groups
         self._topics = topics
-        self._writes: GatheredWrite[GroupConfig] = GatheredWrite(self._put, clock)
-
-    @property
-    def write_count(self) -> int:
-        """How often the table was written for them."""
-        return self._writes.write_count
+        self.changes: TableChanges[GroupConfig] = TableChanges(groups, clock)
+        """Where tools order changes, too."""
 
     def make(self, name: str, *, unit_mode: bool = False) -> list[asyncio.Future[None]]:
         """Make a group and its retry topic; the futures are done when they are on disk.
@@ -39,17 +34,11 @@ class NewGroups:
         group = found or self._groups.from_defaults(name)
         if group is None:
             return []
-        makings = [] if found is not None else [self._writes.coming(name) or self._add(group)]
+        makings = (
+            [] if found is not None else [self.changes.coming(name) or self.changes.make(group)]
+        )
         if group.retry_queue_count > 0:
             flags = UNIT_SUBSCRIPTION_FLAG if unit_mode else 0
             retry = self._topics.make_retry(name, group.retry_queue_count, flags)
             makings += [] if retry is None else [retry]
         return makings
-
-    def _add(self, group: GroupConfig) -> asyncio.Future[None]:
-        self._groups.check_room(group, len(self._writes))
-        return self._writes.add(group.name, group)
-
-    def _put(self, asked: Mapping[str, GroupConfig]) -> None:
-        # An administrator may have made one of them meanwhile.
-        self._groups.put_all([g for name, g in asked.items() if self._groups.find(name) is None])

@@ -6,9 +6,8 @@ A send to a topic that does not exist waits until the topic is on disk, and is s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
-from broker_core.broker.gathered_write import GatheredWrite
+from broker_core.broker.table_changes import TableChanges
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.runtime.clock import Clock
@@ -19,12 +18,8 @@ class NewTopics:
 
     def __init__(self, topics: TopicTable, clock: Clock) -> None:
         self._topics = topics
-        self._writes: GatheredWrite[TopicConfig] = GatheredWrite(self._put, clock)
-
-    @property
-    def write_count(self) -> int:
-        """How often the table was written for them."""
-        return self._writes.write_count
+        self.changes: TableChanges[TopicConfig] = TableChanges(topics, clock)
+        """Where tools order changes, too."""
 
     def make(
         self, topic: str, default_topic: str, queue_count: int, sys_flag: int = 0
@@ -36,11 +31,11 @@ class NewTopics:
         """
         if self._topics.find(topic) is not None:
             return None
-        coming = self._writes.coming(topic)
+        coming = self.changes.coming(topic)
         if coming is not None:
             return coming
         made = self._topics.from_template(topic, default_topic, queue_count, sys_flag)
-        return None if made is None else self._add(made)
+        return None if made is None else self.changes.make(made)
 
     def make_retry(
         self, group: str, queue_count: int, sys_flag: int = 0
@@ -49,12 +44,4 @@ class NewTopics:
         made = self._topics.retry_topic(group, queue_count, sys_flag)
         if self._topics.find(made.name) is not None:
             return None
-        return self._writes.coming(made.name) or self._add(made)
-
-    def _add(self, made: TopicConfig) -> asyncio.Future[None]:
-        self._topics.check_room(made, len(self._writes))
-        return self._writes.add(made.name, made)
-
-    def _put(self, asked: Mapping[str, TopicConfig]) -> None:
-        # An administrator may have made one of them meanwhile.
-        self._topics.put_all([t for name, t in asked.items() if self._topics.find(name) is None])
+        return self.changes.coming(made.name) or self.changes.make(made)

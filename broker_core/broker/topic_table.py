@@ -214,8 +214,12 @@ class TopicTable(NamedTable[TopicConfig]):
     def _changed(
         self, changed: list[TopicConfig], before: Mapping[str, TopicConfig | None]
     ) -> None:
+        is_gone = any(name not in self._entries for name in before)
         for listener in self._listeners:
-            listener(changed)
+            if changed:
+                listener(changed)
+            if is_gone or not changed:
+                listener([])
 
     def _load(self, own: Iterable[TopicConfig]) -> None:
         is_changed = not self._stored()

@@ -51,7 +51,7 @@ def test_many_groups_are_one_write_of_each_table(run_async: Run) -> None:
         makings += ground.new.make("G0")
         assert ground.groups.find("G0") is None, "not before it is on disk"
         await asyncio.gather(*makings)
-        assert (ground.new.write_count, ground.new_topics.write_count) == (1, 1)
+        assert (ground.new.changes.write_count, ground.new_topics.changes.write_count) == (1, 1)
         groups, topics = group_table(ground.disk), topic_table(ground.disk)
         for number in range(1_000):
             assert groups.find(f"G{number}") is not None

@@ -41,7 +41,7 @@ def test_many_topics_are_one_write(run_async: Run) -> None:
         makings += [ground.make("T0"), ground.make("T999")]
         assert ground.topics.find("T0") is None, "not before it is on disk"
         await asyncio.gather(*makings)
-        assert ground.new.write_count == 1
+        assert ground.new.changes.write_count == 1
         assert [len(names) for names in ground.told] == [1_000]
         again = topic_table(ground.disk)
         assert all(again.find(f"T{number}") is not None for number in range(1_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
@@ -11,6 +11,7 @@ from broker_core.broker.config_attributes import GROUP_ATTRIBUTES, changed_attri
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import checked_group, optional_flag, required_text
+from broker_core.broker.table_changes import TableChanges
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.group_config import (
     GroupConfig,
@@ -41,6 +42,7 @@ class GroupAdminProcessor:
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
+        changes: TableChanges[GroupConfig],
         offsets: OffsetTable,
         clients: ClientTable,
         stats: BrokerStats,
@@ -50,6 +52,7 @@ class GroupAdminProcessor:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._changes = changes
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
@@ -67,20 +70,29 @@ class GroupAdminProcessor:
 
     # Changing
 
-    def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        self._groups.put(self._group_of(parse_json(command.body)))
+    async def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        await self._put_all([parse_json(command.body)])
         return command.reply()
 
-    def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         found = object_field({"body": parse_json(command.body)}, "body")
         items = list_field(found, "groupConfigList")
         if not 0 < len(items) <= GROUPS_PER_REQUEST_MAX:
             raise InvalidArgument(
                 f"groupConfigList has {len(items)} groups: give 1 to {GROUPS_PER_REQUEST_MAX}"
             )
-        for group in [self._group_of(item) for item in items]:
-            self._groups.put(group)
+        await self._put_all(items)
         return command.reply()
+
+    async def _put_all(self, items: Sequence[object]) -> None:
+        """All, or none if one of them is wrong or the table cannot be written."""
+
+        def changes() -> dict[str, GroupConfig | None]:
+            return {group.name: group for group in map(self._group_of, items)}
+
+        # Before anything is waited for: who asks for nonsense is told so at once.
+        names = list(changes())
+        await self._changes.change(names, changes)
 
     def _group_of(self, found: object) -> GroupConfig:
         group = parse_group_config(object_field({"groupConfig": found}, "groupConfig"))
@@ -102,14 +114,18 @@ class GroupAdminProcessor:
         attributes = changed_attributes(current, changes, GROUP_ATTRIBUTES)
         return group._replace(extra={**group.extra, "attributes": attributes})
 
-    def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         name = checked_group(required_text(command.ext, "groupName"))
         if self._groups.is_system(name):
             raise InvalidArgument(f"group {name} belongs to the servers and cannot be deleted")
-        self._groups.delete(name)
-        if optional_flag(command.ext, "cleanOffset", False):
-            self._offsets.remove_group(name)
-        self._stats.remove_group(name)
+        cleans_offset = optional_flag(command.ext, "cleanOffset", False)
+
+        def forget() -> None:
+            if cleans_offset:
+                self._offsets.remove_group(name)
+            self._stats.remove_group(name)
+
+        await self._changes.change([name], lambda: {name: None}, forget)
         return command.reply()
 
     # Looking

@@ -6,7 +6,7 @@ right after. Topics of the servers themselves cannot be changed by a request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from broker_core.broker.broker_stats import BrokerStats
@@ -24,6 +24,7 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
+from broker_core.broker.table_changes import TableChanges
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.json_dialect import emit_json, parse_json
 from broker_core.codec.json_fields import list_field, object_field
@@ -65,6 +66,7 @@ class TopicAdminProcessor:
         broker_name: str,
         store: MessageStore,
         topics: TopicTable,
+        changes: TableChanges[TopicConfig],
         offsets: OffsetTable,
         clients: ClientTable,
         stats: BrokerStats,
@@ -74,6 +76,7 @@ class TopicAdminProcessor:
         self._broker_name = broker_name
         self._store = store
         self._topics = topics
+        self._changes = changes
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
@@ -95,7 +98,9 @@ class TopicAdminProcessor:
     # Changing
 
     async def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        await self._put_all([self._topic_of(command.ext)])
+        ext = command.ext
+        changes = parse_attribute_changes(ext.get("attributes", ""))
+        await self._put_all([(self._topic_of(ext), changes)])
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -108,17 +113,24 @@ class TopicAdminProcessor:
         topics = []
         for item in items:
             topic = parse_topic_config(object_field({"topicConfig": item}, "topicConfig"))
-            topics.append(self._with_attributes(topic, topic.attributes))
+            topics.append((topic, topic.attributes))
         await self._put_all(topics)
         return command.reply()
 
-    async def _put_all(self, topics: Iterable[TopicConfig]) -> None:
+    async def _put_all(self, topics: Sequence[tuple[TopicConfig, Mapping[str, str]]]) -> None:
         """All, or none if one of them is wrong or the table cannot be written."""
-        self._topics.put_all([self._checked(topic) for topic in topics])
+
+        def changes() -> dict[str, TopicConfig | None]:
+            found = [self._with_attributes(*given) for given in topics]
+            return {topic.name: self._checked(topic) for topic in found}
+
+        # Before anything is waited for: who asks for nonsense is told so at once.
+        names = list(changes())
+        await self._changes.change(names, changes)
         await self._tell_routes()
 
     def _topic_of(self, ext: Mapping[str, str]) -> TopicConfig:
-        topic = TopicConfig(
+        return TopicConfig(
             required_text(ext, "topic"),
             required_number(ext, "readQueueNums", 0, _I32_MAX),
             required_number(ext, "writeQueueNums", 0, _I32_MAX),
@@ -127,7 +139,6 @@ class TopicAdminProcessor:
             optional_number(ext, "topicSysFlag", 0, 0, _I32_MAX),
             optional_flag(ext, "order", False),
         )
-        return self._with_attributes(topic, parse_attribute_changes(ext.get("attributes", "")))
 
     def _with_attributes(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
         before = self._topics.find(topic.name)
@@ -164,12 +175,16 @@ class TopicAdminProcessor:
     async def _delete(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         name = required_text(command.ext, "topic")
         self._check_name(name)
+
+        def forget() -> None:
+            self._store.delete_topic(name)
+            self._offsets.remove_topic(name)
+            self._stats.remove_topic(name)
+
         # The table first: if it cannot be written, nothing is lost. What a crash leaves behind
-        # afterwards goes with the next deletion, so an unknown topic is cleaned up as well.
-        self._topics.delete(name)
-        self._store.delete_topic(name)
-        self._offsets.remove_topic(name)
-        self._stats.remove_topic(name)
+        # afterwards goes with the next deletion, so an unknown topic is cleaned up as well. In one
+        # turn, since the next send may make the topic anew.
+        await self._changes.change([name], lambda: {name: None}, forget)
         await self._tell_routes()
         return command.reply()
 
