@@ -30,6 +30,7 @@ from broker_core.codec.json_fields import text_field, whole_number
 from broker_core.codec.message_properties import REAL_TOPIC
 from broker_core.codec.message_queue import parse_lock_request
 from broker_core.codec.message_record import decode_record
+from broker_core.codec.pop_handle import parse_batch_acks
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
 from broker_core.errors import InvalidArgument
@@ -112,6 +113,27 @@ def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield group_need(text_field(found, "consumerGroup", ""))
 
 
+def _popped_topic(group: str, topic: str) -> Need:
+    """On a topic that was popped, or on the one whose retries of this group were."""
+    for sign in "_+":
+        prefix = f"{RETRY_PREFIX}{group}{sign}"
+        if group and topic.startswith(prefix):
+            return topic_need(topic[len(prefix) :], SUB)
+    return topic_need(topic, SUB)
+
+
+def _acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    group = command.ext.get("consumerGroup", "")
+    yield group_need(group)
+    yield _popped_topic(group, command.ext.get("topic", ""))
+
+
+def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    for group, topic in {(ack.group, ack.topic) for ack in parse_batch_acks(command.body)[1]}:
+        yield group_need(group)
+        yield _popped_topic(group, topic)
+
+
 def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     ext = command.ext
     yield group_need(ext.get("srcGroup", ""))
@@ -184,6 +206,13 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.RECALL_MESSAGE: _send("topic"),
     Code.PULL_MESSAGE: _CONSUME,
     Code.LITE_PULL_MESSAGE: _CONSUME,
+    Code.POP_MESSAGE: _CONSUME,
+    Code.PEEK_MESSAGE: _CONSUME,
+    Code.NOTIFICATION: _CONSUME,
+    Code.POLLING_INFO: _CONSUME,
+    Code.ACK_MESSAGE: _account(_acknowledged),
+    Code.BATCH_ACK_MESSAGE: _account(_all_acknowledged),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _account(_acknowledged),
     Code.QUERY_CONSUMER_OFFSET: _CONSUME,
     Code.UPDATE_CONSUMER_OFFSET: _CONSUME,
     Code.QUERY_MESSAGE: _READ_TOPIC,

@@ -23,6 +23,7 @@ from broker_core.broker.processors.stats_view import StatsViewProcessor
 from broker_core.broker.processors.subscription_queries import SubscriptionQueriesProcessor
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.processors.transaction_resume import TransactionResumeProcessor
+from broker_core.broker.request_modes import RequestModes
 from broker_core.broker.request_router import Processor
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.route_data import TopicRoute
@@ -40,6 +41,7 @@ def administration(
     offsets: OffsetTable,
     clients: ClientTable,
     stats: BrokerStats,
+    modes: RequestModes,
     routes_told: Callable[[], Awaitable[object]] | None = None,
     route: Callable[[str], Awaitable[TopicRoute | None]] | None = None,
 ) -> tuple[Processor, ...]:
@@ -66,8 +68,12 @@ def administration(
         StatsViewProcessor(stats=stats),
         BrokerSettingsProcessor(settings=settings),
         TransactionResumeProcessor(store=store),
-        RequestModeProcessor(topics=topics),
+        RequestModeProcessor(topics=topics, modes=modes),
         AssignmentProcessor(
-            broker_name=config.broker_name, topics=topics, clients=clients, route=route
+            broker_name=config.broker_name,
+            topics=topics,
+            clients=clients,
+            modes=modes,
+            route=route,
         ),
     )

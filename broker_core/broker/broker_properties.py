@@ -47,6 +47,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "enablePropertyFilter": "property_filter_enable",
     "longPollingEnable": "long_polling_enable",
     "shortPollingTimeMills": "short_polling_ms",
+    "popInflightMessageThreshold": "pop_in_flight_max",
     "flushConsumerOffsetInterval": "offset_flush_interval_ms",
     "flushDelayOffsetInterval": "delay_offset_flush_interval_ms",
     "channelExpiredTimeout": "client_expiry_ms",

@@ -199,6 +199,16 @@ class PullMessageProcessor:
             )
         return group, topic
 
+    def filter_of(
+        self, topic: str, kind: str, text: str
+    ) -> tuple[frozenset[int] | None, SqlFilter | None]:
+        """Tag codes or SQL filter of an expression that a request carries; neither for all."""
+        if kind == TAG:
+            subscription = _parsed(topic, text)
+            return (subscription.codes if subscription.tags else None), None
+        subscription = SubscriptionData(topic, text, expression_type=kind)
+        return None, self._sql(subscription, HAS_SUBSCRIPTION)
+
     def serve(
         self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int
     ) -> None:
