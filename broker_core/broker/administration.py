@@ -9,7 +9,7 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.live_settings import LiveSettings
-from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.offset_table import OffsetKey, OffsetTable
 from broker_core.broker.processors.assignment import AssignmentProcessor
 from broker_core.broker.processors.broker_settings import BrokerSettingsProcessor
 from broker_core.broker.processors.cleanup import CleanupProcessor
@@ -42,6 +42,7 @@ def administration(
     clients: ClientTable,
     stats: BrokerStats,
     modes: RequestModes,
+    popped_until: Callable[[OffsetKey], int | None] = lambda key: None,
     routes_told: Callable[[], Awaitable[object]] | None = None,
     route: Callable[[str], Awaitable[TopicRoute | None]] | None = None,
 ) -> tuple[Processor, ...]:
@@ -58,7 +59,12 @@ def administration(
         TopicAdminProcessor(routes_told=routes_told, **limited),
         GroupAdminProcessor(groups=groups, **limited),
         ConsumeStatsProcessor(
-            address=config.address, clock=clock, groups=groups, stats=stats, **named
+            address=config.address,
+            clock=clock,
+            groups=groups,
+            stats=stats,
+            popped_until=popped_until,
+            **named,
         ),
         SubscriptionQueriesProcessor(address=config.address, offsets=offsets, clients=clients),
         OffsetResetProcessor(groups=groups, **named),

@@ -393,6 +393,7 @@ class BrokerParts:
                 clients=self.clients,
                 stats=self.stats,
                 modes=self.modes,
+                popped_until=self.pops.ledgers.next_of,
                 routes_told=self.registration.announced,
                 route=self.registration.route,
             ),

@@ -113,7 +113,7 @@ class PopLedgers:
 
     def next_of(self, key: OffsetKey) -> int | None:
         """Where the group pops next; None when it has not popped here lately."""
-        ledger = self._ledgers.get(key)
+        ledger = self.find(key)
         return None if ledger is None else ledger.next_offset
 
     # Changing
