@@ -72,11 +72,34 @@ def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Nee
         yield topic_need(topic, PUB)
 
 
+def _topic_of(group: str, topic: str) -> Need:
+    """On a topic, or on the one of which a group has retries there: `%RETRY%group_topic`."""
+    for sign in "_+":
+        prefix = f"{RETRY_PREFIX}{group}{sign}"
+        if group and topic.startswith(prefix):
+            return topic_need(topic[len(prefix) :], SUB)
+    return topic_need(topic, SUB)
+
+
+def _consumed(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    group = command.ext.get("consumerGroup", "")
+    yield group_need(group)
+    yield _topic_of(group, command.ext.get("topic", ""))
+
+
+def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    acks = parse_batch_acks(command.body)[1]
+    # Who acknowledges nothing names nobody who may.
+    for group, topic in {(ack.group, ack.topic) for ack in acks} or {("", "")}:
+        yield group_need(group)
+        yield _topic_of(group, topic)
+
+
 def _heartbeat(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     for consumer in parse_heartbeat(command.body).consumers:
         yield group_need(consumer.group)
         for subscription in consumer.subscriptions:
-            yield topic_need(subscription.topic, SUB)
+            yield _topic_of(consumer.group, subscription.topic)
 
 
 def _unregistered(command: RemotingCommand, _: Resources) -> Iterable[Need]:
@@ -109,29 +132,9 @@ def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     found = _object(command)
-    yield topic_need(text_field(found, "topic", ""), SUB)
-    yield group_need(text_field(found, "consumerGroup", ""))
-
-
-def _popped_topic(group: str, topic: str) -> Need:
-    """On a topic that was popped, or on the one whose retries of this group were."""
-    for sign in "_+":
-        prefix = f"{RETRY_PREFIX}{group}{sign}"
-        if group and topic.startswith(prefix):
-            return topic_need(topic[len(prefix) :], SUB)
-    return topic_need(topic, SUB)
-
-
-def _acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    group = command.ext.get("consumerGroup", "")
+    group = text_field(found, "consumerGroup", "")
     yield group_need(group)
-    yield _popped_topic(group, command.ext.get("topic", ""))
-
-
-def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    for group, topic in {(ack.group, ack.topic) for ack in parse_batch_acks(command.body)[1]}:
-        yield group_need(group)
-        yield _popped_topic(group, topic)
+    yield _topic_of(group, text_field(found, "topic", ""))
 
 
 def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
@@ -190,7 +193,7 @@ def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield group_need(command.ext.get("sinkId", ""), PUB)
 
 
-_CONSUME: Final = _account(fields(topic="topic", group="consumerGroup"))
+_CONSUME: Final = _account(_consumed)
 _EITHER: Final = _account(fields(topic="topic", permission=PUB | SUB))
 _READ_TOPIC: Final = _account(fields(topic="topic"))
 _GROUP: Final = _account(fields(group="consumerGroup"))
@@ -210,9 +213,9 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.PEEK_MESSAGE: _CONSUME,
     Code.NOTIFICATION: _CONSUME,
     Code.POLLING_INFO: _CONSUME,
-    Code.ACK_MESSAGE: _account(_acknowledged),
+    Code.ACK_MESSAGE: _CONSUME,
     Code.BATCH_ACK_MESSAGE: _account(_all_acknowledged),
-    Code.CHANGE_MESSAGE_INVISIBLETIME: _account(_acknowledged),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _CONSUME,
     Code.QUERY_CONSUMER_OFFSET: _CONSUME,
     Code.UPDATE_CONSUMER_OFFSET: _CONSUME,
     Code.QUERY_MESSAGE: _READ_TOPIC,

@@ -249,9 +249,7 @@ class BrokerParts:
     def _router(self) -> RequestRouter:
         config, store, stats = self.config, self.store, self.stats
         tables: dict[str, Any] = {"topics": self.topics, "groups": self.groups}
-        planner = send_planner(
-            config, store, self.clock, self.locks, self.timers, len(self.levels_ms), **tables
-        )
+        planner = self._planner()
         self.suffix = planner.suffix
         pulls = PullMessageProcessor(
             config=config,
@@ -308,6 +306,12 @@ class BrokerParts:
             ),
             {} if config.is_master else refused_on_a_slave(),
         )
+
+    def _planner(self) -> SendPlanner:
+        tables: dict[str, Any] = {"topics": self.topics, "groups": self.groups}
+        level_max = len(self.levels_ms)
+        own = (self.config, self.store, self.clock)
+        return send_planner(*own, self.locks, self.timers, level_max, **tables)
 
     def _sends(self, planner: SendPlanner) -> tuple[Any, ...]:
         named: dict[str, Any] = {"store": self.store, "topics": self.topics, "stats": self.stats}
@@ -424,6 +428,7 @@ class BrokerParts:
             self.groups,
             self.offsets,
             self.sinks,
+            self.modes,
             self.identity,
             self._table(DELAY_OFFSETS_FILE),
             self._table(TRANSACTION_PROGRESS_FILE),
@@ -481,6 +486,7 @@ class BrokerParts:
             groups=self.groups,
             offsets=self.offsets,
             sinks=self.sinks,
+            modes=self.modes,
             delays=lambda: (self.delayed.version, self.delayed.offsets),
             transactions=self.transactions.progress_object,
         )

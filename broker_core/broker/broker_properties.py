@@ -211,6 +211,14 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "scheduleAsyncDeliverMaxResendNum2Blocked",
     ),
     **_with_reason(
+        "what was popped is known from the consumer offset and from memory, without a revive log",
+        "reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs "
+        "enableSkipLongAwaitingAck enablePopBufferMerge popCkStayBufferTime "
+        "popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize enablePopBatchAck "
+        "enablePopMessageThreshold enablePopLog popFromRetryProbability popPollingSize "
+        "popPollingMapSize maxPopPollingSize",
+    ),
+    **_with_reason(
         "registration is always complete, and at once when a topic changes",
         "forceRegister compressedRegister registerBrokerTimeoutMills enableSingleTopicRegister "
         "enableSplitRegistration splitRegistrationSize compatibleWithOldNameSrv "
