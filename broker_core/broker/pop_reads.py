@@ -195,7 +195,13 @@ class PopReads:
             count = min(ask.count_max - batch.count, self._ledgers.room(ledger))
             if count <= 0:
                 return
-            found = self._get(ask, key, ledger.next_offset, count, ask.size_max - batch.size)
+            asked = ledger.next_offset
+            found = self._get(ask, key, asked, count, ask.size_max - batch.size)
+            # A read may dispatch what has just come, and that serves pops that wait.
+            if self._is_locked(ask, ledger):
+                return
+            if ledger.next_offset != asked:
+                continue
             if found.status is GetStatus.FOUND:
                 if self._give(ask, key, ledger, found, batch):
                     return
@@ -265,7 +271,10 @@ class PopReads:
             if found and size > ask.size_max:
                 break
             found.append(messages[0])
-        if not found:
+        # A read may dispatch what has just come, and that serves pops that wait.
+        still = set(ledger.given_again(ask.attempt_id, len(offsets)))
+        found = [message for message in found if message.queue_offset in still]
+        if not found or self._is_locked(ask, ledger):
             return
         wanted = [message.queue_offset for message in found]
         self._ledgers.take_again(key, ledger, self._lease(ask, batch), wanted)

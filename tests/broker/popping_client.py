@@ -7,8 +7,15 @@ from typing import Any, NamedTuple
 from broker_core.codec.message_record import MessageRecord
 from broker_core.codec.pop_handle import POP_CK, PopHandle, real_topic, topic_type
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.errors import RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import Asker, records
+
+NOTHING = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT,
+)
 
 
 class Popped(NamedTuple):
@@ -34,6 +41,8 @@ def offset_info(text: str) -> dict[tuple[str, int], str]:
 
 def popped(answer: RemotingCommand, broker_name: str = "broker-a") -> list[Popped]:
     """The messages of an answer, with handles made from its fields."""
+    if answer.code not in (ResponseCode.SUCCESS, *NOTHING):
+        raise RemoteError.for_code(answer.code, answer.remark)
     if answer.code != ResponseCode.SUCCESS:
         assert int(answer.ext["popTime"]) > 0
         assert int(answer.ext["restNum"]) >= 0

@@ -94,6 +94,30 @@ def test_a_held_pop_is_served_by_the_next_message(tmp_path: Path, run_async: Run
     run_async(scenario())
 
 
+def test_pops_that_wait_and_pops_that_come_share_what_arrives(
+    tmp_path: Path, run_async: Run
+) -> None:
+    """A pop that reads dispatches what has just come, which serves those that wait."""
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, flushDiskType="ASYNC_FLUSH")) as asker:
+            await asker.make_topic("T", queues=1)
+            client = PoppingClient(asker)
+            pending = asker.broker.parts.pops.pending
+            seen: list[bytes] = []
+            for number in range(0, 20, 2):
+                held = asyncio.ensure_future(client.pop(pollTime=60_000, maxMsgNums=1))
+                await until(lambda: len(pending) == 1)
+                both = [b"%d" % number, b"%d" % (number + 1)]
+                answers = await asyncio.gather(
+                    *(asker.send("T", body, e=0) for body in both), client.pop(maxMsgNums=1)
+                )
+                seen += [m.body for m in await held + answers[-1] + await client.pop()]
+            assert sorted(seen) == sorted(b"%d" % number for number in range(20))
+
+    run_async(scenario())
+
+
 def test_a_held_pop_ends_in_time_and_with_its_connection(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:

@@ -37,6 +37,7 @@ def grpc_class_path() -> str:
         f"rocketmq-client-java-{GRPC_CLIENT_VERSION}",
         [f"org.apache.rocketmq:rocketmq-client-java:{GRPC_CLIENT_VERSION}"],
         _HERE / "java_grpc",
+        also=(_HERE / "java_client" / "JsonText.java",),
     )
 
 
