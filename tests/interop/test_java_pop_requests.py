@@ -53,9 +53,10 @@ class Popper:
             admin.create_topic(self.topic, queue_count=1)
 
     def send(self, *bodies: str) -> None:
-        messages = [OutgoingMessage(self.topic, body.encode()) for body in bodies]
         with SyncProducer(patient_config(self._cluster.name_server_address)) as producer:
-            producer.send_many(messages)
+            # One by one: the queue has them in this order.
+            for body in bodies:
+                producer.send(OutgoingMessage(self.topic, body.encode()))
 
     def call(self, op: str, **arguments: Any) -> Any:
         place = {"address": self._cluster.address, "broker": BROKER_NAME}
