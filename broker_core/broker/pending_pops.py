@@ -24,8 +24,10 @@ _HELD: Final = "broker.held_pops"
 LINE_MAX: Final = 1_024
 LINES_MAX: Final = 100_000
 
-# Tries again and says whether it has answered; the argument tells that it must.
-Retry = Callable[[bool], bool]
+# The queue in which something has changed; None when that could be any of them.
+Place = tuple[str, int] | None
+# Tries again and says whether it has answered; the first argument tells that it must.
+Retry = Callable[[bool, Place], bool]
 
 
 class _HeldPop:
@@ -40,7 +42,7 @@ class _HeldPop:
 
 
 class _Line:
-    __slots__ = ("group", "is_served", "is_woken", "key", "live", "topic", "waiting")
+    __slots__ = ("group", "is_served", "key", "live", "topic", "waiting", "woken")
 
     def __init__(self, key: Hashable, group: str, topic: str) -> None:
         self.key = key
@@ -49,7 +51,7 @@ class _Line:
         self.waiting: deque[_HeldPop] = deque()
         self.live = 0
         self.is_served = False
-        self.is_woken = False
+        self.woken: list[Place] = []
 
 
 class PendingPops:
@@ -89,7 +91,7 @@ class PendingPops:
         `wanted` tells apart what pops of a group look for. False when the line is full.
         """
         if self._is_released:
-            retry(True)
+            retry(True, None)
             return True
         line = self._line(group, topic, wanted)
         if line is None or line.live >= LINE_MAX:
@@ -112,8 +114,9 @@ class PendingPops:
         """A queue has new messages."""
         lines = self._by_topic.get(topic)
         if lines:
+            place = (topic.decode("latin-1"), queue_id)
             for line in list(lines.values()):
-                self._serve(line)
+                self._serve(line, place)
 
     def wake(self, group: str, topic: str) -> None:
         """Messages that were there can be popped now: a queue is free again."""
@@ -121,7 +124,7 @@ class PendingPops:
         if lines:
             for line in list(lines.values()):
                 if line.group == group:
-                    self._serve(line)
+                    self._serve(line, None)
 
     def release_all(self) -> None:
         """Have every pop answer now, and from now on at once: the broker stops."""
@@ -147,26 +150,25 @@ class PendingPops:
                 self._by_topic.setdefault(name.encode(), {})[key] = line
         return line
 
-    def _serve(self, line: _Line) -> None:
-        line.is_woken = True
+    def _serve(self, line: _Line, place: Place) -> None:
+        line.woken.append(place)
         if line.is_served:
             # A pop that reads may dispatch messages, which wake its own line.
             return
         line.is_served = True
         try:
-            while line.is_woken:
-                line.is_woken = False
-                self._serve_first(line)
+            while line.woken:
+                self._serve_first(line, line.woken.pop())
         finally:
             line.is_served = False
         self._tidy(line)
 
-    def _serve_first(self, line: _Line) -> None:
+    def _serve_first(self, line: _Line, place: Place) -> None:
         """The pops of a line in turn, until one of them finds nothing."""
         while line.waiting:
             held = line.waiting[0]
             if held.is_live:
-                if not held.retry(False):
+                if not held.retry(False, place):
                     return
                 self._end(held)
             if line.waiting and line.waiting[0] is held:
@@ -175,7 +177,7 @@ class PendingPops:
     def _finish(self, held: _HeldPop) -> None:
         # Before it answers: what it reads may wake its line.
         self._end(held)
-        held.retry(True)
+        held.retry(True, None)
 
     def _end(self, held: _HeldPop) -> None:
         if held.is_live:

@@ -74,8 +74,8 @@ class PopLedger:
     """
 
     __slots__ = (
-        "_early", "_in_flight", "_tries", "accepts_from_ms", "committed", "last_pop_ms",
-        "next_offset", "used_at",
+        "_due_count", "_early", "_in_flight", "_order_count", "_tries", "accepts_from_ms",
+        "committed", "last_pop_ms", "next_offset", "used_at",
     )  # fmt: skip
 
     def __init__(self, committed: int, *, accepts_from_ms: int = 0, used_at: float = 0.0) -> None:
@@ -86,6 +86,9 @@ class PopLedger:
         self.last_pop_ms = 0
         # In the order of the queue: pops only go forward, and a new lease keeps the place.
         self._in_flight: OrderedDict[int, Lease] = OrderedDict()
+        # How many of them the queue gives out again, and how many were popped in order.
+        self._due_count = 0
+        self._order_count = 0
         self._early: set[int] = set()
         # How often a message was given out before, where that is not written in the message.
         self._tries: dict[int, int] = {}
@@ -129,6 +132,8 @@ class PopLedger:
     def given_again(self, attempt_id: str, count_max: int) -> list[int]:
         """What the queue gives out again before anything new, in order."""
         found: list[int] = []
+        if not self._due_count and not (attempt_id and self._order_count):
+            return found
         for offset, lease in self._in_flight.items():
             if len(found) == count_max:
                 break
@@ -138,8 +143,8 @@ class PopLedger:
         return found
 
     def pop_time_after(self, wall_ms: int) -> int:
-        """A pop time that no handle of a message still in flight has."""
-        return max(wall_ms, self.last_pop_ms + 1) if self._in_flight else wall_ms
+        """A pop time that no handle has of a message that is given out again."""
+        return max(wall_ms, self.last_pop_ms + 1)
 
     # Popping
 
@@ -154,17 +159,16 @@ class PopLedger:
             assert self.next_offset <= offset < next_offset
             self._in_flight[offset] = lease
         _give(lease, offsets)
+        self._order_count += len(offsets) if lease.is_order else 0
         self._advance(next_offset)
         self.last_pop_ms = max(self.last_pop_ms, lease.pop_time_ms)
 
     def take_again(self, lease: Lease, offsets: Sequence[int]) -> None:
         """Give messages out again that are in flight here."""
         for offset in offsets:
-            before = self._in_flight[offset]
-            before.left -= 1
-            if before.state is LeaseState.DUE:
+            if self._in_flight[offset].state is LeaseState.DUE:
                 self._tries[offset] = self._tries.get(offset, 0) + 1
-            self._in_flight[offset] = lease
+            self._hand_over(offset, lease)
         _give(lease, offsets)
         self.last_pop_ms = max(self.last_pop_ms, lease.pop_time_ms)
 
@@ -174,8 +178,7 @@ class PopLedger:
             before = self._in_flight[offset]
             lease = Lease(before.pop_time_ms, before.deadline, is_order=before.is_order)
             lease.state = LeaseState.DUE
-            before.left -= 1
-            self._in_flight[offset] = lease
+            self._hand_over(offset, lease)
             _give(lease, (offset,))
 
     def skip_to(self, offset: int) -> None:
@@ -209,7 +212,7 @@ class PopLedger:
         """A message needs no more attention."""
         lease = self._in_flight.pop(offset, None)
         if lease is not None:
-            lease.left -= 1
+            self._let_go(lease)
             self._tries.pop(offset, None)
 
     def change(self, offset: int, pop_time_ms: int, lease: Lease) -> bool:
@@ -221,8 +224,7 @@ class PopLedger:
             or before.state is not LeaseState.HELD
         ):
             return False
-        before.left -= 1
-        self._in_flight[offset] = lease
+        self._hand_over(offset, lease)
         _give(lease, (offset,))
         self.last_pop_ms = max(self.last_pop_ms, lease.pop_time_ms)
         return True
@@ -239,6 +241,18 @@ class PopLedger:
             lease.left = 0
 
     # Inside
+
+    def _hand_over(self, offset: int, lease: Lease) -> None:
+        """From one lease to another, which keeps the place."""
+        self._let_go(self._in_flight[offset])
+        self._in_flight[offset] = lease
+        self._due_count += lease.state is LeaseState.DUE
+        self._order_count += lease.is_order
+
+    def _let_go(self, lease: Lease) -> None:
+        lease.left -= 1
+        self._due_count -= lease.state is LeaseState.DUE
+        self._order_count -= lease.is_order
 
     def _advance(self, next_offset: int) -> None:
         self.next_offset = next_offset

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.broker.offset_table import OffsetKey
+from broker_core.broker.pending_pops import Place
 from broker_core.broker.pop_ledger import Lease, PopLedger
 from broker_core.broker.pop_ledgers import PopLedgers
 from broker_core.broker.topic_table import TopicTable
@@ -84,7 +85,7 @@ class PopBatch:
         self.count = 0
         self.size = 0
         self.rest = 0
-        """Messages that could be popped next."""
+        """Messages that could be popped next, in the queues that it looked into."""
         self.is_cut = False
         """Whether it stopped looking before the end, with nothing found."""
 
@@ -116,16 +117,19 @@ class PopReads:
         # How many pops a group has made in a topic: where the next one begins.
         self._turns: dict[tuple[str, str], int] = {}
 
-    def take(self, ask: PopAsk) -> PopBatch:
-        """Give out what there is, at most what was asked for."""
-        queues = list(self._queues(ask))
-        ledgers = [self._ledgers.open(key, from_end=ask.from_end) for key in queues]
-        wall_ms = self._clock.wall_ms()
-        batch = PopBatch(max((each.pop_time_after(wall_ms) for each in ledgers), default=wall_ms))
-        for key, ledger in zip(queues, ledgers, strict=True):
-            if not self._is_full(ask, batch) and not self._is_locked(ask, ledger):
+    def take(self, ask: PopAsk, place: Place = None) -> PopBatch:
+        """Give out what there is, at most what was asked for.
+
+        Who has waited looks only into the queue where something has changed.
+        """
+        batch = PopBatch(self._clock.wall_ms())
+        for key in self._queues(ask) if place is None else self._queues_at(ask, place):
+            ledger = self._ledgers.open(key, from_end=ask.from_end)
+            if not self._is_locked(ask, ledger) and self._fits(ask, ledger, batch):
                 self._take_from(ask, key, ledger, batch)
             batch.rest += self._rest(key, ledger)
+            if self._is_full(ask, batch):
+                break
         return batch
 
     def peek(self, ask: PopAsk) -> PopBatch:
@@ -172,6 +176,28 @@ class PopReads:
         if config is None:
             return []
         return [(ask.group, name, number) for number in range(config.read_queue_count)]
+
+    @staticmethod
+    def _queues_at(ask: PopAsk, place: tuple[str, int]) -> list[OffsetKey]:
+        topic, queue_id = place
+        if topic != ask.topic:
+            return [] if ask.is_order else [(ask.group, topic, queue_id)]
+        is_wanted = queue_id < ask.queue_count and ask.queue_id in (-1, queue_id)
+        return [(ask.group, topic, queue_id)] if is_wanted else []
+
+    @staticmethod
+    def _fits(ask: PopAsk, ledger: PopLedger, batch: PopBatch) -> bool:
+        """An answer has one pop time, and what is given out again needs a new one.
+
+        It is new unless the clock was set back, or within a millisecond: then such queues come
+        first in an answer, or in the next one.
+        """
+        if not ledger.given_again(ask.attempt_id, 1):
+            return True
+        pop_time_ms = ledger.pop_time_after(batch.pop_time_ms)
+        if pop_time_ms > batch.pop_time_ms and not batch.count:
+            batch.pop_time_ms = pop_time_ms
+        return pop_time_ms <= batch.pop_time_ms
 
     @staticmethod
     def _is_full(ask: PopAsk, batch: PopBatch) -> bool:

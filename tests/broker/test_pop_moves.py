@@ -130,7 +130,7 @@ def test_idle_ledgers_are_forgotten(tmp_path: Path, run_async: Run) -> None:
             for number in range(50):
                 await PoppingClient(asker, f"G{number}").drain()
             [kept] = await PoppingClient(asker, "Busy").pop(maxMsgNums=1)
-            assert len(ledgers) == 204
+            assert len(ledgers) == 201
             for _, ledger in ledgers:
                 ledger.used_at -= IDLE_MS / 1000
             ledgers.drop_idle()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.pending_pops import PendingPops
+from broker_core.broker.pending_pops import PendingPops, Place
 from broker_core.broker.pop_reads import PopAsk, PopBatch, PopReads
 from broker_core.broker.processors.pull_message import SUSPEND_MS_MAX, PullMessageProcessor
 from broker_core.broker.request_fields import (
@@ -139,14 +139,19 @@ class PopMessageProcessor:
         )
 
     def _again(
-        self, connection: Connection, command: RemotingCommand, ask: PopAsk, final: bool
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        ask: PopAsk,
+        final: bool,
+        place: Place,
     ) -> bool:
         """Try a held pop again; whether it has answered."""
         try:
             # The topic may be another one than when the pop began to wait.
             _, config = self._pulls.readable(ask.group, ask.topic, ask.queue_id)
             ask = ask._replace(queue_count=config.read_queue_count)
-            batch = self._reads.take(ask)
+            batch = self._reads.take(ask, place)
             if not final and not batch.count and not batch.is_cut:
                 return False
             answer = self._answer(command, ask, batch)
@@ -156,7 +161,12 @@ class PopMessageProcessor:
         return True
 
     def _notify_again(
-        self, connection: Connection, command: RemotingCommand, ask: PopAsk, final: bool
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        ask: PopAsk,
+        final: bool,
+        _: Place,
     ) -> bool:
         try:
             is_ready = self._reads.has_ready(ask)
