@@ -35,7 +35,7 @@ from broker_core.codec.pop_handle import (
 from broker_core.codec.record_layout import QUEUE_OFFSET_AT
 from broker_core.codec.sql_filter import SqlFilter
 from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
-from broker_core.errors import InvalidArgument
+from broker_core.errors import CorruptRecord, InvalidArgument
 from broker_core.protocol_codes import GetStatus
 from broker_core.runtime.clock import Clock
 from broker_core.store.message_reader import SIZE, GetResult
@@ -123,13 +123,20 @@ class PopReads:
         Who has waited looks only into the queue where something has changed.
         """
         batch = PopBatch(self._clock.wall_ms())
+        damage: CorruptRecord | None = None
         for key in self._queues(ask) if place is None else self._queues_at(ask, place):
             ledger = self._ledgers.open(key, from_end=ask.from_end)
             if not self._is_locked(ask, ledger) and self._fits(ask, ledger, batch):
-                self._take_from(ask, key, ledger, batch)
+                try:
+                    self._take_from(ask, key, ledger, batch)
+                except CorruptRecord as error:
+                    # The other queues are as good as ever.
+                    damage = error
             batch.rest += self._rest(key, ledger)
             if self._is_full(ask, batch):
                 break
+        if damage is not None and not batch.count:
+            raise damage
         return batch
 
     def peek(self, ask: PopAsk) -> PopBatch:

@@ -24,6 +24,8 @@ from broker_core.broker.retry_policy import times_max
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.message_properties import (
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
     WAIT,
@@ -41,11 +43,8 @@ from broker_core.store.put_result import PutResult
 
 _log = logging.getLogger(__name__)
 
-DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-
 # Leases looked at in one go; others are served in between.
-LEASES_MAX: Final = 64
+LEASES_MAX: Final = 8
 # A copy that is stored and not yet safe is looked at again after this time.
 AGAIN_MS: Final = 1_000
 

@@ -87,6 +87,8 @@ def test_members_that_pop_go_to_whole_brokers(broker: AskedBroker) -> None:
         popping(broker, shared)
         assert pops(broker, "a") == pops(broker, "b") == [-1]
     assert pops(broker, "stranger") == []
+    everything = broker.ask(ASK, body("a", messageModel="BROADCASTING"))
+    assert len(shares(everything)) == 4
     # What members send back is pulled.
     broker.topics.put(TopicConfig("%RETRY%g", 1, 1))
     assert shares(broker.ask(ASK, body("a", topic="%RETRY%g"))) == [("broker-a", 0)]

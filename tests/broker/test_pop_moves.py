@@ -121,6 +121,30 @@ def test_a_start_goes_on_where_the_group_was(tmp_path: Path, run_async: Run) -> 
     run_async(scenario())
 
 
+def test_a_damaged_queue_leaves_the_others_alone(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T", queues=2)
+            await fill(asker, 8, queues=2)
+            store = asker.broker.parts.store
+            [(position, *_)] = store.units("T", 1, 1, 1)
+            segment = store._parts.log.segments.find(position)
+            assert segment is not None
+            segment.view[position - segment.base + 100] ^= 0xFF
+            client = PoppingClient(asker)
+            found = await client.drain(maxMsgNums=1, queueId=0)
+            assert len(found) == 4
+            await fill(asker, 2, queues=2, start=8)
+            bodies = {m.body for m in await client.pop(maxMsgNums=1) + await client.pop()}
+            assert b"8" in bodies
+            # Nothing but damage is said to be damage.
+            answer = await client.answer(queueId=1)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "damage" in (answer.remark or "")
+
+    run_async(scenario())
+
+
 def test_idle_ledgers_are_forgotten(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:

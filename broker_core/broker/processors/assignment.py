@@ -60,8 +60,9 @@ class AssignmentProcessor:
         topic = text_field(found, "topic")
         group = text_field(found, "consumerGroup")
         queues = await self._queues(topic)
-        mode = self._mode(topic, group)
+        mode = RequestMode(PULL)
         if text_field(found, "messageModel", "") != _BROADCASTING:
+            mode = self._mode(topic, group)
             strategy = text_field(found, "strategyName", "")
             allocate = _STRATEGIES.get(strategy)
             if allocate is None:

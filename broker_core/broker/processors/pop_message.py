@@ -74,7 +74,7 @@ class PopMessageProcessor:
         batch = self._reads.take(ask)
         if batch.count or batch.is_cut:
             return self._answer(command, ask, batch)
-        poll_ms = min(optional_number(ext, "pollTime", 0), SUSPEND_MS_MAX)
+        poll_ms = self._poll_ms(ext)
         if poll_ms <= 0:
             return self._answer(command, ask, batch)
         retry = partial(self._again, connection, command, ask)
@@ -95,7 +95,7 @@ class PopMessageProcessor:
         """Say that there are messages, as soon as there are."""
         ext = command.ext
         ask = self._ask(ext)
-        poll_ms = min(optional_number(ext, "pollTime", 0), SUSPEND_MS_MAX)
+        poll_ms = self._poll_ms(ext)
         is_ready = self._reads.has_ready(ask)
         if is_ready or poll_ms <= 0:
             return _notice(command, has_messages=is_ready)
@@ -137,6 +137,9 @@ class PopMessageProcessor:
             codes,
             sql,
         )
+
+    def _poll_ms(self, ext: Mapping[str, str]) -> int:
+        return min(self._pulls.hold_ms(optional_number(ext, "pollTime", 0)), SUSPEND_MS_MAX)
 
     def _again(
         self,
