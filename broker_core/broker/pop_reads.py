@@ -90,9 +90,16 @@ class PopBatch:
         """Whether it stopped looking before the end, with nothing found."""
 
     def add(self, records: bytes, span: PopSpan) -> None:
-        """Messages of one queue."""
+        """Messages of one queue, which may follow others of it."""
         self.parts.append(records)
-        self.spans.append(span)
+        before = self.spans[-1] if self.spans else None
+        if before is not None and before[:2] == span[:2]:
+            # An answer names each queue once.
+            offsets = [*before.offsets, *span.offsets]
+            counts = {**before.counts, **span.counts}
+            self.spans[-1] = before._replace(offsets=offsets, counts=counts)
+        else:
+            self.spans.append(span)
         self.count += len(span.offsets)
         self.size += len(records)
 
@@ -211,7 +218,10 @@ class PopReads:
         return batch.count >= ask.count_max or (batch.count > 0 and batch.size >= ask.size_max)
 
     @staticmethod
-    def _is_locked(ask: PopAsk, ledger: PopLedger) -> bool:
+    def _is_locked(ask: PopAsk, ledger: PopLedger, own: Lease | None = None) -> bool:
+        """Whether others have messages of a queue that is popped in order."""
+        if own is not None:
+            return ask.is_order and ledger.in_flight_count != own.left
         return ask.is_order and ledger.is_locked(ask.attempt_id)
 
     def _rest(self, key: OffsetKey, ledger: PopLedger) -> int:
@@ -219,11 +229,12 @@ class PopReads:
 
     def _take_from(self, ask: PopAsk, key: OffsetKey, ledger: PopLedger, batch: PopBatch) -> None:
         again = ledger.given_again(ask.attempt_id, ask.count_max - batch.count)
+        own: Lease | None = None
         if again:
-            self._take_again(ask, key, ledger, again, batch)
-            # What comes later in the queue must not be at the consumer before what is left here,
-            # and an answer names each queue once.
-            return
+            own = self._take_again(ask, key, ledger, again, batch)
+            if own is None or ledger.in_flight_count != own.left or self._is_full(ask, batch):
+                # Nothing that comes later in the queue before what is left here.
+                return
         for _ in range(READS_MAX):
             count = min(ask.count_max - batch.count, self._ledgers.room(ledger))
             if count <= 0:
@@ -231,7 +242,7 @@ class PopReads:
             asked = ledger.next_offset
             found = self._get(ask, key, asked, count, ask.size_max - batch.size)
             # A read may dispatch what has just come, and that serves pops that wait.
-            if self._is_locked(ask, ledger):
+            if self._is_locked(ask, ledger, own):
                 return
             if ledger.next_offset != asked:
                 continue
@@ -291,7 +302,8 @@ class PopReads:
         ledger: PopLedger,
         offsets: Sequence[int],
         batch: PopBatch,
-    ) -> None:
+    ) -> Lease | None:
+        """The lease of what is given out again; None when there is nothing left to give."""
         found: list[MessageRecord] = []
         size = batch.size
         for offset in offsets:
@@ -308,12 +320,14 @@ class PopReads:
         still = set(ledger.given_again(ask.attempt_id, len(offsets)))
         found = [message for message in found if message.queue_offset in still]
         if not found or self._is_locked(ask, ledger):
-            return
+            return None
         wanted = [message.queue_offset for message in found]
-        self._ledgers.take_again(key, ledger, self._lease(ask, batch), wanted)
+        lease = self._lease(ask, batch)
+        self._ledgers.take_again(key, ledger, lease, wanted)
         counts = {offset: ledger.tries_of(offset) for offset in wanted}
         records = self._shown(ask, key, wanted[0], batch, found)
         batch.add(records, PopSpan(key[1], key[2], wanted[0], wanted, counts))
+        return lease
 
     def _lease(self, ask: PopAsk, batch: PopBatch) -> Lease:
         deadline = self._clock.monotonic() + ask.invisible_ms / 1000

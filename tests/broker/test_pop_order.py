@@ -67,17 +67,37 @@ def test_retries_come_from_the_queue_and_are_counted(tmp_path: Path, run_async: 
             client = PoppingClient(asker)
             first = await client.pop(maxMsgNums=3, invisibleTime=50, attemptId="1", **ORDER)
             assert await client.ack(first[1]) == 0
-            again = await arrived(client, maxMsgNums=3, attemptId="2", **ORDER)
+            again = await arrived(client, maxMsgNums=2, attemptId="2", **ORDER)
             assert [(m.body, m.tries) for m in again] == [(b"0", 1), (b"2", 1)]
             assert asker.broker.parts.topics.find("%RETRY%G_T") is None
             later = await client.change(again[0], 50)
             assert isinstance(later, Popped)
             assert await client.ack(again[1]) == 0
-            [third] = await arrived(client, maxMsgNums=3, attemptId="3", **ORDER)
+            [third] = await arrived(client, maxMsgNums=1, attemptId="3", **ORDER)
             assert (third.body, third.tries) == (b"0", 2)
             assert await client.ack(third) == 0
             [last] = await client.pop(attemptId="4", **ORDER)
             assert (last.body, last.tries) == (b"3", 0)
+
+    run_async(scenario())
+
+
+def test_new_messages_follow_those_that_come_again(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T", queues=1)
+            await fill(asker, 10, queues=1)
+            client = PoppingClient(asker)
+            first = await client.pop(maxMsgNums=3, invisibleTime=50, **ORDER)
+            assert await client.ack(first[1]) == 0
+            again = await arrived(client, maxMsgNums=5, **ORDER)
+            assert [(m.body, m.tries) for m in again] == [
+                (b"0", 1), (b"2", 1), (b"3", 0), (b"4", 0), (b"5", 0),
+            ]  # fmt: skip
+            assert await client.pop(**ORDER) == []
+            for message in again:
+                assert await client.ack(message) == 0
+            assert len(await client.pop(**ORDER)) == 4
 
     run_async(scenario())
 
