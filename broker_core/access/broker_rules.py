@@ -30,6 +30,7 @@ from broker_core.codec.json_fields import text_field, whole_number
 from broker_core.codec.message_properties import REAL_TOPIC
 from broker_core.codec.message_queue import parse_lock_request
 from broker_core.codec.message_record import decode_record
+from broker_core.codec.pop_handle import parse_batch_acks
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
 from broker_core.errors import InvalidArgument
@@ -71,11 +72,34 @@ def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Nee
         yield topic_need(topic, PUB)
 
 
+def _topic_of(group: str, topic: str) -> Need:
+    """On a topic, or on the one of which a group has retries there: `%RETRY%group_topic`."""
+    for sign in "_+":
+        prefix = f"{RETRY_PREFIX}{group}{sign}"
+        if group and topic.startswith(prefix):
+            return topic_need(topic[len(prefix) :], SUB)
+    return topic_need(topic, SUB)
+
+
+def _consumed(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    group = command.ext.get("consumerGroup", "")
+    yield group_need(group)
+    yield _topic_of(group, command.ext.get("topic", ""))
+
+
+def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    acks = parse_batch_acks(command.body)[1]
+    # Who acknowledges nothing names nobody who may.
+    for group, topic in {(ack.group, ack.topic) for ack in acks} or {("", "")}:
+        yield group_need(group)
+        yield _topic_of(group, topic)
+
+
 def _heartbeat(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     for consumer in parse_heartbeat(command.body).consumers:
         yield group_need(consumer.group)
         for subscription in consumer.subscriptions:
-            yield topic_need(subscription.topic, SUB)
+            yield _topic_of(consumer.group, subscription.topic)
 
 
 def _unregistered(command: RemotingCommand, _: Resources) -> Iterable[Need]:
@@ -108,8 +132,9 @@ def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     found = _object(command)
-    yield topic_need(text_field(found, "topic", ""), SUB)
-    yield group_need(text_field(found, "consumerGroup", ""))
+    group = text_field(found, "consumerGroup", "")
+    yield group_need(group)
+    yield _topic_of(group, text_field(found, "topic", ""))
 
 
 def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
@@ -168,7 +193,7 @@ def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield group_need(command.ext.get("sinkId", ""), PUB)
 
 
-_CONSUME: Final = _account(fields(topic="topic", group="consumerGroup"))
+_CONSUME: Final = _account(_consumed)
 _EITHER: Final = _account(fields(topic="topic", permission=PUB | SUB))
 _READ_TOPIC: Final = _account(fields(topic="topic"))
 _GROUP: Final = _account(fields(group="consumerGroup"))
@@ -184,6 +209,13 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.RECALL_MESSAGE: _send("topic"),
     Code.PULL_MESSAGE: _CONSUME,
     Code.LITE_PULL_MESSAGE: _CONSUME,
+    Code.POP_MESSAGE: _CONSUME,
+    Code.PEEK_MESSAGE: _CONSUME,
+    Code.NOTIFICATION: _CONSUME,
+    Code.POLLING_INFO: _CONSUME,
+    Code.ACK_MESSAGE: _CONSUME,
+    Code.BATCH_ACK_MESSAGE: _account(_all_acknowledged),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _CONSUME,
     Code.QUERY_CONSUMER_OFFSET: _CONSUME,
     Code.UPDATE_CONSUMER_OFFSET: _CONSUME,
     Code.QUERY_MESSAGE: _READ_TOPIC,

@@ -9,7 +9,7 @@ from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.live_settings import LiveSettings
-from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.offset_table import OffsetKey, OffsetTable
 from broker_core.broker.processors.assignment import AssignmentProcessor
 from broker_core.broker.processors.broker_settings import BrokerSettingsProcessor
 from broker_core.broker.processors.cleanup import CleanupProcessor
@@ -23,6 +23,7 @@ from broker_core.broker.processors.stats_view import StatsViewProcessor
 from broker_core.broker.processors.subscription_queries import SubscriptionQueriesProcessor
 from broker_core.broker.processors.topic_admin import TopicAdminProcessor
 from broker_core.broker.processors.transaction_resume import TransactionResumeProcessor
+from broker_core.broker.request_modes import RequestModes
 from broker_core.broker.request_router import Processor
 from broker_core.broker.table_changes import TableChanges
 from broker_core.broker.topic_table import TopicTable
@@ -45,6 +46,8 @@ def administration(
     stats: BrokerStats,
     topic_changes: TableChanges[TopicConfig],
     group_changes: TableChanges[GroupConfig],
+    modes: RequestModes,
+    popped_until: Callable[[OffsetKey], int | None] = lambda key: None,
     routes_told: Callable[[], Awaitable[object]] | None = None,
     route: Callable[[str], Awaitable[TopicRoute | None]] | None = None,
 ) -> tuple[Processor, ...]:
@@ -61,7 +64,12 @@ def administration(
         TopicAdminProcessor(routes_told=routes_told, changes=topic_changes, **limited),
         GroupAdminProcessor(groups=groups, changes=group_changes, **limited),
         ConsumeStatsProcessor(
-            address=config.address, clock=clock, groups=groups, stats=stats, **named
+            address=config.address,
+            clock=clock,
+            groups=groups,
+            stats=stats,
+            popped_until=popped_until,
+            **named,
         ),
         SubscriptionQueriesProcessor(address=config.address, offsets=offsets, clients=clients),
         OffsetResetProcessor(groups=groups, **named),
@@ -71,8 +79,12 @@ def administration(
         StatsViewProcessor(stats=stats),
         BrokerSettingsProcessor(settings=settings),
         TransactionResumeProcessor(store=store),
-        RequestModeProcessor(topics=topics),
+        RequestModeProcessor(topics=topics, modes=modes),
         AssignmentProcessor(
-            broker_name=config.broker_name, topics=topics, clients=clients, route=route
+            broker_name=config.broker_name,
+            topics=topics,
+            clients=clients,
+            modes=modes,
+            route=route,
         ),
     )

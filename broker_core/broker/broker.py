@@ -221,6 +221,7 @@ class Broker:
         if parts is not None:
             await parts.registration.stop()
             parts.pending.release_all()
+            parts.pops.pending.release_all()
         await self._release()
 
     # Inside
@@ -344,6 +345,7 @@ class Broker:
         if parts is not None:
             if parts.slave_metadata is not None:
                 await parts.slave_metadata.stop()
+            await parts.pops.stop()
             parts.transaction_check.stop()
             parts.transactions.stop()
             parts.timers.stop()

@@ -59,6 +59,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "memory_read_ratio": (0, 100),
     "default_topic_queue_count": (1, 1024),
     "short_polling_ms": (1, _MINUTE_MS),
+    "pop_in_flight_max": (1, 1_000_000),
     "offset_flush_interval_ms": (1, _DAY_MS),
     "delay_offset_flush_interval_ms": (1, _DAY_MS),
     # Clients send a heartbeat every 30 seconds and renew locks every 20.
@@ -134,6 +135,8 @@ class BrokerConfig:
     # Pulls
     long_polling_enable: bool = True
     short_polling_ms: int = 1_000
+    # Messages of one queue that a group may have popped and not acknowledged
+    pop_in_flight_max: int = 10_000
     # Progress
     offset_flush_interval_ms: int = 5_000
     delay_offset_flush_interval_ms: int = 10_000

@@ -23,6 +23,7 @@ from broker_core.broker.new_groups import NewGroups
 from broker_core.broker.new_topics import NewTopics
 from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.broker.pending_pulls import PendingPulls
+from broker_core.broker.pop_consumption import PopConsumption
 from broker_core.broker.processors.broker_info import BrokerInfoProcessor
 from broker_core.broker.processors.bulk_transfer import BulkTransferProcessor
 from broker_core.broker.processors.consumer_members import ConsumerMembersProcessor
@@ -44,9 +45,11 @@ from broker_core.broker.processors.slave_metadata import SlaveMetadataProcessor
 from broker_core.broker.processors.topic_ends import TopicEndsProcessor
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.replication_role import ReplicationRole
+from broker_core.broker.request_modes import MODES_FILE, RequestModes
 from broker_core.broker.request_router import RequestRouter
 from broker_core.broker.send_hooks import SendHooks
 from broker_core.broker.send_plan import SendPlanner
+from broker_core.broker.send_planning import send_planner
 from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
 from broker_core.broker.sink_publisher import SinkPublisher
 from broker_core.broker.sink_staging import SinkStaging
@@ -55,13 +58,11 @@ from broker_core.broker.slave_metadata_format import tables_token
 from broker_core.broker.slave_reads import SlaveReads
 from broker_core.broker.slave_refusals import refused_on_a_slave
 from broker_core.broker.timer_delivery import TimerDelivery
-from broker_core.broker.timer_message import TimerRules
 from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
 from broker_core.broker.transactions import Transactions
 from broker_core.codec.sql_filter import sql_problem
-from broker_core.codec.unique_key import UniqueKeys
 from broker_core.config import RemotingLimits, delay_levels_ms
 from broker_core.protocol_codes import BrokerRole
 from broker_core.runtime.clock import Clock
@@ -106,6 +107,8 @@ class BrokerParts:
         self.locks = QueueLocks(clock, config.queue_lock_expiry_ms)
         self.stats = BrokerStats(clock, store.stats)
         self.pending = PendingPulls(clock)
+        self.modes = RequestModes(self._table(MODES_FILE))
+        self.pops = self._pops()
         self.hooks = SendHooks()
         self.levels_ms = delay_levels_ms(config.store.message_delay_level)
         self.delayed = DelayedDelivery(
@@ -130,9 +133,20 @@ class BrokerParts:
         self.new_groups = NewGroups(self.groups, self.new_topics, clock)
         self.router = self._router()
         store.on_arrival(self.pending.arrived)
-        store.send_rows.tell_soon_if(lambda: len(self.pending) > 0)
+        store.send_rows.tell_soon_if(lambda: len(self.pending) + len(self.pops.pending) > 0)
         # Last, so that everyone hears of it.
         self.settings.resume()
+
+    def _pops(self) -> PopConsumption:
+        return PopConsumption(
+            self.config,
+            self.clock,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            stats=self.stats,
+        )
 
     def _group_table(self) -> GroupTable:
         return GroupTable(
@@ -252,6 +266,7 @@ class BrokerParts:
             (
                 *self._sends(planner),
                 pulls,
+                *self.pops.processors(pulls),
                 BulkTransferProcessor(
                     store=store,
                     pulls=pulls,
@@ -291,6 +306,12 @@ class BrokerParts:
             ),
             {} if config.is_master else refused_on_a_slave(),
         )
+
+    def _planner(self) -> SendPlanner:
+        tables: dict[str, Any] = {"topics": self.topics, "groups": self.groups}
+        level_max = len(self.levels_ms)
+        own = (self.config, self.store, self.clock)
+        return send_planner(*own, self.locks, self.timers, level_max, **tables)
 
     def _sends(self, planner: SendPlanner) -> tuple[Any, ...]:
         named: dict[str, Any] = {"store": self.store, "topics": self.topics, "stats": self.stats}
@@ -377,6 +398,8 @@ class BrokerParts:
                 stats=self.stats,
                 topic_changes=self.new_topics.changes,
                 group_changes=self.new_groups.changes,
+                modes=self.modes,
+                popped_until=self.pops.ledgers.next_of,
                 routes_told=self.registration.announced,
                 route=self.registration.route,
             ),
@@ -407,6 +430,7 @@ class BrokerParts:
             self.groups,
             self.offsets,
             self.sinks,
+            self.modes,
             self.identity,
             self._table(DELAY_OFFSETS_FILE),
             self._table(TRANSACTION_PROGRESS_FILE),
@@ -464,31 +488,7 @@ class BrokerParts:
             groups=self.groups,
             offsets=self.offsets,
             sinks=self.sinks,
+            modes=self.modes,
             delays=lambda: (self.delayed.version, self.delayed.offsets),
             transactions=self.transactions.progress_object,
-        )
-
-    def _planner(self) -> SendPlanner:
-        config = self.config
-        keys = UniqueKeys(
-            self.store.store_host[:-4], os.getpid(), int.from_bytes(os.urandom(4), "big")
-        )
-        return SendPlanner(
-            topics=self.topics,
-            groups=self.groups,
-            locks=self.locks,
-            broker_permission=config.broker_permission,
-            suffix_properties={
-                "MSG_REGION": config.region_id,
-                "TRACE_ON": "true" if config.trace_on else "false",
-                "CLUSTER": config.cluster_name,
-            },
-            delay_level_max=len(self.levels_ms),
-            message_size_max=config.store.message_size_max,
-            new_unique_key=lambda: keys.next(self.clock.wall_ms() % (31 * 86_400_000)),
-            reject_transactions=config.reject_transactions,
-            timer_rules=TimerRules(config.timer_enable, config.timer_delay_max_s * 1000),
-            now_ms=self.clock.wall_ms,
-            recall=self.timers.recall,
-            broker_name=config.broker_name,
         )

@@ -47,6 +47,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "enablePropertyFilter": "property_filter_enable",
     "longPollingEnable": "long_polling_enable",
     "shortPollingTimeMills": "short_polling_ms",
+    "popInflightMessageThreshold": "pop_in_flight_max",
     "flushConsumerOffsetInterval": "offset_flush_interval_ms",
     "flushDelayOffsetInterval": "delay_offset_flush_interval_ms",
     "channelExpiredTimeout": "client_expiry_ms",
@@ -208,6 +209,14 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "mappedFileSizeTimerLog timerFlushIntervalMs timerStopEnqueue timerInterceptDelayLevel "
         "enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit "
         "scheduleAsyncDeliverMaxResendNum2Blocked",
+    ),
+    **_with_reason(
+        "what was popped is known from the consumer offset and from memory, without a revive log",
+        "reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs "
+        "enableSkipLongAwaitingAck enablePopBufferMerge popCkStayBufferTime "
+        "popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize enablePopBatchAck "
+        "enablePopMessageThreshold enablePopLog popFromRetryProbability popPollingSize "
+        "popPollingMapSize maxPopPollingSize",
     ),
     **_with_reason(
         "registration is always complete, and at once when a topic changes",

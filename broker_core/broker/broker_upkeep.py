@@ -52,6 +52,7 @@ class BrokerUpkeep:
             self._expired_at = now
             parts.clients.expire()
             parts.locks.expire()
+            parts.pops.ledgers.drop_idle()
         if now - self._sampled_at >= SAMPLE_INTERVAL_MS / 1000:
             self._sampled_at = now
             parts.stats.sample()

@@ -256,6 +256,12 @@ class BrokerMetrics:
             ("rmq_connections", "open connections", self._budget.connections),
             ("rmq_requests_in_flight", "requests without an answer", self._budget.requests),
             ("rmq_requests_in_flight_bytes", "their bytes", self._budget.size),
+            (
+                "rmq_pop_inflight_messages",
+                "messages that were popped and not acknowledged yet",
+                self._parts.pops.ledgers.in_flight_count,
+            ),
+            ("rmq_pops_waiting", "pops that wait for messages", len(self._parts.pops.pending)),
         ):
             yield _gauge(name, text, [((), value)])
 

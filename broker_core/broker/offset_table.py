@@ -88,6 +88,7 @@ class OffsetTable:
         # Resets that were told: (target, until when commits are still ignored). A pull from the
         # target ends it.
         self._settling: dict[tuple[str, str, int], tuple[int, float]] = {}
+        self._reset_listeners: list[Callable[[OffsetKey], object]] = []
         # Key -> number of its latest change, latest last; kept once somebody asks for changes.
         self._journal: dict[OffsetKey, int] | None = None
         self._journal_start = 0
@@ -140,6 +141,12 @@ class OffsetTable:
         self._settling.pop(key, None)
         if until_pulled:
             self._held[key] = offset
+        for listener in self._reset_listeners:
+            listener(key)
+
+    def on_reset(self, listener: Callable[[OffsetKey], object]) -> None:
+        """Call `listener(key)` after every reset, also one that leaves the offset as it was."""
+        self._reset_listeners.append(listener)
 
     @property
     def has_resets(self) -> bool:
@@ -158,6 +165,12 @@ class OffsetTable:
             return None
         self._settling[key] = (target, self._clock.monotonic() + RESET_SETTLES_MS / 1000)
         return target
+
+    def obey_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a reset wants the group, told once to whoever keeps its place for all members."""
+        key = (group, topic, queue_id)
+        settling = self._settling.pop(key, None)
+        return self._held.pop(key, None if settling is None else settling[0])
 
     # Copies
 

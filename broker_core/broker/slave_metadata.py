@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetChanges, OffsetKey, OffsetTable
+from broker_core.broker.request_modes import RequestModes
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.slave_metadata_format import (
     COMMITS_PER_REQUEST,
@@ -69,6 +70,7 @@ class CopiedTables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     sinks: SinkBatches
+    modes: RequestModes
     identity: LogIdentity
     delays: JsonTable
     transactions: JsonTable
@@ -304,6 +306,8 @@ class SlaveMetadata:
             self._take_offsets(parse_changes(found), position)
         elif table == "sinks":
             self._tables.sinks.copy(found)
+        elif table == "modes":
+            self._tables.modes.replace(found)
         elif found:
             position = whole_field(found, "logPosition", -1, least=-1)
             self._held[table] = _HeldFile(position, dict(found))
@@ -322,6 +326,11 @@ class SlaveMetadata:
         self._take_delays(found)
         found = await self._table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         self._take_groups(found)
+        code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+        answer = await self._ask(address, RemotingCommand(code))
+        # 4.x has no such table.
+        if answer.code == ResponseCode.SUCCESS:
+            self._tables.modes.replace(parse_body(answer.body))
 
     async def _table(self, address: str, code: int) -> Mapping[str, Any]:
         answer = await self._ask(address, RemotingCommand(code))

@@ -5,7 +5,8 @@ and the content of those whose token was another one:
 
     topics, groups       the whole table; token: its data version
     offsets, sinks       what changed since the token of this run of the master, else everything
-    delays, transactions the whole table, small; token: a checksum of it
+    delays, transactions, modes
+                         the whole table, small; token: a checksum of it
 
 Tokens are texts that only the master understands.
 
@@ -31,7 +32,7 @@ from broker_core.errors import InvalidArgument
 PAGE_SIZE: Final = 1 << 20
 COMMITS_PER_REQUEST: Final = 20_000
 
-TABLES: Final = ("topics", "groups", "offsets", "sinks", "delays", "transactions")
+TABLES: Final = ("topics", "groups", "offsets", "sinks", "delays", "transactions", "modes")
 
 
 def version_token(version: DataVersion) -> str:

@@ -26,7 +26,17 @@ _PUTS: Final = (
     RequestCode.STAGE_DROP,
     RequestCode.SINK_PUBLISH,
 )
+# Who pops has the broker keep its place, and retries are stored.
+_POPS: Final = (
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.NOTIFICATION,
+)
 _CHANGES: Final = (
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -40,6 +50,7 @@ def refused_on_a_slave() -> Mapping[int, Handler]:
     """Codes -> what answers them instead of their processor."""
     return {
         **dict.fromkeys(map(int, _PUTS), _refuse_put),
+        **dict.fromkeys(map(int, _POPS), _refuse_pop),
         **dict.fromkeys(map(int, _CHANGES), _refuse_change),
     }
 
@@ -48,6 +59,12 @@ def _refuse_put(connection: Connection, command: RemotingCommand) -> RemotingCom
     # Producers try another broker when they see this code.
     raise RemoteError.for_code(
         ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: only its master takes messages"
+    )
+
+
+def _refuse_pop(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    raise RemoteError.for_code(
+        ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: only its master serves pops"
     )
 
 

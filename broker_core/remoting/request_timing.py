@@ -1,8 +1,8 @@
 """How long requests take, from their parsing to their answer: counted by code, slow ones logged.
 
 A server that measures puts `RequestTiming` before its handler and gives its connections loads of
-the kind made here; one that does not is built without both and pays nothing. Pulls are allowed the
-time that their client asked to be held for.
+the kind made here; one that does not is built without both and pays nothing. Pulls and pops are
+allowed the time that their client asked to be held for.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ BUCKETS_MS: Final = (1, 3, 5, 10, 30, 50, 100, 300, 500, 1_000, 3_000, 10_000)
 CODES_MAX: Final = 512
 OTHER_CODE: Final = -1
 
-_HELD: Final = frozenset(
-    {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.BULK_PULL}
-)
+# Requests that may wait -> the field with the time that they may.
+_HELD: Final = {
+    RequestCode.PULL_MESSAGE: "suspendTimeoutMillis",
+    RequestCode.LITE_PULL_MESSAGE: "suspendTimeoutMillis",
+    RequestCode.BULK_PULL: "suspendTimeoutMillis",
+    RequestCode.POP_MESSAGE: "pollTime",
+    RequestCode.NOTIFICATION: "pollTime",
+}
 _LOGGED_PER_MINUTE: Final = 100
 
 
@@ -119,6 +124,6 @@ class _TimedLoad(ConnectionLoad):
         super().close(who)
 
 
-def _asked_ms(pull: RemotingCommand) -> int:
-    text = pull.ext.get("suspendTimeoutMillis", "0")
+def _asked_ms(held: RemotingCommand) -> int:
+    text = held.ext.get(_HELD[RequestCode(held.code)], "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0

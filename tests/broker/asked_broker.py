@@ -13,6 +13,7 @@ from broker_core.broker.client_table import ClientTable
 from broker_core.broker.live_settings import LIVE_SETTINGS_FILE, LiveSettings
 from broker_core.broker.processors.broker_info import BrokerInfoProcessor
 from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
+from broker_core.broker.request_modes import MODES_FILE, RequestModes
 from broker_core.broker.table_changes import TableChanges
 from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
 from broker_core.codec.remoting_command import RemotingCommand
@@ -59,6 +60,7 @@ class AskedBroker:
             stats=self.stats,
             topic_changes=TableChanges(self.topics, self.clock),
             group_changes=TableChanges(self.groups, self.clock),
+            modes=RequestModes(JsonTable(self.disk, MODES_FILE)),
             routes_told=self._tell_routes,
         )
         self.info = BrokerInfoProcessor(

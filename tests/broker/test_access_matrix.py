@@ -53,6 +53,7 @@ ROLES: Mapping[str, dict[str, Any] | None] = {
 READER_MAY = {
     11, 361, 12, 14, 15, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 46, 202, 203, 208, 222, 223,
     300, 303, 314, 321, 343, 345, 351, 352, 400, 29900, 29901, 29903,
+    200050, 200051, 200052, 200053, 200054, 200055, 200151,
 }  # fmt: skip
 # What a writer of topic T and of sink S may ask for.
 WRITER_MAY = {
@@ -96,6 +97,7 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
     sink = {"sinkId": "S", "batchId": "1", "runId": "run"}
     return {
         **_about_clients(),
+        **_about_pops(),
         10: (_SEND_LONG, b"body"),
         310: (_SEND_SHORT, b"body"),
         320: ({**_SEND_SHORT, "m": "true"}, b""),
@@ -130,6 +132,21 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
         29914: ({}, encode_publication(Publication(identity))),
         29915: (sink, b""),
     }  # fmt: skip
+
+
+def _about_pops() -> dict[int, Asked]:
+    both = {**_QUEUE, "consumerGroup": "G"}
+    held = {**both, "offset": "0", "extraInfo": "0 1 2 3 0 broker-a 0 0", "invisibleTime": "1"}
+    ack = {"c": "G", "t": "T", "r": "1", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1, "b": "AQ=="}
+    return {
+        200050: ({**both, "maxMsgNums": "1", "invisibleTime": "1", "pollTime": "0"}, b""),
+        200051: ({**held, "topic": "T"}, b""),
+        200052: ({**both, "maxMsgNums": "1"}, b""),
+        200053: ({**held, "topic": "T"}, b""),
+        200054: ({**both, "pollTime": "0"}, b""),
+        200055: (both, b""),
+        200151: ({}, json.dumps({"brokerName": "broker-a", "acks": [ack]}).encode()),
+    }
 
 
 def _about_clients() -> dict[int, Asked]:
@@ -266,7 +283,7 @@ def _renamed(code: int, body: bytes) -> bytes:
         return block_head(((b"U", 0),)) + record
     if code == 29914:
         return encode_publication(Publication(BatchIdentity("R", 1, "run")))
-    if code in (41, 42, 46, 400):
+    if code in (41, 42, 46, 400, 200151):
         return body.replace(b'"T"', b'"U"').replace(b'"G"', b'"H"')
     return body
 
@@ -284,6 +301,19 @@ def test_a_heartbeat_is_refused_for_its_groups_and_topics(tmp_path: Path) -> Non
                 # Each consumer subscribes to the retries of its group.
                 (_CONSUMER._replace(subscriptions=(parse_tag_expression("%RETRY%G", "*"),)), True),
                 (_CONSUMER._replace(subscriptions=(parse_tag_expression("%RETRY%H", "*"),)), False),
+                # And one that has popped to those of each topic.
+                (
+                    _CONSUMER._replace(subscriptions=(parse_tag_expression("%RETRY%G_T", "*"),)),
+                    True,
+                ),
+                (
+                    _CONSUMER._replace(subscriptions=(parse_tag_expression("%RETRY%G_U", "*"),)),
+                    False,
+                ),
+                (
+                    _CONSUMER._replace(subscriptions=(parse_tag_expression("%RETRY%H_T", "*"),)),
+                    False,
+                ),
             ):
                 body = encode_heartbeat(HeartbeatData("id", ("PG",), (consumer,)))
                 command = RemotingCommand(RequestCode.HEART_BEAT, {}, body)

@@ -61,7 +61,7 @@ async def copied(tmp_path: Path) -> AsyncIterator[Copied]:
     parts.delayed.stop()
     parts.transactions.stop()
     tables = CopiedTables(
-        parts.topics, parts.groups, parts.offsets, parts.sinks, parts.identity,
+        parts.topics, parts.groups, parts.offsets, parts.sinks, parts.modes, parts.identity,
         JsonTable(disk, DELAY_OFFSETS_FILE), JsonTable(disk, TRANSACTION_PROGRESS_FILE),
         JsonTable(disk, SLAVE_COMMITS_FILE),
     )  # fmt: skip
@@ -130,6 +130,25 @@ def test_topics_and_groups_become_the_masters(scenario: Callable[..., None]) -> 
         orders = ours.topics.find("Orders")
         assert orders is not None and orders.read_queue_count == 5
         assert ours.groups.find("CAME_HERE") is None
+
+    scenario(test)
+
+
+def test_modes_of_groups_are_copied(scenario: Callable[..., None]) -> None:
+    async def test(pair: Copied) -> None:
+        await pair.master.make_topic("T")
+        body = b'{"consumerGroup":"g","mode":"POP","popShareQueueNum":3,"topic":"T"}'
+        assert (await pair.master.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body)).code == 0
+        await pair.metadata.copy_once()
+        assert pair.slave.broker.parts.modes.find("T", "g") == ("POP", 3)
+        # As Apache's slaves ask for it, and as our slave of an Apache master does.
+        answer = await pair.master.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        groups = parse_json(bytes(answer.body))["messageRequestModeMap"]["T"]
+        assert groups == {"g": parse_json(body)}
+        assert (await pair.master.ask(401, body.replace(b"POP", b"PULL"))).code == 0
+        pair.metadata._is_apache = True
+        await pair.metadata.copy_once()
+        assert pair.slave.broker.parts.modes.find("T", "g") == ("PULL", 3)
 
     scenario(test)
 

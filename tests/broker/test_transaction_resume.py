@@ -58,15 +58,17 @@ def test_nothing_else_becomes_a_transaction(tmp_path: Path, run_async: Run) -> N
     run_async(scenario())
 
 
-def test_groups_pull(tmp_path: Path, run_async: Run) -> None:
+def test_groups_pull_or_pop(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T")
             body = b'{"consumerGroup":"g","mode":"%b","popShareQueueNum":0,"topic":"%b"}'
             assert (await asker.ask(MODE, body % (b"PULL", b"T"))).code == 0
-            refused = await asker.ask(MODE, body % (b"POP", b"T"))
-            assert refused.code == ResponseCode.INVALID_PARAMETER
-            assert "PULL only" in (refused.remark or "")
+            assert (await asker.ask(MODE, body % (b"POP", b"T"))).code == 0
+            for mode, topic in ((b"PUSH", b"T"), (b"", b"T"), (b"POP", b"%RETRY%g")):
+                await asker.make_topic("%RETRY%g")
+                refused = await asker.ask(MODE, body % (mode, topic))
+                assert refused.code == ResponseCode.INVALID_PARAMETER, mode
             assert (await asker.ask(MODE, body % (b"PULL", b"None"))).code == 17
             assert (await asker.ask(MODE, b"{}")).code == ResponseCode.INVALID_PARAMETER
 

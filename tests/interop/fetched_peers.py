@@ -11,6 +11,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tests.interop.go_client import GO_VERSIONS, go_driver
+from tests.interop.grpc_client import (
+    GRPC_CLIENT_VERSION,
+    PROXY_VERSION,
+    grpc_class_path,
+    proxy_jars,
+)
 from tests.interop.java_broker import SERVER_VERSIONS, server_class_path
 from tests.interop.java_client import CLIENT_VERSIONS, client_class_path
 from tests.interop.java_store import VERSIONS as STORE_VERSIONS
@@ -31,6 +37,8 @@ def _peers() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"Apache broker {version}", partial(server_class_path, version)
     for version in CLIENT_VERSIONS:
         yield f"Java client {version}", partial(client_class_path, version)
+    yield f"Apache proxy {PROXY_VERSION}", proxy_jars
+    yield f"Java gRPC client {GRPC_CLIENT_VERSION}", grpc_class_path
     for version in releases(STORE_VERSIONS):
         yield f"Apache store {version}", partial(_store, version)
     for version in GO_VERSIONS:

@@ -37,10 +37,15 @@ def java_tool(name: str) -> str:
     return found
 
 
-def compiled_class_path(set_name: str, coordinates: Sequence[str], sources: Path) -> str:
-    """Our driver compiled against the peer's jars, once per version of either."""
+def compiled_class_path(
+    set_name: str, coordinates: Sequence[str], sources: Path, *, also: Sequence[Path] = ()
+) -> str:
+    """Our driver compiled against the peer's jars, once per version of either.
+
+    `also` are files of other drivers that this one uses.
+    """
     jars = resolved_jars(set_name, coordinates)
-    files = sorted(sources.glob("*.java"))
+    files = [*sorted(sources.glob("*.java")), *also]
     digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
     directory = cache_root() / set_name
     classes = directory / f"classes-{sources.name}-{digest}"

@@ -33,7 +33,7 @@ class Scripted:
         if command.code == 1:
             self._clock.advance(20)
             return command.reply()
-        if command.code in (2, 11):
+        if command.code in (2, 11, 200_050):
             self.held.append((connection, command))
             return None
         if command.code == 3:
@@ -81,6 +81,10 @@ def test_every_kind_of_answer_stops_the_clock(caplog: pytest.LogCaptureFixture) 
                 await until(lambda: scripted.held)
                 scripted.answer(held_ms)
                 await waiting
+            waiting = asyncio.ensure_future(ask(200_050, pollTime="30000"))
+            await until(lambda: scripted.held)
+            scripted.answer(20_000)
+            await waiting
             await one.oneway(address, RemotingCommand(1, {}))
             await ask(1)
         await server.stop(100)
@@ -88,7 +92,7 @@ def test_every_kind_of_answer_stops_the_clock(caplog: pytest.LogCaptureFixture) 
 
     timing = asyncio.run(scenario())
     counts = {code: sum(found.buckets) for code, found in timing.latencies.items()}
-    assert counts == {1: 2, 2: 1, 3: 1, 4: 1, 11: 2}
+    assert counts == {1: 2, 2: 1, 3: 1, 4: 1, 11: 2, 200_050: 1}
     sums = {code: round(found.sum_ms) for code, found in timing.latencies.items()}
     assert (sums[1], sums[2], sums[4]) == (40, 50, 200)
     assert sums[3] >= 2_000

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
-from broker_core.broker.offset_table import OffsetTable
+from broker_core.broker.offset_table import OffsetKey, OffsetTable
 from broker_core.broker.request_fields import optional_flag, required_text
 from broker_core.broker.topic_table import TopicTable
 from broker_core.codec.json_dialect import emit_json
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import MessageQueue, queue_map, queue_object
+from broker_core.codec.pop_handle import pop_retry_topic
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.errors import LimitReached, TopicNotExist
@@ -33,6 +34,7 @@ class Row(NamedTuple):
     end: int
     consumed: int
     last_ms: int
+    given_out: int
 
     def as_object(self) -> dict[str, Any]:
         """As tools read it."""
@@ -40,8 +42,7 @@ class Row(NamedTuple):
             "brokerOffset": self.end,
             "consumerOffset": self.consumed,
             "lastTimestamp": self.last_ms,
-            # What was pulled and not yet committed is known to the consumer only.
-            "pullOffset": self.consumed,
+            "pullOffset": self.given_out,
         }
 
 
@@ -60,7 +61,9 @@ class ConsumeStatsProcessor:
         offsets: OffsetTable,
         clients: ClientTable,
         stats: BrokerStats,
+        popped_until: Callable[[OffsetKey], int | None] = lambda key: None,
     ) -> None:
+        self._popped_until = popped_until
         self._broker_name = broker_name
         self._address = address
         self._clock = clock
@@ -168,10 +171,14 @@ class ConsumeStatsProcessor:
     def _topics_of(self, group: str, names: Iterable[str]) -> Iterator[TopicConfig]:
         """What to look at: the topics asked for, or all that the group has consumed from."""
         live = self._clients.consumers(group)
+        subscribed: set[str] = set()
+        if live is not None:
+            popped = (pop_retry_topic(group, name) for name in live.subscriptions)
+            subscribed.update(live.subscriptions, popped)
         for name in names or sorted(self._offsets.topics_of(group)):
             topic = self._topics.find(name)
             # Old progress in a topic that the members have left is no backlog.
-            if topic is not None and (live is None or name in live.subscriptions):
+            if topic is not None and (live is None or name in subscribed):
                 yield topic
 
     def _rows(self, group: str, topic: TopicConfig) -> dict[MessageQueue, Row]:
@@ -186,7 +193,9 @@ class ConsumeStatsProcessor:
         _, end = self._store.offsets(topic, queue_id)
         consumed = self._offsets.query(group, topic, queue_id) or 0
         last_ms = self._time(topic, queue_id, consumed - 1) if consumed else 0
-        return Row(end, consumed, last_ms)
+        # What was pulled and not yet committed is known to the consumer only.
+        given_out = self._popped_until((group, topic, queue_id))
+        return Row(end, consumed, last_ms, consumed if given_out is None else given_out)
 
     def _stats_object(
         self, group: str, topics: Iterable[TopicConfig], rows: Mapping[MessageQueue, Row]

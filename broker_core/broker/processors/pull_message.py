@@ -163,11 +163,15 @@ class PullMessageProcessor:
                 return None
         suspend_ms = 0
         if flags & SUSPEND:
-            suspend_ms = optional_number(ext, "suspendTimeoutMillis", 0)
-            if not self._config.long_polling_enable:
-                suspend_ms = min(suspend_ms, self._config.short_polling_ms)
+            suspend_ms = self.hold_ms(optional_number(ext, "suspendTimeoutMillis", 0))
         self.serve(connection, command, pull, suspend_ms)
         return None
+
+    def hold_ms(self, asked_ms: int) -> int:
+        """How long a request may wait that asks for so much."""
+        if self._config.long_polling_enable:
+            return asked_ms
+        return min(asked_ms, self._config.short_polling_ms)
 
     def readable(
         self, group_name: str, topic_name: str, queue_id: int
@@ -198,6 +202,16 @@ class PullMessageProcessor:
                 f"{topic.read_queue_count - 1}"
             )
         return group, topic
+
+    def filter_of(
+        self, topic: str, kind: str, text: str
+    ) -> tuple[frozenset[int] | None, SqlFilter | None]:
+        """Tag codes or SQL filter of an expression that a request carries; neither for all."""
+        if kind == TAG:
+            subscription = _parsed(topic, text)
+            return (subscription.codes if subscription.tags else None), None
+        subscription = SubscriptionData(topic, text, expression_type=kind)
+        return None, self._sql(subscription, HAS_SUBSCRIPTION)
 
     def serve(
         self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int

@@ -21,6 +21,8 @@ from broker_core.codec.host_address import encode_host
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.message_properties import (
     DELAY,
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
     WAIT,
@@ -38,9 +40,6 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
-
-DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 _I32_MIN: Final = -(1 << 31)
 _I32_MAX: Final = (1 << 31) - 1

@@ -17,6 +17,7 @@ from broker_core.broker.group_table import GroupTable
 from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.offset_table import OffsetTable
 from broker_core.broker.request_fields import required_number, required_text
+from broker_core.broker.request_modes import RequestModes
 from broker_core.broker.sink_batches import SinkBatches
 from broker_core.broker.slave_metadata_format import (
     changes_object,
@@ -61,6 +62,7 @@ class SlaveMetadataProcessor:
         groups: GroupTable,
         offsets: OffsetTable,
         sinks: SinkBatches,
+        modes: RequestModes,
         delays: Callable[[], tuple[DataVersion, Mapping[int, int]]],
         transactions: Callable[[], Mapping[str, Any]],
     ) -> None:
@@ -74,6 +76,7 @@ class SlaveMetadataProcessor:
         self._groups = groups
         self._offsets = offsets
         self._sinks = sinks
+        self._modes = modes
         self._delays = delays
         self._transactions = transactions
         # Counts of changes begin anew with every start.
@@ -105,7 +108,7 @@ class SlaveMetadataProcessor:
         return command.reply(body=emit_json(nothing))
 
     def _request_modes(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        return command.reply(body=emit_json({"messageRequestModeMap": {}}))
+        return command.reply(body=emit_json(self._modes.as_object()))
 
     # Slaves of ours
 
@@ -186,6 +189,7 @@ class SlaveMetadataProcessor:
                 lambda: {**delays, "logPosition": self._store.log_range[1]},
             ),
             "transactions": (content_token({"checks": checks}), lambda: transactions),
+            "modes": (content_token(self._modes.as_object()), self._modes.as_object),
         }
 
     def _take_commits(self, found: Mapping[str, Any]) -> None:

@@ -46,6 +46,7 @@ final class Pushing {
         switch (op) {
             case "push.start": return start(command);
             case "push.queues": return queues(command);
+            case "push.pop_queues": return popQueues(command);
             case "push.progress": return progress(command);
             case "push.suspend": consumers.get(command.text("consumer")).suspend(); return true;
             case "push.resume": consumers.get(command.text("consumer")).resume(); return true;
@@ -67,6 +68,9 @@ final class Pushing {
         if (command.has("threads")) {
             consumer.setConsumeThreadMax(command.number("threads", 1));
             consumer.setConsumeThreadMin(command.number("threads", 1));
+        }
+        if (command.flag("broker_divides")) {
+            Reflected.set(consumer, "setClientRebalance", false);
         }
         for (String topic : command.all("topic")) {
             if (command.has("sql")) {
@@ -92,6 +96,13 @@ final class Pushing {
             consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
                 .keySet(),
             command.text("topic"));
+    }
+
+    /** The queues from which it pops; -1 stands for a whole broker. */
+    private Object popQueues(Command command) throws Exception {
+        Object divided = consumers.get(command.text("consumer"))
+            .getDefaultMQPushConsumerImpl().getRebalanceImpl();
+        return Described.queueIds(Reflected.popQueues(divided), command.text("topic"));
     }
 
     /** How far each held queue of the topic is done, whether the broker was told yet or not. */

@@ -1,7 +1,10 @@
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.util.Collection;
 import java.util.Collections;
+import java.util.Map;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** The few calls whose signatures differ between the client versions that we compile against. */
 final class Reflected {
@@ -27,6 +30,13 @@ final class Reflected {
         } catch (NoSuchMethodException missing) {
             throw new UnsupportedOperationException("this client has no " + setter);
         }
+    }
+
+    /** Where a consumer of 5.x pops. */
+    @SuppressWarnings("unchecked")
+    static Collection<MessageQueue> popQueues(Object divided) throws Exception {
+        Method table = divided.getClass().getMethod("getPopProcessQueueTable");
+        return ((Map<MessageQueue, ?>) table.invoke(divided)).keySet();
     }
 
     /** 5.x wants attributes of the topic as well. */

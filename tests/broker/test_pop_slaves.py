@@ -1,0 +1,51 @@
+"""Pops and replication: slaves serve none, a promoted slave goes on where the groups were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker_core.protocol_codes import RequestCode, ResponseCode
+from tests.broker.popping_client import PoppingClient
+from tests.broker.running_broker import until
+from tests.broker.slave_pair import slave_pair
+from tests.broker.test_pop_message import fill
+
+Run = Callable[..., Any]
+
+
+def test_a_promoted_slave_goes_on(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with slave_pair(tmp_path) as pair:
+            await pair.master.make_topic("T", queues=1)
+            body = b'{"consumerGroup":"G","mode":"POP","popShareQueueNum":0,"topic":"T"}'
+            assert (await pair.master.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body)).code == 0
+            await fill(pair.master, 10, queues=1)
+            client = PoppingClient(pair.master)
+            found = await client.pop(invisibleTime=200)
+            for message in [*found[:4], found[7]]:
+                assert await client.ack(message) == 0
+            # Others come again through the retry topic.
+            theirs, ours = pair.master.broker.parts, pair.slave.broker.parts
+            await until(lambda: theirs.offsets.query("G", "T", 0) == 10)
+            retried = await client.pop(maxMsgNums=2)
+            for message in retried:
+                assert await client.ack(message) == 0
+            await pair.copied()
+            retry = ("G", "%RETRY%G_T", 0)
+            await until(lambda: ours.offsets.query(*retry) == 2)
+            await until(lambda: ours.offsets.query("G", "T", 0) == 10)
+            await until(lambda: ours.modes.find("T", "G").mode == "POP")
+            there = PoppingClient(pair.slave)
+            for code in (200050, 200051, 200052, 200053, 200054, 200151):
+                assert (await there.ask(code)).code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+            assert (await pair.slave.ask(401, body)).code == ResponseCode.SYSTEM_ERROR
+            await pair.master.broker.stop()
+            await pair.slave.broker.promote()
+            left = await there.drain()
+            bodies = {m.body for m in left} | {m.body for m in retried}
+            assert bodies == {b"4", b"5", b"6", b"8", b"9"}
+            assert len(left) == 3
+
+    run_async(scenario())
