@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 # Acknowledgements of what this ledger has not popped: handles from before a restart.
 EARLY_MAX: Final = 10_000
@@ -50,7 +50,9 @@ class AckOutcome(enum.Enum):
 class Lease:
     """What one pop took from one queue."""
 
-    __slots__ = ("attempt_id", "deadline", "is_order", "left", "offsets", "pop_time_ms", "state")
+    __slots__ = (
+        "attempt_id", "copies", "deadline", "is_order", "left", "offsets", "pop_time_ms", "state",
+    )  # fmt: skip
 
     def __init__(
         self, pop_time_ms: int, deadline: float, *, is_order: bool = False, attempt_id: str = ""
@@ -64,6 +66,8 @@ class Lease:
         """What it had at first."""
         self.left = 0
         """How many of them it still has."""
+        self.copies: dict[int, Any] = {}
+        """Where copies for the retry topic are stored that are not safe yet, by offset."""
 
 
 class PopLedger:

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 from broker_core.broker.broker_stats import BrokerStats
 from broker_core.broker.group_table import GroupTable
-from broker_core.broker.offset_table import OffsetKey
 from broker_core.broker.pop_ledger import LeaseState
 from broker_core.broker.pop_ledgers import DueLease, PopLedgers
 from broker_core.broker.retry_policy import times_max
@@ -80,8 +79,6 @@ class PopRetries:
         self._timer_due = 0.0
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
-        # Copies that are stored and were not safe in time.
-        self._unsafe: dict[tuple[OffsetKey, int], PutResult] = {}
 
     def watch(self) -> None:
         """There may be an earlier deadline than before."""
@@ -140,7 +137,7 @@ class PopRetries:
         copies = []
         kept = []
         for offset in due.ledger.offsets_of(due.lease):
-            result = self._unsafe.pop((due.key, offset), None) or self._copied(due, offset)
+            result = due.lease.copies.pop(offset, None) or self._copied(due, offset)
             if result is not None and result.ok:
                 copies.append(_Copy(due, offset, result))
             elif due.ledger.lease_of(offset) is due.lease:
@@ -222,7 +219,8 @@ class PopRetries:
             if due.lease.is_order and not due.ledger.offsets_of(due.lease):
                 self._wake(due.key[0], due.key[1])
             return
-        # It is in the log, so a second copy would come twice: wait for this one.
-        self._unsafe[due.key, copy.offset] = copy.result
+        # It is in the log, so a second copy would come twice: wait for this one. It belongs to
+        # this lease: who is given the message again after a reset may need another copy.
+        due.lease.copies[copy.offset] = copy.result
         if due.lease.state is LeaseState.MOVING:
             self._ledgers.again(due, AGAIN_MS)
