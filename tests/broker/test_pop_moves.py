@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from broker_core.broker import pop_retries
 from broker_core.broker.pop_ledgers import IDLE_MS
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
+from broker_core.store.put_result import PutResult
 from tests.broker.popping_client import PoppingClient
 from tests.broker.running_broker import broker_config, running, until
 from tests.broker.test_pop_message import fill
@@ -193,5 +197,47 @@ def test_what_retention_took_is_passed(tmp_path: Path, run_async: Run) -> None:
             queue.min_offset = 4  # type: ignore[union-attr]
             assert [m.record.queue_offset for m in await client.pop()] == [4, 5]
             assert asker.broker.parts.offsets.query("G", "T", 0) == 4
+
+    run_async(scenario())
+
+
+def test_a_copy_that_slaves_do_not_have_yet(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for and not stored again; after a reset it does not count any more."""
+    monkeypatch.setattr(pop_retries, "AGAIN_MS", 300)
+
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T", queues=1)
+            await fill(asker, 1, queues=1)
+            client, store = PoppingClient(asker), asker.broker.parts.store
+            right, late = store.acknowledged, [True]
+
+            async def acknowledged(result: PutResult) -> PutResult:
+                if late[0] and result.ok:
+                    return result._replace(status=PutStatus.FLUSH_SLAVE_TIMEOUT)
+                return await right(result)
+
+            monkeypatch.setattr(store, "acknowledged", acknowledged)
+            assert len(await client.pop(invisibleTime=50)) == 1
+            await until(lambda: store.offsets("%RETRY%G_T", 0) == (0, 1))
+            await asyncio.sleep(1)
+            assert store.offsets("%RETRY%G_T", 0) == (0, 1), "one copy, however often it is asked"
+            assert asker.broker.parts.offsets.query("G", "T", 0) == 0, "not done before it is safe"
+            # Somebody wants everything again while the copy is still not safe.
+            [copy] = await client.pop(invisibleTime=60_000)
+            assert (copy.handle.topic_type, await client.ack(copy)) == ("1", 0)
+            reset = await asker.ask(
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="G", timestamp=0,
+                isForce="true",
+            )  # fmt: skip
+            assert reset.code == 0
+            late[0] = False
+            [again] = await client.pop(invisibleTime=50)
+            assert again.handle.topic_type == "0"
+            # Not acknowledged: it needs a copy of its own.
+            await until(lambda: store.offsets("%RETRY%G_T", 0) == (0, 2))
+            await until(lambda: asker.broker.parts.offsets.query("G", "T", 0) == 1)
 
     run_async(scenario())
