@@ -97,7 +97,6 @@ class ReplicationRole:
         self._counts: MessageCounts | None = None
         self._note: ConfirmedNote | None = None
         self._note_task: asyncio.Task[None] | None = None
-        self._showing_due = False
         self.history = load_history(file_system)
         self.replicas: ReplicaSet | None = None
         self.was_promoted = False
@@ -148,7 +147,6 @@ class ReplicationRole:
         if self._server is not None:
             await self._server.stop()
             self._server = None
-        self._show_confirmed()
         if self._client is not None:
             await self._client.stop()
             self._client = None
@@ -277,16 +275,7 @@ class ReplicationRole:
             )
 
     def _confirmed_moved(self) -> None:
-        """Once the answers that wait for it have left: producers wait, readers can."""
-        if not self._showing_due:
-            self._showing_due = True
-            asyncio.get_running_loop().call_soon(self._show_confirmed)
-
-    def _show_confirmed(self) -> None:
         """Remembered first: readers of the next run must not see less than those of this one."""
-        if not self._showing_due:
-            return
-        self._showing_due = False
         if self._note is not None and self.replicas is not None:
             self._note.write(self.replicas.confirmed.position)
         self._store.confirmed_moved()
