@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from broker_core.codec.pop_handle import group_mark
 from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import ResponseCode
 from tests.broker.running_broker import UNIQUE, Asker, broker_config, running
 from tests.broker.test_send_message import batch_item
 from tests.codec.wire_frames import mutated
@@ -36,7 +37,7 @@ FIELDS: dict[str, list[str]] = {
          "suspendTimeoutMillis", "subVersion", "delayLevel", "maxReconsumeTimes", "readQueueNums",
          "writeQueueNums", "perm", "maxBytes", "maxCount", "d", "e", "f", "g", "h", "j", "l",
          "maxNum", "beginTimestamp", "endTimestamp", "topicSysFlag", "bornTimestamp", "index",
-         "count"), NUMBERS),
+         "count", "invisibleTime", "initMode"), NUMBERS),
     **dict.fromkeys(
         ("m", "k", "order", "isForce", "setZeroIfNotFound", "unitMode", "isOrder", "offline",
          "jstackEnable", "cleanOffset"), FLAGS),
@@ -49,6 +50,13 @@ FIELDS: dict[str, list[str]] = {
     "topicFilterType": ["SINGLE_TAG", "MULTI_TAG", "NONE"],
     "attributes": ["+a=b", "-a", "+" * 1000, "="],
     "boundaryType": ["LOWER", "upper", "?"],
+    "pollTime": ["0", "1", "-1", "x"],
+    "exp": ["*", "A || B", "||", "a > 1", "a" * 70_000],
+    "expType": ["TAG", "SQL92", "X" * 100],
+    "attemptId": ["a", "", "x" * 5_000],
+    "extraInfo": ["0 1 60000 0 0 broker-a 0 0", "0 1 2 3 4 5 6 7", "a b c d e f g h", " " * 9,
+                  "9" * 2_000, f"0 1 60000 {group_mark('CG')} 0 broker-a 0 0",
+                  "-1 -1 -1 999 1 broker-a -1 -1", "0 1 2 999 0 broker-a 0 0 \x00"],
 }  # fmt: skip
 BODIES = [
     b"", b"x", b"{}", b"[]", b"null", b"{" * 20_000, b"[" * 200_000, b'{"a":' * 5_000,
@@ -60,6 +68,8 @@ BODIES = [
     b'{"a":NaN,"b":1e999,"c":' + b"9" * 5_000 + b"}", b'{"groupName":"g","groupName":"h"}',
     batch_item(b"a") + batch_item(b"b"), batch_item(b"a")[:-3],
     b"shortPollingTimeMills=9\nstorePathRootDir=/etc\n", b"traceOn=false\n" * 9_000, b"=\n\\",
+    b'{"brokerName":"","acks":[{"c":"CG","t":"T","r":"0","so":0,"q":0,"rq":999,"pt":1,"b":"/w=="}]}',
+    b'{"acks":[{"c":"CG","t":"T","r":1,"so":9223372036854775807,"q":0,"rq":0,"pt":1,"b":[-1]}]}',
     b"transactionTimeOut=\\u00zz\n", b"autoCreateTopicEnable=true\n#" + b"x" * 60_000,
 ]  # fmt: skip
 
@@ -96,7 +106,7 @@ def test_no_request_of_any_code_is_an_internal_error(
         )
         async with running(config) as asker:
             await asker.make_topic("T")
-            unknown = {RequestCode.POP_MESSAGE, 0, 9_999}
+            unknown = {200_049, 0, 9_999}
             codes = sorted(asker.broker.parts.router.codes | unknown)
             for number in range(rounds):
                 for code in codes:

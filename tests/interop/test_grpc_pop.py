@@ -5,6 +5,7 @@ Push consumers are left to the end of their process: their own goodbye takes twe
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,19 +28,12 @@ pytestmark = pytest.mark.interop
 class Grpc:
     """A cluster of ours, a proxy before it, and gRPC clients."""
 
-    def __init__(self, home: Path) -> None:
-        self.client = GrpcClient()
-        self.cluster = BrokerCluster(OURS, home / "cluster")
-        self.cluster.start()
-        self.mqadmin = Mqadmin(NEWEST, self.cluster.name_server_address)
-        self.proxy = Proxy(home / "proxy", self.cluster.name_server_address)
-        self.proxy.__enter__()
-
-    def close(self) -> None:
-        self.client.kill()
-        self.mqadmin.close()
-        self.proxy.__exit__(None, None, None)
-        self.cluster.stop()
+    def __init__(self, home: Path, running: contextlib.ExitStack) -> None:
+        self.client = running.enter_context(GrpcClient())
+        self.cluster = running.enter_context(BrokerCluster(OURS, home / "cluster"))
+        name_server = self.cluster.name_server_address
+        self.mqadmin = running.enter_context(Mqadmin(NEWEST, name_server))
+        self.proxy = running.enter_context(Proxy(home / "proxy", name_server))
 
     def topic(self, name: str, *options: str, queues: int = 4) -> str:
         self.mqadmin.ok(
@@ -73,12 +67,12 @@ class Grpc:
 
 @pytest.fixture(scope="module")
 def grpc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grpc]:
-    try:
-        found = Grpc(tmp_path_factory.mktemp("grpc"))
-    except PeerUnavailable as error:
-        pytest.skip(f"no proxy or gRPC client: {error}")
-    yield found
-    found.close()
+    with contextlib.ExitStack() as running:
+        try:
+            found = Grpc(tmp_path_factory.mktemp("grpc"), running)
+        except PeerUnavailable as error:
+            pytest.skip(f"no proxy or gRPC client: {error}")
+        yield found
 
 
 def test_a_simple_consumer_receives_acknowledges_and_changes_times(grpc: Grpc) -> None:
