@@ -115,7 +115,7 @@ def ordered_stream(ground: Ground) -> None:
     )
     each = STREAM_COUNT // STREAM_QUEUES
     assert offsets == {str(queue): list(range(each)) for queue in range(STREAM_QUEUES)}
-    received = consumer.wait(STREAM_COUNT, 120)
+    received = consumer.wait(STREAM_COUNT, 300)
     for queue in range(STREAM_QUEUES):
         mine = [message for message in received if message["queue"] == queue]
         assert [message["offset"] for message in mine] == list(range(each))
