@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ import pytest
 
 from broker_core.embedded.cluster_node import ClusterNode
 from tests.crash.replicated_run import ReplicatedRun, replicated_run
-from tests.crash.test_real_syscall_errors import can_trace
 
 pytestmark = [pytest.mark.crash, pytest.mark.root]
 
@@ -30,9 +31,23 @@ TOLD = "NotAcknowledged"
 PROPERTIES = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "1500"}
 
 
+def can_attach() -> bool:
+    """strace is there and may trace a process that it has not started; often only root may."""
+    if shutil.which("strace") is None:
+        return False
+    with subprocess.Popen(["sleep", "0.5"]) as other:
+        probe = subprocess.run(
+            ["strace", "-f", "-p", str(other.pid), "-o", "/dev/null", "-e", "trace=none"],
+            check=False,
+            capture_output=True,
+            timeout=300,
+        )
+    return probe.returncode == 0
+
+
 @pytest.fixture(scope="module", autouse=True)
 def strace() -> None:
-    if not can_trace():
+    if not can_attach():
         pytest.skip("F17 needs strace and the right to trace another process: not run")
 
 
