@@ -142,6 +142,8 @@ class SendEngine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        # A task that is cancelled before its first step never gets to take its gate away.
+        self._gates.clear()
         self._lanes.clear()
         waiting, self._waiting = self._waiting, deque()
         self._waiting_size = 0

@@ -46,6 +46,25 @@ def test_whoever_waits_for_all_sends_wakes_when_the_producer_stops(
     run_async(scenario())
 
 
+def test_a_producer_stopped_in_the_turn_of_a_send_leaves_no_gate_behind(
+    run_async: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with scripted_cluster() as cluster:
+            producer = Producer(cluster.config(), "PG", coalesce=False)
+            await producer.start()
+            engine = producer._engine
+            # The task that looks for the route is cancelled before it has run at all.
+            send = producer.send("T", b"x")
+            assert engine._gates
+            await engine.close()
+            assert isinstance(send.exception(), ConnectionLost)
+            assert not engine._gates and not engine._tasks and engine.unfinished == 0
+            await producer.stop(wait_ms=0)
+
+    run_async(scenario())
+
+
 def _send(producer: Producer, random: Random, number: int) -> asyncio.Future[Any]:
     body = b"%d" % number
     match random.randrange(5):
