@@ -50,7 +50,7 @@ from broker_core.errors import (
     StoreUnusable,
 )
 from broker_core.protocol_codes import ResponseCode
-from broker_core.runtime.clock import Clock
+from broker_core.runtime.clock import Clock, SteadyTime
 from broker_core.storage.append_group import GROUP_TOPIC, decode_header
 from broker_core.storage.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
@@ -97,7 +97,7 @@ class SinkBatches:
     ) -> None:
         self._store = store
         self._table = table
-        self._clock = clock
+        self._time = SteadyTime(clock)
         self._sinks_max = sinks_max
         self._keep_ms = keep_ms
         self._once_keep_ms = once_keep_ms
@@ -386,7 +386,7 @@ class SinkBatches:
 
     def _forget_jobs(self) -> None:
         """A batch job has one run: once its staged data has expired, nobody can repeat it."""
-        limit = self._clock.wall_ms() - self._once_keep_ms
+        limit = self._time.now_ms - self._once_keep_ms
         old = [name for name, s in self._sinks.items() if s.once and s.silent_since_ms < limit]
         for name in old:
             del self._sinks[name]
@@ -398,7 +398,7 @@ class SinkBatches:
         if len(self._sinks) < self._sinks_max:
             return
         oldest = min(self._sinks, key=lambda known: self._sinks[known].silent_since_ms)
-        silent_ms = self._clock.wall_ms() - self._sinks[oldest].silent_since_ms
+        silent_ms = self._time.now_ms - self._sinks[oldest].silent_since_ms
         if silent_ms < self._keep_ms:
             raise LimitReached(
                 f"no room for sink {name}: this broker knows {len(self._sinks)} sinks, at most "

@@ -29,3 +29,26 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Epoch milliseconds; may jump in both directions."""
         return time.time_ns() // 1_000_000
+
+
+class SteadyTime:
+    """The wall time of its making, carried on by the clock that nobody sets.
+
+    For what is thrown away by its age: a wall clock that is ten years ahead for a minute must not
+    decide about that.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._made_at_ms = int(clock.monotonic() * 1000)
+        self._made_ms = clock.wall_ms()
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Since it was made."""
+        return int(self._clock.monotonic() * 1000) - self._made_at_ms
+
+    @property
+    def now_ms(self) -> int:
+        """Epoch milliseconds that never jump."""
+        return self._made_ms + self.elapsed_ms

@@ -13,7 +13,7 @@ class AgedFile(NamedTuple):
 
     base: int
     end: int
-    modified_ms: int
+    age_ms: int
 
 
 class RetentionLimits(NamedTuple):
@@ -44,7 +44,6 @@ def used_percent(used: int, usable: int) -> int:
 
 def plan_retention(
     files: Sequence[AgedFile],
-    now_ms: int,
     local_hour: int,
     used: int,
     limits: RetentionLimits,
@@ -67,7 +66,7 @@ def plan_retention(
     reason = "the disk is too full" if forced else "its retention time has passed"
     delete_before = start
     for file in files[:-1][: limits.files_per_round]:
-        if not forced and now_ms < file.modified_ms + limits.reserved_hours * HOUR_MS:
+        if not forced and file.age_ms < limits.reserved_hours * HOUR_MS:
             break
         delete_before = file.end
     return RetentionPlan(delete_before, disk_full, reason if delete_before > start else "")

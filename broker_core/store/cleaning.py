@@ -14,6 +14,7 @@ from broker_core.flush.flush_service import FlushService
 from broker_core.runtime.clock import Clock
 from broker_core.storage.commit_log import CommitLog
 from broker_core.storage.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.file_ages import FileAges
 from broker_core.storage.file_system import FileSystem
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.retention import (
@@ -63,6 +64,8 @@ class Cleaning:
         self._index = index
         self._derived = derived
         self._flush = flush
+        last = log.segments.last
+        self._ages = FileAges(clock, 0 if last is None else last.base)
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Other limits from the next plan on."""
@@ -70,17 +73,15 @@ class Cleaning:
 
     def plan(self, *, manual: bool = False) -> RetentionPlan:
         """What may go now."""
-        segments = self._log.segments
+        segments = self._log.segments.all
         files = [
-            AgedFile(segment.base, segment.base + segment.size, segment.file.modified_ms())
-            for segment in segments.all
+            AgedFile(segment.base, segment.base + segment.size, age_ms)
+            for segment, age_ms in zip(segments, self._ages.of(segments), strict=True)
         ]
-        now_ms = self._clock.wall_ms()
         usage = self._file_system.usage()
         return plan_retention(
             files,
-            now_ms,
-            time.localtime(now_ms // 1000).tm_hour,
+            time.localtime(self._clock.wall_ms() // 1000).tm_hour,
             used_percent(usage.used, usage.usable),
             self._limits,
             manual=manual,
@@ -102,6 +103,7 @@ class Cleaning:
         minimums = [(queue, queue.first_kept(start)) for queue in self._queues]
         self._flush.raise_log_start(start)
         dropped = self._log.segments.drop_before(limit)
+        self._ages.forget_below(start)
         for queue, minimum in minimums:
             queue.min_offset = minimum
         old_queue_files = [path for queue in self._queues for path in queue.drop_old_files()]

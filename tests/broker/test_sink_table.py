@@ -277,6 +277,20 @@ def test_batch_jobs_are_forgotten_when_they_cannot_be_repeated() -> None:
     assert len(sinks.batches) == 1
 
 
+@pytest.mark.parametrize("step_ms", [-315_360_000_000, -20_000, 20_000, 315_360_000_000])
+def test_a_wall_clock_that_is_set_makes_nobody_forget_a_job(step_ms: int) -> None:
+    sinks = SinkStore(limits={"sinks_max": 1, "once_keep_ms": 10_000})
+    job = identity(0, "job", "job", once=True)
+    sinks.write(job, [b"x"])
+    sinks.clock.set_wall(sinks.clock.wall_ms() + step_ms)
+    sinks.batches.save()
+    assert sinks.publish(job).is_repeat
+    with pytest.raises(LimitReached):
+        sinks.write(identity(0), [b"x"])
+    sinks.clock.advance(10_001)
+    sinks.write(identity(0), [b"x"])
+
+
 def test_saving_twice_at_once_is_refused() -> None:
     sinks = SinkStore()
     sinks.write(identity(0), [b"x"])

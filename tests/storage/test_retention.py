@@ -18,13 +18,12 @@ from broker_core.store.message_store import MessageStore
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
 
-NOW = 1_700_000_000_000
 LIMITS = RetentionLimits(72, frozenset((4,)), 75, 85, 90, True, 10)
-OLD, YOUNG = NOW - 72 * HOUR_MS, NOW - 72 * HOUR_MS + 1
+OLD, YOUNG = 72 * HOUR_MS, 72 * HOUR_MS - 1
 
 
-def files(*modified: int) -> list[AgedFile]:
-    return [AgedFile(n * 100, n * 100 + 100, ms) for n, ms in enumerate(modified)]
+def files(*ages: int) -> list[AgedFile]:
+    return [AgedFile(n * 100, n * 100 + 100, ms) for n, ms in enumerate(ages)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_used_space_is_rounded_up(used: int, usable: int, percent: int) -> None:
 )
 def test_what_is_deleted_when(hour: int, used: int, manual: bool, deletes: str) -> None:
     log = files(OLD, OLD, YOUNG, OLD, YOUNG)
-    plan = plan_retention(log, NOW, hour, used, LIMITS, manual=manual)
+    plan = plan_retention(log, hour, used, LIMITS, manual=manual)
     expected = {"nothing": 0, "expired": 200, "everything": 400}[deletes]
     assert plan.delete_before == expected, "oldest first, up to the first file that must stay"
     assert bool(plan.reason) == (expected > 0)
@@ -61,30 +60,30 @@ def test_what_is_deleted_when(hour: int, used: int, manual: bool, deletes: str) 
     ("used", "flag"), [(0, False), (85, False), (86, None), (90, None), (91, True), (100, True)]
 )
 def test_the_disk_full_flag(used: int, flag: bool | None) -> None:
-    assert plan_retention([], NOW, 5, used, LIMITS).disk_full is flag
+    assert plan_retention([], 5, used, LIMITS).disk_full is flag
 
 
 def test_never_the_last_file_and_no_more_than_a_round() -> None:
-    assert plan_retention(files(OLD), NOW, 4, 99, LIMITS).delete_before == 0
-    assert plan_retention([], NOW, 4, 99, LIMITS).delete_before == 0
+    assert plan_retention(files(OLD), 4, 99, LIMITS).delete_before == 0
+    assert plan_retention([], 4, 99, LIMITS).delete_before == 0
     many = files(*[OLD] * 50)
-    assert plan_retention(many, NOW, 4, 10, LIMITS).delete_before == 1_000
-    assert plan_retention(many, NOW, 4, 99, LIMITS).delete_before == 1_000
+    assert plan_retention(many, 4, 10, LIMITS).delete_before == 1_000
+    assert plan_retention(many, 4, 99, LIMITS).delete_before == 1_000
 
 
 def test_without_force_only_expired_files_go() -> None:
     gentle = LIMITS._replace(forcibly=False)
-    plan = plan_retention(files(OLD, YOUNG, YOUNG), NOW, 5, 99, gentle)
+    plan = plan_retention(files(OLD, YOUNG, YOUNG), 5, 99, gentle)
     assert (plan.delete_before, plan.disk_full) == (100, True)
 
 
 def test_levels_are_clamped_as_apache_does() -> None:
     high = LIMITS._replace(forcible_ratio=99, warning_ratio=99)
-    plan = plan_retention(files(YOUNG, YOUNG), NOW, 5, 91, high)
+    plan = plan_retention(files(YOUNG, YOUNG), 5, 91, high)
     assert (plan.delete_before, plan.disk_full) == (100, True)
     low = LIMITS._replace(forcible_ratio=1, warning_ratio=1)
-    assert plan_retention(files(YOUNG, YOUNG), NOW, 5, 30, low).delete_before == 0
-    assert plan_retention(files(YOUNG, YOUNG), NOW, 5, 36, low).disk_full is True
+    assert plan_retention(files(YOUNG, YOUNG), 5, 30, low).delete_before == 0
+    assert plan_retention(files(YOUNG, YOUNG), 5, 36, low).disk_full is True
 
 
 class TestCleaning:

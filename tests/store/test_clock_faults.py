@@ -1,0 +1,140 @@
+"""F14: whatever is done to the wall clock, messages keep their order and go only when they are old.
+
+The clock steps by seconds, hours and ten years, both ways, stands still and runs on, between puts,
+reads, retention and restarts. Delays, transactions and timers meet the same steps in
+`tests/broker/test_delayed_delivery.py`, `test_transaction_check.py` and `test_timer_troubles.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from broker_core.storage.retention import HOUR_MS
+from broker_core.store.message import Message
+from broker_core.store.message_store import MessageStore
+from tests.fakes.simulated_disk import SimulatedDisk
+from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
+
+SEEDS = 1_000 if os.environ.get("RMQ_CRASH_LONG") else 30
+YEAR_MS = 365 * 24 * HOUR_MS
+STEPS_MS = (-10 * YEAR_MS, -HOUR_MS, -1_000, 1_000, HOUR_MS, 10 * YEAR_MS)
+RESERVED_MS = 72 * HOUR_MS
+TOPIC = "T"
+
+
+class _Run:
+    """A store and what is known about its messages by the clock that nobody sets."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk: SimulatedDisk = new_disk()
+        self.clock = self.disk.clock
+        self.store: MessageStore = open_small(self.disk)
+        self.true_ms = self.clock.wall_ms()
+        self.put_at: list[int] = []
+        self.low = 0
+
+    def put(self) -> None:
+        for _ in range(self.random.randrange(1, 8)):
+            body = str(len(self.put_at)).encode().ljust(self.random.choice((10, 4_000)), b".")
+            result = self.store.append(Message(TOPIC, body))
+            assert result.ok and result.queue_offset == len(self.put_at), result
+            self.put_at.append(self.true_ms)
+        self.store.flush()
+
+    def wait(self) -> None:
+        ms = self.random.choice((1, 5_000, HOUR_MS, 20 * HOUR_MS, 80 * HOUR_MS))
+        self.clock.advance(ms)
+        self.true_ms += ms
+        # As every store does all ten seconds.
+        self.store.clean()
+
+    def step(self) -> None:
+        self.clock.set_wall(self.clock.wall_ms() + self.random.choice(STEPS_MS))
+
+    def stand_still(self) -> None:
+        wall_ms = self.clock.wall_ms()
+        self.wait()
+        self.clock.set_wall(wall_ms)
+
+    def correct(self) -> None:
+        self.clock.set_wall(self.true_ms)
+
+    def restart(self) -> None:
+        # All that a new process can go by is what was stored and the clock that it finds: one that
+        # is ahead then cannot be told from one that is right.
+        self.clock.set_wall(min(self.clock.wall_ms(), self.true_ms))
+        for offset in range(self.low, len(self.put_at)):
+            stamp_ms = self.store.store_time(TOPIC, 0, offset)
+            assert stamp_ms is not None
+            known_ms = self.true_ms - max(self.clock.wall_ms() - stamp_ms, 0)
+            self.put_at[offset] = min(self.put_at[offset], known_ms)
+        self.store.close()
+        self.store = open_small(self.disk)
+
+    def clean(self) -> None:
+        self.store.clean(manual=True)
+
+    def check(self) -> None:
+        low, high = self.store.offsets(TOPIC, 0)
+        assert high == len(self.put_at) and low >= self.low, "offsets never go backwards"
+        young = [at for at in self.put_at[:low] if self.true_ms - at < RESERVED_MS]
+        assert not young, f"{len(young)} messages went before their time"
+        self.low = low
+        times = [self.store.store_time(TOPIC, 0, offset) for offset in range(low, high)]
+        assert None not in times and times == sorted(times), "store times never go back"
+        expected = [str(number).encode() for number in range(low, high)]
+        assert [body.rstrip(b".") for body in bodies(self.store, TOPIC)] == expected
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_order_and_retention_under_a_clock_that_jumps(seed: int) -> None:
+    run = _Run(seed)
+    run.put()
+    actions = (
+        run.put, run.put, run.put, run.wait, run.step, run.step, run.stand_still, run.correct,
+        run.clean, run.clean, run.restart,
+    )  # fmt: skip
+    for _ in range(60):
+        run.random.choice(actions)()
+        run.check()
+    # However wrong the times of the files are, they go once they have been here for long enough.
+    run.put()
+    run.clean()
+    run.clock.advance(RESERVED_MS)
+    start = -1
+    while run.store.log_range[0] > start:
+        start = run.store.log_range[0]
+        run.clean()
+    assert run.store.log_range[1] - start <= 16 << 10, "only the last file is left"
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_a_step_alone_expires_nothing(step_ms: int) -> None:
+    disk = new_disk()
+    store = open_small(disk)
+    put_all(store, TOPIC, numbered(12, 4_000))
+    disk.clock.set_wall(disk.clock.wall_ms() + step_ms)
+    put_all(store, TOPIC, numbered(12, 4_000, first=12))
+    assert store.clean(manual=True) == 0
+    disk.clock.advance(RESERVED_MS - 1)
+    assert store.clean(manual=True) == 0
+    disk.clock.advance(1)
+    assert store.clean(manual=True) > 0
+
+
+def test_what_was_written_while_the_clock_was_behind_is_not_old_after_a_restart() -> None:
+    disk = new_disk()
+    store = open_small(disk)
+    put_all(store, TOPIC, numbered(2, 4_000))
+    disk.clock.set_wall(disk.clock.wall_ms() - 10 * YEAR_MS)
+    put_all(store, TOPIC, numbered(12, 4_000))
+    store.close()
+    disk.clock.set_wall(disk.clock.wall_ms() + 10 * YEAR_MS)
+    again = open_small(disk)
+    assert again.clean(manual=True) == 0
+    disk.clock.advance(RESERVED_MS)
+    assert again.clean(manual=True) > 0
