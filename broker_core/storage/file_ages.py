@@ -22,7 +22,7 @@ _HEADER_SIZE = _STORE_TIME_AT + IPV6_EXTRA + _TIME.size
 
 
 class FileAges:
-    """Owner thread only, asked again and again. Files from `first_new` on are still to be filled."""
+    """Owner thread only, asked again and again. Files from `first_new` on are not full yet."""
 
     def __init__(self, clock: Clock, first_new: int) -> None:
         self._time = SteadyTime(clock)
