@@ -36,8 +36,22 @@ _long_or_default = "long" if os.environ.get("RMQ_CRASH_LONG") else "default"
 settings.load_profile("ci" if os.environ.get("CI") else _long_or_default)
 
 
+class _FailuresAtOnce:
+    """Names a test when it fails: a complete run takes most of an hour."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f" {report.when} failed: {report.nodeid}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SUMMARY_LINES] = []
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
