@@ -32,6 +32,14 @@ def test_the_mission_checklist_is_complete() -> None:
     assert not unplaced
 
 
+def test_every_fault_and_every_accident_is_tried_somewhere() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([FR]\d\d) \| .*`tests/.*` \|$", page, re.MULTILINE)
+    faults = [f"F{number:02d}" for number in range(1, 27)]
+    accidents = [f"R{number:02d}" for number in range(1, 16)]
+    assert rows == [*faults, *accidents]
+
+
 def test_the_readme_shows_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "make demo" in readme
