@@ -72,7 +72,7 @@ test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketM
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
 	@$(BIN)/python -m tests.interop.fetched_peers || true
-	$(PYTEST) -m interop -n $(WORKERS) --dist loadgroup
+	$(PYTEST) -m interop -n $(WORKERS) --dist loadscope
 
 test-spark-versions: export RMQ_INTEROP_ALL := 1
 test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 and 4.2, each fetched once

@@ -62,6 +62,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In a run of several processes what shares servers stays together (`make test-interop`)."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from tests.shared_servers import SharedServersScheduling
+
+    return SharedServersScheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     lines = getattr(node, "workeroutput", {}).get("summary_lines", ())
     node.config.stash[_SUMMARY_LINES] += lines

@@ -26,17 +26,6 @@ pytest.register_assert_rewrite(
 )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run of several processes (`make test-interop`) what shares servers stays together."""
-    if not getattr(config.option, "loadgroup", False):
-        return
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        shared = [str(parameters[name]) for name in ("kind", "version") if name in parameters]
-        item.add_marker(pytest.mark.xdist_group("-".join([item.path.stem, *shared])))
-
-
 @cache
 def _certificate() -> Any:
     # Imports the scenarios, which must not be imported before the line above.

@@ -51,7 +51,9 @@ class SideBySide:
     def close(self) -> None:
         """Wait for what has begun; end what it waits for before."""
         self.cancel()
-        _, hanging = wait(self._runs.values(), self._limit_s)
+        # What was cancelled by the pool never counts as done for `wait`.
+        begun = [run for run in self._runs.values() if not run.cancelled()]
+        _, hanging = wait(begun, self._limit_s)
         assert not hanging, f"still running after {self._limit_s} s: {self._named(hanging)}"
 
     def _wait_for(self, names: list[str], deadline: float) -> None:

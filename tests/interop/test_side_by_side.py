@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.side_by_side import SideBySide
+from tests.shared_servers import shared_servers
 
 
 @pytest.fixture
@@ -63,3 +64,28 @@ def test_what_hangs_is_named() -> None:
         runs.close()
     gate.set()
     assert runs.failure("stuck") is None
+
+
+def test_nobody_waits_for_what_never_began() -> None:
+    gate = threading.Event()
+    runs = SideBySide(1, "test", limit_s=60.0)
+    runs.start("first", lambda: gate.wait(60))
+    runs.start("behind", lambda: None)
+    runs.cancel()
+    gate.set()
+    runs.close()
+    assert runs.failure("first") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("tests/interop/test_a.py::test_one", "tests/interop/test_a.py"),
+        ("tests/interop/test_a.py::test_two[4.9.7]", "tests/interop/test_a.py 4.9.7"),
+        ("tests/interop/test_a.py::test_3[ours-Java-5.5.0-x]", "tests/interop/test_a.py ours"),
+        ("tests/interop/test_a.py::test_4[5.5.0-ours-x]", "tests/interop/test_a.py 5.5.0 ours"),
+        ("tests/interop/test_a.py::T::test_5[a-5.5.0]", "tests/interop/test_a.py"),
+    ],
+)
+def test_what_shares_servers_goes_to_one_process(name: str, place: str) -> None:
+    assert shared_servers(name) == place
