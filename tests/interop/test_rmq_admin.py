@@ -66,8 +66,10 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def test_clusters_brokers_and_settings(shell: Shell) -> None:
+    # Apache's broker cannot tell anything about itself before it has counted for a second.
+    until(lambda: shell.json("cluster", "list")[0]["problem"] is None)
     [found] = shell.json("cluster", "list")
-    assert (found["broker"], found["problem"]) == ("broker-a", None)
+    assert found["broker"] == "broker-a"
     assert found["inPerSecond"] is None or found["inPerSecond"] >= 0
     assert "commitLogMaxOffset" in shell.json("broker", "status", "-b", "broker-a")
     assert shell.json("broker", "config", "-k", "brokerName") == {"brokerName": "broker-a"}
