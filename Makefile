@@ -68,7 +68,7 @@ test-crash: $(INSTALLED) ## Crash, error and damage tests with their table; LONG
 	$(PYTEST) -m "crash or root"
 
 test-interop: export RMQ_INTEROP_ALL := 1
-test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix (about 45 minutes)
+test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix (about half an hour)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
 	@$(BIN)/python -m tests.interop.fetched_peers || true

@@ -64,8 +64,7 @@ class Cleaning:
         self._index = index
         self._derived = derived
         self._flush = flush
-        last = log.segments.last
-        self._ages = FileAges(clock, 0 if last is None else last.base)
+        self._ages = FileAges(clock)
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Other limits from the next plan on."""
@@ -103,7 +102,6 @@ class Cleaning:
         minimums = [(queue, queue.first_kept(start)) for queue in self._queues]
         self._flush.raise_log_start(start)
         dropped = self._log.segments.drop_before(limit)
-        self._ages.forget_below(start)
         for queue, minimum in minimums:
             queue.min_offset = minimum
         old_queue_files = [path for queue in self._queues for path in queue.drop_old_files()]
