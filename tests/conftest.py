@@ -37,7 +37,7 @@ settings.load_profile("ci" if os.environ.get("CI") else _long_or_default)
 
 
 class _FailuresAtOnce:
-    """Names a test when it fails: a complete run takes most of an hour."""
+    """Names a test when it fails: a complete run takes half an hour."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -37,14 +37,14 @@ class FileAges:
         passed_ms = elapsed_ms - self._looked_at_ms
         ages = {}
         for segment in segments[:-1]:
+            by_file = now_ms - segment.file.modified_ms()
             known = self._known.get(segment.base)
-            by_file = max(now_ms - segment.file.modified_ms(), 0)
-            if not self._has_stepped:
-                ages[segment.base] = max(by_file, 0 if known is None else known + passed_ms)
+            if by_file >= 0 and not self._has_stepped:
+                ages[segment.base] = by_file
             elif known is not None:
                 ages[segment.base] = known + passed_ms
             else:
-                # It was filled after the last look.
-                ages[segment.base] = min(by_file, passed_ms)
+                # Filled after the last look, or nobody knows better.
+                ages[segment.base] = min(max(by_file, 0), passed_ms)
         self._known, self._looked_at_ms = ages, elapsed_ms
         return [*ages.values(), 0] if segments else []
