@@ -4,7 +4,8 @@ As long as the wall clock is where it should be, a file is as old as its own tim
 RocketMQ; an operator may touch files to have them go. But a clock that is set ten years ahead for a
 minute must not expire everything that was stored, and one that is set back must not make what is
 written meanwhile look ten years old. So once a step was seen, files age by the clock that nobody
-sets, from what was last known about them; and none is older than the last look allows.
+sets, from what was last known about them; and none is older than the last look allows. A clock that
+is set back again before the next look goes unnoticed.
 """
 
 from __future__ import annotations

@@ -57,12 +57,15 @@ class _Run:
     def step(self) -> None:
         self.was_set = True
         self.clock.set_wall(self.clock.wall_ms() + self.random.choice(STEPS_MS))
+        # It stays so until the next look: what is set back before cannot be noticed.
+        self.store.clean()
 
     def stand_still(self) -> None:
         self.was_set = True
         wall_ms = self.clock.wall_ms()
         self.wait()
         self.clock.set_wall(wall_ms)
+        self.store.clean()
 
     def correct(self) -> None:
         self.clock.set_wall(self.true_ms)
@@ -102,7 +105,7 @@ def test_order_and_retention_under_a_clock_that_jumps(seed: int) -> None:
     # However wrong the times of the files are, they go once they have been here for long enough.
     run.put()
     run.clean()
-    run.clock.advance(RESERVED_MS)
+    run.clock.advance(RESERVED_MS + STEP_MS)
     start = -1
     while run.store.log_range[0] > start:
         start = run.store.log_range[0]
