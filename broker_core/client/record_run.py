@@ -15,7 +15,7 @@ from broker_core.codec.column_batch import Buffer
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import MessageQueue
 from broker_core.codec.record_columns import cut_wire_runs, decode_columns
-from broker_core.codec.record_layout import CHECK_CHECKSUMS, ELSEWHERE
+from broker_core.codec.record_layout import CHECK_CHECKSUMS, DAMAGE_ONLY, ELSEWHERE
 from broker_core.codec.wire_runs import wire_place
 
 
@@ -47,7 +47,7 @@ class RecordRun(NamedTuple):
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
     def columns(
-        self, queue: MessageQueue, wanted: int, verify: int = CHECK_CHECKSUMS
+        self, queue: MessageQueue, wanted: int, verify: int = CHECK_CHECKSUMS | DAMAGE_ONLY
     ) -> dict[str, object]:
         """Columns by `codec.column_names`; raises `CorruptRecord` for a record that is not right.
 

@@ -111,6 +111,25 @@ static PyObject *codec_body_crc(PyObject *module, PyObject *data) {
     return PyLong_FromUnsignedLong(crc & CRC_FIELD_MASK);
 }
 
+static PyObject *codec_crc_by_every_method(PyObject *module, PyObject *data) {
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t found[3];
+    size_t count = crc_by_every_method(view.buf, (size_t)view.len, found);
+    PyBuffer_Release(&view);
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t method = 0; list != NULL && method < count; method++) {
+        PyObject *number = PyLong_FromUnsignedLong(found[method]);
+        if (number == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, (Py_ssize_t)method, number);
+    }
+    return list;
+}
+
 #define CONTRACT_FUNCTION(name, text)                                                              \
     {#name, (PyCFunction)(void (*)(void))codec_##name, METH_VARARGS | METH_KEYWORDS, text}
 
@@ -141,6 +160,8 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(join_sent_replies, "The answers to plain sends as one buffer."),
     {"java_hash", codec_java_hash, METH_O, "Java's String.hashCode of UTF-8 text."},
     {"body_crc", codec_body_crc, METH_O, "Checksum of a body as records store it."},
+    {"_crc_by_every_method", codec_crc_by_every_method, METH_O,
+     "The CRC by each method that this processor has."},
     {NULL, NULL, 0, NULL},
 };
 

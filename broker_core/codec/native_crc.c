@@ -1,7 +1,7 @@
 /* CRC-32 of records and bodies.
  *
  * Three methods behind one pointer, chosen at run time: carry-less multiplication of 32 bytes at a
- * time (x86-64 with VPCLMULQDQ, long data only) or of 16 (with PCLMULQDQ), and slicing-by-8 tables
+ * time (x86-64 with VPCLMULQDQ, from 64 bytes on) or of 16 (with PCLMULQDQ), and slicing-by-8 tables
  * (everywhere else, and for fewer than 16 bytes).
  *
  * Bits are reflected: the top bit of a 32-bit value is the coefficient of x^0. A 16-byte block in a
@@ -14,8 +14,7 @@
 
 #include "native_layout.h"
 
-/* -DRMQ_PORTABLE_CRC builds what other processors get, to test it here. */
-#if defined(__x86_64__) && !defined(RMQ_PORTABLE_CRC)
+#if defined(__x86_64__)
 #define HAS_CARRYLESS 1
 #include <immintrin.h>
 #else
@@ -80,19 +79,21 @@ static uint32_t join_bitwise(uint32_t crc_a, uint32_t crc_b, size_t size) {
 }
 
 uint32_t (*crc_update)(uint32_t, const uint8_t *, size_t) = update_by_tables;
+/* What this processor can do, the fastest last. */
+static uint32_t (*methods[3])(uint32_t, const uint8_t *, size_t) = {update_by_tables};
+static size_t method_count = 1;
 uint32_t (*crc_join)(uint32_t, uint32_t, size_t) = join_bitwise;
 
 #if HAS_CARRYLESS
 
 #define CARRYLESS __attribute__((target("sse4.1,ssse3,pclmul")))
 
-/* Multipliers of the two halves of a block: {x^(D+32), x^(D-32)} for distance D bits, shifted left
- * once because a product of two reflected numbers comes out one bit low. */
+/* Multipliers of the two halves of a block, {x^(D+32), x^(D-32)} for a distance of D bits, shifted
+ * left once because a product of two reflected numbers comes out one bit low. The first index is
+ * the distance in blocks. */
+enum { DISTANCE_MAX = 8 };
 static struct {
-    uint64_t by_1024[2];
-    uint64_t by_512[2];
-    uint64_t by_256[2];
-    uint64_t by_128[2];
+    uint64_t by_blocks[DISTANCE_MAX + 1][2];
     uint64_t x_64;
 } fold_powers;
 
@@ -116,6 +117,11 @@ CARRYLESS static inline __m128i fold(__m128i block, __m128i powers) {
                          _mm_clmulepi64_si128(block, powers, 0x11));
 }
 
+/* A block that lies `distance` blocks before the place it is added to. */
+CARRYLESS static inline __m128i fold_by(__m128i block, int distance) {
+    return fold(block, load_block(fold_powers.by_blocks[distance]));
+}
+
 /* 64-bit polynomial in the low half -> its 32-bit remainder. */
 CARRYLESS static inline uint32_t reduce_64(__m128i value) {
     const __m128i constants = _mm_set_epi64x(QUOTIENT_33, POLYNOMIAL_33);
@@ -127,7 +133,7 @@ CARRYLESS static inline uint32_t reduce_64(__m128i value) {
 
 CARRYLESS static inline uint32_t reduce_128(__m128i block) {
     const __m128i low_32 = _mm_set_epi32(0, 0, 0, -1);
-    __m128i powers = load_block(fold_powers.by_128);
+    __m128i powers = load_block(fold_powers.by_blocks[1]);
     /* 128 -> 96 bits, then 96 -> 64. */
     block = _mm_xor_si128(_mm_srli_si128(block, 8), _mm_clmulepi64_si128(block, powers, 0x10));
     __m128i high = _mm_clmulepi64_si128(_mm_and_si128(block, low_32),
@@ -145,51 +151,75 @@ CARRYLESS static inline __m128i fold_rest(__m128i block, const uint8_t *end, siz
     __m128i stays = _mm_shuffle_epi8(block, down);
     /* In `down` exactly the places to be filled by new bytes have the top bit set. */
     __m128i next = _mm_blendv_epi8(stays, load_block(end - 16), down);
-    return _mm_xor_si128(fold(pushed_out, load_block(fold_powers.by_128)), next);
+    return _mm_xor_si128(fold_by(pushed_out, 1), next);
 }
 
-/* The CRC of everything folded into `block` and of data[0:end - data]; at least 16 bytes lie before
- * `end`. */
+/* The CRC of everything folded into `block` and of the bytes from `data` to `end`, fewer than 16;
+ * at least 16 bytes lie before `end`. */
 CARRYLESS static inline uint32_t finish(__m128i block, const uint8_t *data, const uint8_t *end) {
-    __m128i powers = load_block(fold_powers.by_128);
-    for (; end - data >= 16; data += 16)
-        block = _mm_xor_si128(fold(block, powers), load_block(data));
     if (end != data)
         block = fold_rest(block, end, (size_t)(end - data));
     return ~reduce_128(block);
+}
+
+/* Four consecutive blocks, or what was folded into them. */
+typedef struct {
+    __m128i block[4];
+} Lanes;
+
+/* The lanes and the `count` (0 to 3) whole blocks behind them as one block. None of the
+ * multiplications waits for another: short data is all latency. */
+CARRYLESS static inline __m128i fold_lanes(Lanes lanes, const uint8_t *data, size_t count) {
+    __m128i sum;
+    switch (count) {
+    case 0:
+        sum = _mm_xor_si128(fold_by(lanes.block[2], 1), lanes.block[3]);
+        return _mm_xor_si128(
+            _mm_xor_si128(fold_by(lanes.block[0], 3), fold_by(lanes.block[1], 2)), sum);
+    case 1:
+        sum = load_block(data);
+        break;
+    case 2:
+        sum = _mm_xor_si128(fold_by(load_block(data), 1), load_block(data + 16));
+        break;
+    default:
+        sum = _mm_xor_si128(fold_by(load_block(data), 2), fold_by(load_block(data + 16), 1));
+        sum = _mm_xor_si128(sum, load_block(data + 32));
+    }
+    int behind = (int)count;
+    __m128i first =
+        _mm_xor_si128(fold_by(lanes.block[0], behind + 3), fold_by(lanes.block[1], behind + 2));
+    __m128i last =
+        _mm_xor_si128(fold_by(lanes.block[2], behind + 1), fold_by(lanes.block[3], behind));
+    return _mm_xor_si128(_mm_xor_si128(first, last), sum);
 }
 
 CARRYLESS static uint32_t update_carryless(uint32_t crc, const uint8_t *data, size_t size) {
     if (size < 16)
         return update_by_tables(crc, data, size);
     const uint8_t *end = data + size;
-    __m128i powers_128 = load_block(fold_powers.by_128);
     __m128i block = _mm_xor_si128(load_block(data), _mm_cvtsi32_si128((int)~crc));
     data += 16;
-    if (end - data >= 112) {
-        /* Four independent lanes hide the latency of the multiplications. */
-        __m128i powers_512 = load_block(fold_powers.by_512);
-        __m128i lane1 = load_block(data), lane2 = load_block(data + 16);
-        __m128i lane3 = load_block(data + 32);
-        for (data += 48; end - data >= 64; data += 64) {
-            block = _mm_xor_si128(fold(block, powers_512), load_block(data));
-            lane1 = _mm_xor_si128(fold(lane1, powers_512), load_block(data + 16));
-            lane2 = _mm_xor_si128(fold(lane2, powers_512), load_block(data + 32));
-            lane3 = _mm_xor_si128(fold(lane3, powers_512), load_block(data + 48));
-        }
-        block = _mm_xor_si128(fold(block, powers_128), lane1);
-        block = _mm_xor_si128(fold(block, powers_128), lane2);
-        block = _mm_xor_si128(fold(block, powers_128), lane3);
+    if (size < 64) {
+        for (; end - data >= 16; data += 16)
+            block = _mm_xor_si128(fold_by(block, 1), load_block(data));
+        return finish(block, data, end);
     }
-    return finish(block, data, end);
+    Lanes lanes = {{block, load_block(data), load_block(data + 16), load_block(data + 32)}};
+    const __m128i powers = load_block(fold_powers.by_blocks[4]);
+    for (data += 48; end - data >= 64; data += 64) {
+        for (int lane = 0; lane < 4; lane++)
+            lanes.block[lane] =
+                _mm_xor_si128(fold(lanes.block[lane], powers), load_block(data + 16 * lane));
+    }
+    size_t whole = (size_t)(end - data) / 16;
+    block = fold_lanes(lanes, data, whole);
+    return finish(block, data + 16 * whole, end);
 }
 
 #if HAS_WIDE_CARRYLESS
 
 #define WIDE __attribute__((target("avx2,vpclmulqdq,sse4.1,ssse3,pclmul")))
-
-/* Below this many bytes, bringing the lanes together costs more than they save. */
-enum { WIDE_SIZE_MIN = 384 };
 
 WIDE static inline __m256i load_pair(const void *at) {
     return _mm256_loadu_si256((const __m256i *)at);
@@ -206,25 +236,47 @@ WIDE static inline __m256i fold_pair(__m256i pair, __m256i powers, __m256i next)
                             next);
 }
 
+/* A multiplication of two blocks takes as long as one of a single block. */
 WIDE static uint32_t update_wide(uint32_t crc, const uint8_t *data, size_t size) {
-    if (size < WIDE_SIZE_MIN)
+    if (size < 64)
         return update_carryless(crc, data, size);
     const uint8_t *end = data + size;
-    __m256i powers = twice(fold_powers.by_1024);
     __m256i start = _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)~crc));
     __m256i lane0 = _mm256_xor_si256(load_pair(data), start), lane1 = load_pair(data + 32);
-    __m256i lane2 = load_pair(data + 64), lane3 = load_pair(data + 96);
-    for (data += 128; end - data >= 128; data += 128) {
+    __m256i powers = twice(fold_powers.by_blocks[4]);
+    data += 64;
+    if (size >= 384) {
+        /* Long enough for more lanes, which hide the latency of the multiplications. */
+        __m256i far_powers = twice(fold_powers.by_blocks[8]);
+        __m256i lane2 = load_pair(data), lane3 = load_pair(data + 32);
+        for (data += 64; end - data >= 128; data += 128) {
+            lane0 = fold_pair(lane0, far_powers, load_pair(data));
+            lane1 = fold_pair(lane1, far_powers, load_pair(data + 32));
+            lane2 = fold_pair(lane2, far_powers, load_pair(data + 64));
+            lane3 = fold_pair(lane3, far_powers, load_pair(data + 96));
+        }
+        lane0 = fold_pair(lane0, powers, lane2);
+        lane1 = fold_pair(lane1, powers, lane3);
+    }
+    for (; end - data >= 64; data += 64) {
         lane0 = fold_pair(lane0, powers, load_pair(data));
         lane1 = fold_pair(lane1, powers, load_pair(data + 32));
-        lane2 = fold_pair(lane2, powers, load_pair(data + 64));
-        lane3 = fold_pair(lane3, powers, load_pair(data + 96));
     }
-    powers = twice(fold_powers.by_256);
-    lane0 = fold_pair(fold_pair(fold_pair(lane0, powers, lane1), powers, lane2), powers, lane3);
-    __m128i block = _mm_xor_si128(
-        fold(_mm256_castsi256_si128(lane0), load_block(fold_powers.by_128)),
-        _mm256_extracti128_si256(lane0, 1));
+    if (end - data >= 32) {
+        /* The four blocks and the two behind them: the first pair is four blocks before those. */
+        __m256i pair = fold_pair(lane0, powers, load_pair(data));
+        lane0 = lane1;
+        lane1 = pair;
+        data += 32;
+    }
+    /* Neighbours: the first pair is two blocks before the second. */
+    lane1 = fold_pair(lane0, twice(fold_powers.by_blocks[2]), lane1);
+    __m128i block =
+        _mm_xor_si128(fold_by(_mm256_castsi256_si128(lane1), 1), _mm256_extracti128_si256(lane1, 1));
+    if (end - data >= 16) {
+        block = _mm_xor_si128(fold_by(block, 1), load_block(data));
+        data += 16;
+    }
     return finish(block, data, end);
 }
 
@@ -242,28 +294,30 @@ CARRYLESS static uint32_t join_carryless(uint32_t crc_a, uint32_t crc_b, size_t 
 }
 
 static void prepare_carryless(void) {
-    fold_powers.by_1024[0] = (uint64_t)power_of_x(1024 + 32) << 1;
-    fold_powers.by_1024[1] = (uint64_t)power_of_x(1024 - 32) << 1;
-    fold_powers.by_256[0] = (uint64_t)power_of_x(256 + 32) << 1;
-    fold_powers.by_256[1] = (uint64_t)power_of_x(256 - 32) << 1;
-    fold_powers.by_512[0] = (uint64_t)power_of_x(512 + 32) << 1;
-    fold_powers.by_512[1] = (uint64_t)power_of_x(512 - 32) << 1;
-    fold_powers.by_128[0] = (uint64_t)power_of_x(128 + 32) << 1;
-    fold_powers.by_128[1] = (uint64_t)power_of_x(128 - 32) << 1;
+    for (unsigned distance = 1; distance <= DISTANCE_MAX; distance++) {
+        fold_powers.by_blocks[distance][0] = (uint64_t)power_of_x(128 * distance + 32) << 1;
+        fold_powers.by_blocks[distance][1] = (uint64_t)power_of_x(128 * distance - 32) << 1;
+    }
     fold_powers.x_64 = (uint64_t)power_of_x(64) << 1;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") &&
         __builtin_cpu_supports("ssse3")) {
-        crc_update = update_carryless;
+        methods[method_count++] = update_carryless;
         crc_join = join_carryless;
 #if HAS_WIDE_CARRYLESS
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq"))
-            crc_update = update_wide;
+            methods[method_count++] = update_wide;
 #endif
     }
 }
 
 #endif
+
+size_t crc_by_every_method(const uint8_t *data, size_t size, uint32_t found[3]) {
+    for (size_t method = 0; method < method_count; method++)
+        found[method] = methods[method](0, data, size);
+    return method_count;
+}
 
 void crc_prepare(void) {
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -286,7 +340,9 @@ void crc_prepare(void) {
                 multiply_bitwise(distance_powers[digit][count - 1], step);
         step = multiply_bitwise(distance_powers[digit][255], step);
     }
+    method_count = 1;
 #if HAS_CARRYLESS
     prepare_carryless();
 #endif
+    crc_update = methods[method_count - 1];
 }

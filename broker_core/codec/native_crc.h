@@ -13,6 +13,9 @@ void crc_prepare(void);
 /* CRC of `size` bytes following bytes whose CRC is `crc` (0 at the start), as zlib.crc32. */
 extern uint32_t (*crc_update)(uint32_t crc, const uint8_t *data, size_t size);
 
+/* The CRC by each method that this processor has, to compare them; returns how many there are. */
+size_t crc_by_every_method(const uint8_t *data, size_t size, uint32_t found[3]);
+
 /* CRC of A followed by B, from the CRC of each; `size` is the length of B. */
 extern uint32_t (*crc_join)(uint32_t crc_a, uint32_t crc_b, size_t size);
 

@@ -54,7 +54,9 @@ enum {
     CRC_TAIL_MATCH_MIN = 8,  /* of its 10 constant bytes: it was meant as a tail */
     UNIT_SIZE = 20,
     PRE_BLANK_SIZE = 0x7FFFFFFF,
-    ELSEWHERE = 4, /* added to a level of checks: units do not say log positions */
+    /* Added to a level of checks. */
+    ELSEWHERE = 4,   /* units do not say log positions */
+    DAMAGE_ONLY = 8, /* a right whole-record checksum will do, since it covers the body */
 
     SYS_FLAG_TRANSACTION = 0x0C,
     SYS_FLAG_PREPARED = 0x04,

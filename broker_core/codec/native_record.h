@@ -34,7 +34,8 @@ void write_tail(uint8_t *tail, uint32_t checksum);
 /* CRC of the whole record up to its tail, given the unmasked CRC of its body. */
 uint32_t record_crc(const Record *record, uint32_t body_crc);
 
-/* Checksums; the record was parsed. Level 2 refuses a record without a whole-record checksum. */
+/* Checksums; the record was parsed. Level 2 refuses a record without a whole-record checksum;
+ * DAMAGE_ONLY may be added to a level. */
 Reason record_verify(const Record *record, int level);
 
 /* Structure of the record at start[0:room]. */

@@ -16,6 +16,7 @@ from broker_core.codec.column_batch import Buffer
 from broker_core.codec.record_layout import (
     CRC_MASK,
     CRC_TAIL_SIZE,
+    DAMAGE_ONLY,
     FIXED_SIZE,
     HEADERS,
     HOST_BITS,
@@ -183,8 +184,10 @@ def _topic_at(view: memoryview, at: int, record_end: int, magic: int) -> tuple[b
 def verify_checksums(view: memoryview, start: int, record: ParsedRecord, level: int = 1) -> None:
     """Raise `RecordFault` unless the record's checksums are right.
 
-    `REQUIRE_CHECKSUM` refuses a record without a whole-record checksum, too.
+    `REQUIRE_CHECKSUM` refuses a record without a whole-record checksum, too; `DAMAGE_ONLY` may be
+    added to a level.
     """
+    damage_only, level = level & DAMAGE_ONLY, level & ~DAMAGE_ONLY
     end = record.end
     stored = None
     if end - record.properties_start >= CRC_TAIL_SIZE:
@@ -193,6 +196,8 @@ def verify_checksums(view: memoryview, start: int, record: ParsedRecord, level: 
         if stored is not None:
             if stored != crc32(view[start : end - CRC_TAIL_SIZE]) & CRC_MASK:
                 raise RecordFault(reasons.RECORD_CRC)
+            if damage_only:
+                return
         elif looks_like_crc_tail(tail):
             raise RecordFault(reasons.CRC_TAIL_DAMAGED)
     if stored is None and level >= REQUIRE_CHECKSUM:

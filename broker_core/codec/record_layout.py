@@ -46,6 +46,10 @@ REQUIRE_CHECKSUM: Final = 2
 ELSEWHERE: Final = 4
 """To add to a level: units say where records are now, not where their log has them."""
 
+DAMAGE_ONLY: Final = 8
+"""To add to a level: a right whole-record checksum will do. It covers the body, so that damage does
+not pass; a body checksum that never was right does."""
+
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 HOST_BITS: Final = 0x30

@@ -20,6 +20,7 @@ from broker_core.codec.record_columns import (
     decode_columns,
     gather_records,
 )
+from broker_core.codec.record_layout import DAMAGE_ONLY
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptRecord, InvalidArgument
 from broker_core.protocol_codes import GetStatus
@@ -172,7 +173,7 @@ class MessageReader:
         spans = spans_of(self._log, units, self._cold_below())
         try:
             return decode_columns(
-                spans, units, start, queue_id, topic, wanted, self._log.check_level
+                spans, units, start, queue_id, topic, wanted, self._log.check_level | DAMAGE_ONLY
             )
         except CorruptRecord as error:
             raise self._named(error) from error
@@ -296,7 +297,7 @@ class MessageReader:
     def _gather(self, units: bytes, queue_offset: int) -> bytes:
         spans = spans_of(self._log, units, self._cold_below())
         try:
-            return gather_records(spans, units, queue_offset, self._log.check_level)
+            return gather_records(spans, units, queue_offset, self._log.check_level | DAMAGE_ONLY)
         except CorruptRecord as error:
             raise self._named(error) from error
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from broker_core.codec.local_range import LocalRange, StoreLayout
 from broker_core.codec.record_columns import decode_columns
+from broker_core.codec.record_layout import DAMAGE_ONLY
 from broker_core.errors import StoreUnusable
 from broker_core.storage.consume_queue import QUEUE_DIR, UNIT_SIZE
 from broker_core.storage.file_system import StoreFile
@@ -124,7 +125,7 @@ class ReadOnlyStore:
         spans = [(base, self._segment(base)) for base in (n * size for n in sorted({*touched}))]
         return decode_columns(
             spans, run.units, run.first_offset, queue_id, topic.encode(), wanted,
-            self.layout.check_level,
+            self.layout.check_level | DAMAGE_ONLY,
         )  # fmt: skip
 
     def forget_below(self, log_start: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,15 @@ from broker_core.codec.arrow_columns import batch_from_arrow, to_arrow
 from broker_core.codec.consume_queue_entry import PRE_BLANK_UNIT, QueueUnit, encode_unit
 from broker_core.codec.index_record import decode_index_entry, decode_index_header, entry_start
 from broker_core.codec.index_record import index_file_size as file_size
-from broker_core.codec.record_layout import KEY_ENTRY
+from broker_core.codec.record_layout import (
+    CHECK_CHECKSUMS,
+    CRC_MASK,
+    CRC_TAIL_SIZE,
+    DAMAGE_ONLY,
+    KEY_ENTRY,
+    REQUIRE_CHECKSUM,
+    crc_tail,
+)
 from broker_core.errors import CorruptRecord, InvalidArgument
 from tests.codec.codec_backends import HOST, batch_of, column, encode_all
 
@@ -49,6 +58,35 @@ def test_gather_returns_the_records(codec: ModuleType) -> None:
     assert codec.gather_records([(1000, log)], b"", 5, True) == b""
     third = codec.gather_records([(1000, log)], units[40:60], 7, True)
     assert third in log
+
+
+@pytest.mark.parametrize("size", [0, 5, 40, 100, 300, 1100])
+def test_no_flipped_bit_passes_for_a_body(codec: ModuleType, size: int) -> None:
+    body = (bytes(range(256)) * 5)[:size]
+    log = bytearray(encode_all(codec, batch_of(body), 1000, first_offset=5))
+    [(_, units)] = codec.scan_records(log, 0, len(log), 1000, True, b"", b"").queues.values()
+    for level in (CHECK_CHECKSUMS, REQUIRE_CHECKSUM):
+        for bit in range(len(log) * 8):
+            log[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(CorruptRecord):
+                codec.gather_records([(1000, log)], units, 5, level | DAMAGE_ONLY)
+            log[bit // 8] ^= 1 << bit % 8
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole record", "body only"])
+def test_a_body_checksum_that_never_was_right(codec: ModuleType, whole: bool) -> None:
+    """No damage where a checksum of the whole record says so, and the only one elsewhere."""
+    log = bytearray(encode_all(codec, batch_of(b"a body", append_crc=whole), 1000, first_offset=5))
+    [(_, units)] = codec.scan_records(log, 0, len(log), 1000, True, b"", b"").queues.values()
+    log[8] ^= 1
+    if whole:
+        log[-CRC_TAIL_SIZE:] = crc_tail(crc32(log[:-CRC_TAIL_SIZE]) & CRC_MASK)
+        assert codec.gather_records([(1000, log)], units, 5, 1 | DAMAGE_ONLY) == log
+    else:
+        with pytest.raises(CorruptRecord, match=reasons.BODY_CRC):
+            codec.gather_records([(1000, log)], units, 5, 1 | DAMAGE_ONLY)
+    with pytest.raises(CorruptRecord, match=reasons.BODY_CRC):
+        codec.gather_records([(1000, log)], units, 5, CHECK_CHECKSUMS)
 
 
 def test_columns_become_arrow(codec: ModuleType) -> None:

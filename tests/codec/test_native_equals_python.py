@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from broker_core.codec import record_loops as python
 from broker_core.codec import record_reasons
 from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.record_layout import DAMAGE_ONLY, ELSEWHERE
 from broker_core.codec.record_run_loops import encode_places
 from broker_core.codec.record_scan import Scan
 from broker_core.errors import CorruptRecord, MalformedBatch, MalformedRecord
@@ -282,7 +283,7 @@ def test_every_single_flipped_bit() -> None:
     units = scan.queues[(b"SCHEDULE_TOPIC_XXXX", 1)][1]
     for bit in range(len(log) * 8):
         log[bit // 8] ^= 1 << bit % 8
-        for verify in (True, False):
+        for verify in (True, False, 2 | DAMAGE_ONLY):
             same("scan_records", bytes(log), 0, len(log), 0, verify, DELAYS_MS, b"")
             same("gather_records", [(0, bytes(log))], units, 0, verify)
         log[bit // 8] ^= 1 << bit % 8
@@ -344,7 +345,7 @@ def _read_arguments(rng: Random) -> tuple[Any, ...]:
 def test_reads_by_unit(seed: int) -> None:
     for rng in cases(seed):
         spans, units, queue_offset, queue_id, topic = _read_arguments(rng)
-        verify = rng.random() < 0.5
+        verify = rng.choice((0, 1, 2)) | rng.choice((0, ELSEWHERE, DAMAGE_ONLY))
         wanted = rng.choice(
             (ALL_COLUMNS, ALL_COLUMNS | MICROS, rng.randrange(ALL_COLUMNS), rng.choice(INT64S))
         )
@@ -406,6 +407,8 @@ def test_checksums_of_every_length() -> None:
         for start in (0, 1, 7):
             part = memoryview(noise)[start : start + size]
             assert native.body_crc(part) == python.body_crc(part) == zlib.crc32(part) & 0x7FFFFFFF
+            # Those, too, that other processors use.
+            assert {*native._crc_by_every_method(part)} == {zlib.crc32(part)}, size
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 255, 256, 257, 511, 65535, 65536, 300_000])
