@@ -79,7 +79,7 @@ class Benchmark:
     def apache(self) -> None:
         """Pipelined pulls from Apache's broker, against one pull after another."""
         # Enough for some seconds: a job's fixed cost is measured by `trickle`.
-        rows = self._scaled(200_000 if self._quick else 1_000_000)
+        rows = self._scaled(400_000 if self._quick else 1_000_000)
         with RocketServer(APACHE, self._root / "apache") as server:
             topic = server.filled_topic(rows, 100)
             reading = _ours_reading("apache", server, topic, VALUE)

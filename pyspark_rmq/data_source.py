@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource
 
 from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, default_schema
-from pyspark_rmq.frozen_heap import freeze_once
+from pyspark_rmq.frozen_heap import freeze_once, freeze_worker
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.sink.batch_writer import RmqBatchWriter
 from pyspark_rmq.sink.guarantee import decide_guarantee
@@ -28,6 +28,11 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
     """`.format("rmq")` of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     writer_type: ClassVar[type[RmqStreamWriter]] = RmqStreamWriter
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Made for every `load`, in a worker that is used again.
+        freeze_worker()
 
     @classmethod
     def name(cls) -> str:

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 from broker_core import keep_freed_memory
 
 _frozen_in = 0
+# What Spark's workers are forked from.
+_DAEMON = "pyspark.daemon"
+
+
+def freeze_worker() -> None:
+    """`freeze_once` where this is one of Spark's workers; a process of the user's is left alone."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name == _DAEMON:
+        freeze_once()
 
 
 def freeze_once() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
@@ -36,3 +39,13 @@ def test_planning_a_read_freezes_once() -> None:
     kept = [[] for _ in range(100)]
     RmqDataSource(OPTIONS).reader(VALUE)
     assert gc.get_freeze_count() <= frozen + len(kept) // 2
+
+
+def test_only_a_worker_is_frozen_by_a_source_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    RmqDataSource(OPTIONS)
+    assert gc.get_freeze_count() == 0
+    daemon = ModuleType("__main__")
+    daemon.__spec__ = ModuleSpec("pyspark.daemon", None)
+    monkeypatch.setitem(sys.modules, "__main__", daemon)
+    RmqDataSource(OPTIONS)
+    assert gc.get_freeze_count() > 0
