@@ -306,6 +306,8 @@ static int step(Walk *walk) {
     walk->reason = check_at(at, room, walk->position + (walk->cursor - walk->start),
                             walk->check_crc, &record);
     if (walk->reason == REASON_NONE) {
+        if (!walk->check_crc)
+            fetch_ahead(&record, room);
         walk->stop = STOP_GROUP;
         if (is_group_header(walk, &record))
             return 0;
