@@ -28,8 +28,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The pause: what an owner does between the end of a sync and the next post, and some more. */
-enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512, PAUSE_US = 150 };
+/* The pause: what an owner does between the end of a sync and the next post, and some more. Where the
+ * next post comes over a network it comes later: after so many pauses in vain, so many are left out. */
+enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512, PAUSE_US = 150, VAIN_PAUSES_MAX = 3, REST_PAUSES = 100 };
 
 typedef struct Entry {
     struct Entry *next;
@@ -55,7 +56,9 @@ typedef struct {
     int event_descriptor;
     int failed; /* errno of the first failure */
     int owner_waits; /* in `wait_finished`: it need not be told by the event descriptor */
-    int stays_awake; /* the worker: its last sync was waited for */
+    /* Of the worker. */
+    int stays_awake; /* its last sync was waited for */
+    int vain_pauses, rests_for;
 } Lane;
 
 static void list_append(EntryList *list, Entry *entry) {
@@ -116,6 +119,18 @@ static int awake_until(Lane *lane, const EntryList *list, int64_t limit_us) {
     }
 }
 
+/* After a sync that was waited for: the next one may be about to be posted. */
+static void pause_for_post(Lane *lane) {
+    if (lane->rests_for > 0) {
+        lane->rests_for--;
+    } else if (awake_until(lane, &lane->inbox, PAUSE_US)) {
+        lane->vain_pauses = 0;
+    } else if (++lane->vain_pauses == VAIN_PAUSES_MAX) {
+        lane->vain_pauses = 0;
+        lane->rests_for = REST_PAUSES;
+    }
+}
+
 static void note_failure(Lane *lane, int error) {
     if (error != 0 && lane->failed == 0)
         lane->failed = error;
@@ -155,7 +170,8 @@ static PyObject *lane_wait(PyObject *self, PyObject *unused) {
     PyThreadState *saved = PyEval_SaveThread();
     for (int is_sync = 1; is_sync;) {
         if (lane->stays_awake)
-            lane->stays_awake = awake_until(lane, &lane->inbox, PAUSE_US);
+            pause_for_post(lane);
+        lane->stays_awake = 0;
         pthread_mutex_lock(&lane->guard);
         while (lane->inbox.first == NULL)
             pthread_cond_wait(&lane->posted, &lane->guard);
