@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.broker_servers import APACHE, Side, cost_of, medians, sides
-from benchmarks.measure import info, ratio
+from benchmarks.measure import info, ratio, touch_memory
 from tests.interop.java_client import java_tool
 from tests.interop.maven_artifacts import resolved_jars
 from tests.interop.server_processes import OURS
@@ -22,6 +22,9 @@ from tests.interop.server_processes import OURS
 BATCH_COUNT = 100
 BATCH_THREADS = 4
 PROGRAM_S = 45
+# More than any broker here stores in a second, of batches and of single messages.
+STORED_PER_S = 300 << 20
+STORED_SINGLY_PER_S = 64 << 20
 _PROGRAM_FLAGS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
 
@@ -44,7 +47,11 @@ BATCHES = Load(BATCH_THREADS, 100, BATCH_COUNT)
 
 
 def load_once(side: Side, topic: str, load: Load, seconds: float) -> dict[str, float]:
-    """One round on one broker."""
+    """One round on one broker, which finds memory for what it will store."""
+    touch_memory(
+        side.cluster.store.parent,
+        int(seconds * (STORED_PER_S if load.batch > 1 else STORED_SINGLY_PER_S)),
+    )
     pid = side.cluster.broker.pid
     before = cost_of(pid)
     figures = side.call(
@@ -100,6 +107,7 @@ def measure(root: Path, quick: bool, flush: str, label: str) -> None:
         # The compiler of the loading process and of the brokers needs thousands of sends first.
         for side in found:
             load_once(side, side.new_topic(), Load(64, 100), 8 if quick else 20)
+            load_once(side, side.new_topic(), BATCHES, 3 if quick else 10)
         loads = QUICK if quick else FULL
         if quick and flush == "SYNC_FLUSH":
             loads = [Load(1, 1024), Load(64, 1024)]
