@@ -13,7 +13,6 @@ from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.nameserver.name_server import NameServer
-from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import (
     ACCOUNTS,
     ADMIN,
@@ -23,6 +22,7 @@ from tests.access.access_files import (
     write_secret_file,
 )
 from tests.broker.running_broker import TIMEOUT_MS, broker_config
+from tests.patient_client import patient_client
 
 
 class Cluster:
@@ -47,7 +47,7 @@ class Cluster:
     async def ask(
         self, account: dict[str, Any] | None, code: int, body: bytes = b"", **ext: str
     ) -> RemotingCommand:
-        client = RemotingClient(sign_request=signer(account) if account else None)
+        client = patient_client(sign_request=signer(account) if account else None)
         try:
             command = RemotingCommand(code, ext, body)
             return await client.request(self.broker.address, command, TIMEOUT_MS)

@@ -14,6 +14,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import GetStatus
 from broker_core.remoting.client import RemotingClient
 from broker_core.store.message_reader import GetResult
+from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
 __all__ = ["Asker", "broker_config", "records", "running", "until"]
@@ -98,7 +99,7 @@ def records(answer: RemotingCommand) -> list[MessageRecord]:
 @contextlib.asynccontextmanager
 async def running(config: BrokerConfig, **options: Any) -> AsyncIterator[Asker]:
     """Start, connect, and stop cleanly at the end."""
-    broker, client = Broker(config, **options), RemotingClient()
+    broker, client = Broker(config, **options), patient_client()
     await broker.start()
     try:
         yield Asker(broker, client)

@@ -11,6 +11,7 @@ from broker_core.broker.broker import Broker
 from broker_core.nameserver.name_server import NameServer
 from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker, broker_config
+from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
 
@@ -82,7 +83,7 @@ class SlavePair:
 @contextlib.asynccontextmanager
 async def slave_pair(root: Path, **properties: str) -> AsyncIterator[SlavePair]:
     """Both are started; the slave has a copy of everything."""
-    server, client = NameServer(), RemotingClient()
+    server, client = NameServer(), patient_client()
     port = await server.start("127.0.0.1", 0)
     pair = SlavePair(root, server, port, client)
     try:

@@ -25,7 +25,6 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidConfig, NoPermission, RmqError
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import (
     ACCOUNTS,
     ADMIN,
@@ -37,6 +36,7 @@ from tests.access.access_files import (
 )
 from tests.broker.protected_cluster import cluster, make_topic
 from tests.broker.running_broker import TIMEOUT_MS, broker_config, until
+from tests.patient_client import patient_client
 
 CANARY = "canary"
 
@@ -103,7 +103,7 @@ def test_many_wrong_signatures_are_all_refused_in_the_same_time(tmp_path: Path) 
 
     async def scenario() -> None:
         async with cluster(tmp_path) as found:
-            client = RemotingClient()
+            client = patient_client()
             took: dict[str, list[float]] = {"nobody": [], "reader-key": []}
 
             def wrong(key: str) -> RemotingCommand:
@@ -261,7 +261,7 @@ def test_forged_registrations_are_refused(tmp_path: Path) -> None:
                 json.dumps({"topicConfigSerializeWrapper": {}, "filterServerList": []}).encode(),
             )  # fmt: skip
             for account in (None, READER, WRITER, {**BROKER, "secretKey": "wrong-secret"}):
-                forger = RemotingClient(sign_request=signer(account) if account else None)
+                forger = patient_client(sign_request=signer(account) if account else None)
                 answer = await forger.request(found.name_server, forged, TIMEOUT_MS)
                 assert answer.code == ResponseCode.NO_PERMISSION
                 await forger.close()
@@ -294,7 +294,7 @@ def test_a_broker_without_its_key_is_not_in_the_routes(
 def test_errors_are_ours(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as found:
-            client = RemotingClient()
+            client = patient_client()
             for ext in (
                 {"Signature": "x"},
                 {"AccessKey": ""},

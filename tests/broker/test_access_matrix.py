@@ -27,7 +27,6 @@ from broker_core.codec.sink_messages import (
 from broker_core.codec.subscription_data import parse_tag_expression
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import (
     ACCOUNTS,
     ADMIN,
@@ -38,6 +37,7 @@ from tests.access.access_files import (
     write_access_file,
 )
 from tests.broker.running_broker import TIMEOUT_MS, UNIQUE, broker_config, running
+from tests.patient_client import patient_client
 
 Asked = tuple[dict[str, str], bytes]
 
@@ -198,7 +198,7 @@ async def _every_cell_of_a_broker(tmp_path: Path) -> None:
     async with running(config) as asker:
         address = asker.broker.address
         clients = {
-            role: RemotingClient(sign_request=signer(account) if account else None)
+            role: patient_client(sign_request=signer(account) if account else None)
             for role, account in ROLES.items()
         }
 
@@ -247,7 +247,7 @@ def test_resources_of_others_are_refused(tmp_path: Path) -> None:
         config = broker_config(tmp_path / "store", aclEnable="true", accessFile=str(file))
         async with running(config) as asker:
             clients = {
-                role: RemotingClient(sign_request=signer(account))
+                role: patient_client(sign_request=signer(account))
                 for role, account in (("reader", READER), ("writer", WRITER), ("admin", ADMIN))
             }
 
@@ -293,7 +293,7 @@ def test_a_heartbeat_is_refused_for_its_groups_and_topics(tmp_path: Path) -> Non
         file = write_access_file(tmp_path / "access.json", *ACCOUNTS)
         config = broker_config(tmp_path / "store", aclEnable="true", accessFile=str(file))
         async with running(config) as asker:
-            client = RemotingClient(sign_request=signer(READER))
+            client = patient_client(sign_request=signer(READER))
             for consumer, allowed in (
                 (_CONSUMER, True),
                 (_CONSUMER._replace(group="H"), False),
@@ -338,7 +338,7 @@ def test_every_code_of_a_name_server(tmp_path: Path) -> None:
         port = await server.start(port=0)
         found: dict[str, set[int]] = {role: set() for role in ROLES}
         for role, account in ROLES.items():
-            client = RemotingClient(sign_request=signer(account) if account else None)
+            client = patient_client(sign_request=signer(account) if account else None)
             for code in sorted(server.codes):
                 answer = await client.request(
                     f"127.0.0.1:{port}", RemotingCommand(code, {"topic": "T"}), TIMEOUT_MS

@@ -14,8 +14,8 @@ from broker_core.codec.message_record import decode_record
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.subscription_data import parse_tag_expression
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker, broker_config, running, until
+from tests.patient_client import patient_client
 
 Run = Callable[..., Any]
 INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -32,7 +32,7 @@ class Member:
         self.asked: list[RemotingCommand] = []
         self.answers: Callable[[RemotingCommand], Any] = lambda command: command.reply()
         self.connection: Any = None
-        self.client = RemotingClient(request_handler=self._answer)
+        self.client = patient_client(request_handler=self._answer)
 
     def _answer(self, connection: Any, command: RemotingCommand) -> Any:
         self.connection = connection

@@ -13,8 +13,8 @@ from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, encode
 from broker_core.codec.remoting_command import BINARY_HEADER
 from broker_core.codec.subscription_data import parse_tag_expression
 from broker_core.protocol_codes import ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker, broker_config, records, running, until
+from tests.patient_client import patient_client
 
 Run = Callable[..., Any]
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 8_000}
@@ -133,7 +133,7 @@ def test_pulls_of_a_lost_connection_are_dropped(tmp_path: Path, run_async: Run) 
         async with running(broker_config(tmp_path)) as asker:
             await fill(asker, 1)
             pending = asker.broker.parts.pending
-            stranger = Asker(asker.broker, RemotingClient())
+            stranger = Asker(asker.broker, patient_client())
             lost = [asyncio.ensure_future(stranger.pull(offset=1, **HELD)) for _ in range(5)]
             mine = asyncio.ensure_future(asker.pull(offset=1, **HELD))
             await until(lambda: len(pending) == 6)

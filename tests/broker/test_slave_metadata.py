@@ -18,12 +18,12 @@ from broker_core.codec.json_dialect import parse_json
 from broker_core.codec.sink_messages import BATCH_NOTE, BatchIdentity, SinkNote
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from broker_core.runtime.clock import SystemClock
 from broker_core.storage.json_table import JsonTable
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.store.message import Message
 from tests.broker.running_broker import Asker, broker_config
+from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
 
@@ -52,7 +52,7 @@ class Copied:
 async def copied(tmp_path: Path) -> AsyncIterator[Copied]:
     master = Broker(broker_config(tmp_path / "master"))
     slave = Broker(broker_config(tmp_path / "slave"))
-    client = RemotingClient()
+    client = patient_client()
     disk = PosixFileSystem(str(tmp_path / "slave"))
     await master.start()
     await slave.start()

@@ -17,9 +17,9 @@ from broker_core.codec.message_id import decode_message_id
 from broker_core.codec.message_record import MessageRecord, decode_record
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection
 from tests.broker.running_broker import Asker, broker_config, records, running, until
+from tests.patient_client import patient_client
 
 Run = Callable[..., Any]
 
@@ -65,7 +65,7 @@ class AskedProducer:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.questions: list[tuple[RemotingCommand, MessageRecord]] = []
-        self.client = RemotingClient(request_handler=self._handle)
+        self.client = patient_client(request_handler=self._handle)
 
     def _handle(self, _: Connection, command: RemotingCommand) -> None:
         assert command.code == RequestCode.CHECK_TRANSACTION_STATE

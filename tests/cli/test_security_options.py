@@ -13,9 +13,9 @@ import pytest
 
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import listening, run_rmq, running
+from tests.patient_client import patient_client
 from tests.remoting.certificates import Authority
 
 USER = {
@@ -116,7 +116,7 @@ def traced(pid: int, trace: Path) -> Iterator[None]:
 
 def test_no_setting_makes_a_server_start_a_process(tmp_path: Path) -> None:
     async def set_all(address: str) -> None:
-        client = RemotingClient()
+        client = patient_client()
         for key in EXPLOITS:
             for value in ("$(touch canary)", "/bin/touch canary", "1"):
                 command = RemotingCommand(

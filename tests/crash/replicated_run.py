@@ -23,7 +23,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.embedded.cluster_node import ClusterNode
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode
-from broker_core.remoting.client import RemotingClient
+from tests.patient_client import patient_client
 
 TOPIC = "Promised"
 QUEUES = 4
@@ -52,7 +52,7 @@ class ReplicatedRun:
         self.sent = 0
         self.acked: set[bytes] = set()
         self.outcomes: Counter[str] = Counter()
-        self._client = RemotingClient()
+        self._client = patient_client()
         self._load: asyncio.Task[None] | None = None
         self._never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -19,6 +19,7 @@ from broker_core.errors import RmqError
 from broker_core.remoting.client import RemotingClient
 from tests.broker.popping_client import Popped, PoppingClient
 from tests.broker.running_broker import Asker
+from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
 pytestmark = pytest.mark.crash
@@ -132,7 +133,7 @@ def test_nothing_is_lost(
         assert run.refused == []
 
     async def whole() -> str:
-        client = RemotingClient()
+        client = patient_client()
         with EmbeddedCluster(
             directory=tmp_path, topics={"T": QUEUES}, properties=PROPERTIES
         ) as cluster:
@@ -182,7 +183,7 @@ def test_what_was_acknowledged_below_the_stored_offset_never_comes_again(
         assert [m.record.queue_offset for m in rest] == list(range(52, 60))
 
     async def whole() -> None:
-        client = RemotingClient()
+        client = patient_client()
         with EmbeddedCluster(
             directory=tmp_path, topics={"T": QUEUES}, properties=PROPERTIES
         ) as cluster:

@@ -27,6 +27,7 @@ from tests.interop.java_broker import POLL_S, START_TIMEOUT_S, JavaBroker
 from tests.interop.java_name_server import JavaNameServer
 from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
+from tests.patient_client import patient_client
 
 # `make test` has the newer release; `make test-interop` both.
 _IS_COMPLETE: Final = bool(os.environ.get("RMQ_INTEROP_ALL"))
@@ -197,7 +198,7 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     """A running cluster of `kind`; everything in it ends with the block."""
     async with contextlib.AsyncExitStack() as stack:
-        client = RemotingClient()
+        client = patient_client()
         stack.push_async_callback(client.close)
         if apache_name_server:
             java = JavaNameServer(_version_of(kind), tmp_path / "name-server")

@@ -9,10 +9,10 @@ from pathlib import Path
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
-from broker_core.remoting.client import RemotingClient
 from tests.interop import java_broker
 from tests.interop.java_broker import JavaBrokerError, server_class_path
 from tests.interop.loopback_ports import free_ports
+from tests.patient_client import patient_client
 
 
 class JavaNameServer:
@@ -58,7 +58,7 @@ class JavaNameServer:
             await self.process.wait()
 
     async def _until_it_answers(self, process: asyncio.subprocess.Process) -> None:
-        client = RemotingClient()
+        client = patient_client()
         ended = asyncio.ensure_future(process.wait())
         command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         try:

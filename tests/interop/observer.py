@@ -17,6 +17,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.interop.driven_client import Row
+from tests.patient_client import patient_client
 
 REQUEST_TIMEOUT_MS = 60_000
 TEXT_BYTES_MAX = 64
@@ -133,7 +134,7 @@ def json_body(answer: RemotingCommand) -> Any:
 
 def _run(ask: Callable[[RemotingClient], Awaitable[RemotingCommand]]) -> RemotingCommand:
     async def with_client() -> RemotingCommand:
-        client = RemotingClient()
+        client = patient_client()
         try:
             return await ask(client)
         finally:

@@ -23,11 +23,11 @@ from types import TracebackType
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
-from broker_core.remoting.client import RemotingClient
 from tests.interop.java_broker import server_class_path
 from tests.interop.java_client import java_tool
 from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
+from tests.patient_client import patient_client
 
 OURS = "ours"
 BROKER_KINDS = (OURS, "5.5.0", "4.9.7")
@@ -270,7 +270,7 @@ def has_route(name_server: str, topic: str) -> bool:
     """Whether the name server knows where this topic lives."""
 
     async def ask() -> bool:
-        client = RemotingClient()
+        client = patient_client()
         try:
             command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             return (await client.request(name_server, command, 3_000)).code == 0

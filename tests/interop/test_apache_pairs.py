@@ -31,6 +31,7 @@ from tests.broker.running_broker import Asker, broker_config
 from tests.interop.clusters import APACHE_KINDS, run_or_skip
 from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
+from tests.patient_client import patient_client
 
 pytestmark = pytest.mark.interop
 
@@ -84,7 +85,7 @@ def test_our_slave_copies_the_tables_of_apache(
     run_async: Callable[..., Any], tmp_path: Path, version: str
 ) -> None:
     async def scenario() -> None:
-        server, client = NameServer(), RemotingClient()
+        server, client = NameServer(), patient_client()
         name_server = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
         properties = {**SIZES, "brokerIP2": "127.0.0.1", "brokerRole": "ASYNC_MASTER"}
         master = JavaBroker(version, tmp_path / "master", name_server, properties)

@@ -19,6 +19,7 @@ from tests.interop.consumer_ground import until
 from tests.interop.java_broker import SERVER_VERSIONS, JavaBroker
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.peer_releases import releases
+from tests.patient_client import patient_client
 
 pytestmark = pytest.mark.interop
 
@@ -50,7 +51,7 @@ class Cluster:
 async def cluster(version: str, home: Path) -> AsyncIterator[Cluster]:
     server = NameServer()
     port = await server.start("127.0.0.1", 0)
-    client = RemotingClient()
+    client = patient_client()
     broker = JavaBroker(version, home, f"127.0.0.1:{port}")
     try:
         await broker.start()

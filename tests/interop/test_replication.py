@@ -19,11 +19,11 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_config import TopicConfig
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import BrokerRole, PutStatus, RequestCode
-from broker_core.remoting.client import RemotingClient
 from broker_core.store.message import Message
 from tests.interop.clusters import run_or_skip
 from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
+from tests.patient_client import patient_client
 from tests.replication.running_pair import config_of, log_bytes, running, until
 from tests.replication.test_promotion import bodies
 
@@ -110,7 +110,7 @@ async def feed_apache_slave(version: str, master: Broker, address: str, home: Pa
 
 async def read_from_apache_slave(master: Broker, slave: JavaBroker) -> None:
     """Its queue and its records are ours, as far back as it has them."""
-    client = RemotingClient()
+    client = patient_client()
 
     async def ask(code: int, **ext: int) -> RemotingCommand:
         fields = {"topic": "T", "queueId": "0", **{key: str(n) for key, n in ext.items()}}

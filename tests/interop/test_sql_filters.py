@@ -40,6 +40,7 @@ from tests.interop.driven_client import ClientError
 from tests.interop.java_client import CLIENT_VERSIONS, JavaClient
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.server_processes import BrokerCluster
+from tests.patient_client import patient_client
 
 pytestmark = pytest.mark.interop
 
@@ -137,7 +138,7 @@ def test_every_broker_finds_what_our_filter_finds(
 ) -> None:
     async def scenario() -> None:
         async with cluster(kind, tmp_path, properties=FILTERING) as found:
-            client = RemotingClient()
+            client = patient_client()
             try:
                 await compared(Asker(found, client), kind, summary_lines)
             finally:

@@ -24,6 +24,7 @@ from broker_core.store.message_store import MessageStore
 from tests.interop.client_matrix import COMPLETE
 from tests.interop.java_broker import JavaBroker, server_class_path
 from tests.interop.maven_artifacts import PeerUnavailable
+from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
 pytestmark = [
@@ -65,7 +66,7 @@ async def _sent(client: RemotingClient, address: str, number: int, properties: s
 async def _apache(home: Path) -> int:
     """Three messages delivered, four that wait of which one is taken back; when they are due."""
     server_class_path("5.5.0")
-    names, client = NameServer(), RemotingClient()
+    names, client = NameServer(), patient_client()
     port = await names.start("127.0.0.1", 0)
     broker = JavaBroker("5.5.0", home, f"127.0.0.1:{port}")
     await broker.start()

@@ -21,7 +21,6 @@ from broker_core.client.received_message import ReceivedMessage
 from broker_core.client.transaction_producer import TransactionProducer, TransactionState
 from broker_core.errors import RmqError
 from broker_core.nameserver.name_server import NameServer
-from broker_core.remoting.client import RemotingClient
 from tests.interop.clusters import (
     KINDS,
     OURS,
@@ -36,6 +35,7 @@ from tests.interop.java_broker import SERVER_VERSIONS
 from tests.interop.java_client import CLIENT_VERSIONS
 from tests.interop.java_transaction_producer import JavaTransactionProducer
 from tests.interop.peer_releases import releases
+from tests.patient_client import patient_client
 
 pytestmark = pytest.mark.interop
 
@@ -205,7 +205,7 @@ def test_our_producer_on_every_broker(kind: str, tmp_path: Path, run_async: Run)
 @contextlib.asynccontextmanager
 async def _served(broker: Any, name_server: str) -> AsyncIterator[None]:
     """A broker from its start until it was asked to end and has."""
-    client = RemotingClient()
+    client = patient_client()
     found = Cluster(name_server, [broker], client)
     try:
         await broker.start()

@@ -15,7 +15,6 @@ from broker_core.protocol_codes import (
     RequestCode,
     ResponseCode,
 )
-from broker_core.remoting.client import RemotingClient
 from broker_core.replication.confirmed_note import (
     CONFIRMED_FILE,
     ConfirmedNote,
@@ -30,6 +29,7 @@ from broker_core.store.local_range import local_range
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.broker.running_broker import Asker
+from tests.patient_client import patient_client
 from tests.replication.running_pair import (
     config_of,
     make_topic,
@@ -213,7 +213,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
         async with name_server() as names, contextlib.AsyncExitStack() as stack:
             of_master = config_of(tmp_path / "m", BrokerRole.SYNC_MASTER, 0, names, **settings)
             of_slave = config_of(tmp_path / "s", BrokerRole.SLAVE, 1, names, **settings)
-            client = RemotingClient()
+            client = patient_client()
             stack.push_async_callback(client.close)
             async with running(of_master) as master:
                 make_topic(master)

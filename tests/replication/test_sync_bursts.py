@@ -9,9 +9,9 @@ from pathlib import Path
 
 from broker_core.broker.broker import Broker
 from broker_core.protocol_codes import BrokerRole, RequestCode, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker
 from tests.broker.test_send_bursts import counted, exchange, joined, pytestmark, send
+from tests.patient_client import patient_client
 from tests.replication.running_pair import make_topic, on_loop, pair, same_log, until
 
 __all__ = ["counted", "pytestmark"]
@@ -21,7 +21,7 @@ COUNT = 40
 
 async def burst(broker: Broker, counted: list[int]) -> set[int]:
     """The codes of many sends that came with one write, and were taken as one."""
-    client = RemotingClient()
+    client = patient_client()
     asker = Asker(broker, client)
     try:
         first = await asker.send("T", b"makes the topic ready")
@@ -35,7 +35,7 @@ async def burst(broker: Broker, counted: list[int]) -> set[int]:
 
 
 async def change(broker: Broker, settings: bytes) -> None:
-    client = RemotingClient()
+    client = patient_client()
     answer = await Asker(broker, client).ask(RequestCode.UPDATE_BROKER_CONFIG, settings)
     assert answer.code == 0, answer.remark
     await client.close()

@@ -12,9 +12,9 @@ from broker_core.client.client_instance import ClientInstance
 from broker_core.client.outgoing_message import OutgoingMessage
 from broker_core.client.producer import Producer
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, ResponseCode
-from broker_core.remoting.client import RemotingClient
 from tests.broker.running_broker import Asker
 from tests.broker.test_send_message import batch_item
+from tests.patient_client import patient_client
 from tests.replication.running_pair import PATIENCE_MS, make_topic, on_loop, pair, until
 
 
@@ -43,7 +43,7 @@ def test_statuses(tmp_path: Path, flush: FlushDiskType) -> None:
         ) as (master, slave):
             make_topic(master)
             await copying(master, slave)
-            client = RemotingClient()
+            client = patient_client()
             asker = Asker(master, client)
             try:
                 assert await codes(asker) == [ResponseCode.SUCCESS] * 3

@@ -1,0 +1,19 @@
+"""A `RemotingClient` for tests that are not about its patience.
+
+A machine on which all tests run may stand still for seconds. Users would rather be told soon that a
+server cannot be reached; a test would rather wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker_core.config import RemotingLimits
+from broker_core.remoting.client import RemotingClient
+
+PATIENT: Final = RemotingLimits(connect_timeout_ms=60_000)
+
+
+def patient_client(**options: Any) -> RemotingClient:
+    """With the options of `RemotingClient` but its limits."""
+    return RemotingClient(PATIENT, **options)
