@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.measure import column_batch, info, median, ratio, seconds, touch_memory
 from broker_core import FlushDiskType, MessageStore, StoreConfig
+from broker_core.codec.record_columns import measure_batch
 
 # Nothing is synced meanwhile, as in the Java figure: the append itself is measured.
 NO_FLUSH = StoreConfig(
@@ -22,6 +23,8 @@ NO_FLUSH = StoreConfig(
 )
 BATCH_ROWS = {100: 20_000, 1024: 4_000}
 ROUND_BYTES = 200 << 20
+# As many bytes as the store writes at once.
+WRITE_SIZE = 512 << 10
 
 
 def append_rate(
@@ -62,6 +65,28 @@ def memcpy_rate(size: int) -> float:
         view[:] = source
 
     return median(lambda: size / seconds(copy))
+
+
+def plain_write_rate(root: Path, size: int) -> float:
+    """Bytes per second of writes into a file whose room is reserved, as the log's is; no sync."""
+    block = os.urandom(WRITE_SIZE)
+
+    def write(number: int) -> float:
+        with (root / f"written-{number}").open("wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            started = time.perf_counter()
+            for _ in range(size // len(block)):
+                file.write(block)
+            return size / (time.perf_counter() - started)
+
+    # Files stay until all are written: a log does not get back the memory it has just filled.
+    numbers = iter(range(6))
+    touch_memory(root, 7 * size)
+    write(next(numbers))
+    rate = median(lambda: write(next(numbers)))
+    for number in range(6):
+        (root / f"written-{number}").unlink()
+    return rate
 
 
 def run(root: Path, quick: bool) -> None:
@@ -126,6 +151,12 @@ def run_java(root: Path, quick: bool) -> None:
         info(
             f"{body_size} B, ASYNC_FLUSH with its defaults: Java store in batches of 100 "
             f"{java / 1e6:.2f} M msg/s, ours {ours / 1e6:.2f} M msg/s"
+        )
+        record = measure_batch(column_batch(1_000, body_size)._replace(append_crc=True))[0] / 1_000
+        limit = plain_write_rate(root, round_bytes) / record
+        info(
+            f"{body_size} B: writing such records and nothing else {limit / 1e6:.2f} M msg/s,"
+            f" {limit / java:.1f} times Java's store"
         )
         if not quick:
             bare = java_store_append(body_size, count, 100, directory=root, config=never)
