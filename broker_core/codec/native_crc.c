@@ -162,59 +162,30 @@ CARRYLESS static inline uint32_t finish(__m128i block, const uint8_t *data, cons
     return ~reduce_128(block);
 }
 
-/* Four consecutive blocks, or what was folded into them. */
-typedef struct {
-    __m128i block[4];
-} Lanes;
-
-/* The lanes and the `count` (0 to 3) whole blocks behind them as one block. None of the
- * multiplications waits for another: short data is all latency. */
-CARRYLESS static inline __m128i fold_lanes(Lanes lanes, const uint8_t *data, size_t count) {
-    __m128i sum;
-    switch (count) {
-    case 0:
-        sum = _mm_xor_si128(fold_by(lanes.block[2], 1), lanes.block[3]);
-        return _mm_xor_si128(
-            _mm_xor_si128(fold_by(lanes.block[0], 3), fold_by(lanes.block[1], 2)), sum);
-    case 1:
-        sum = load_block(data);
-        break;
-    case 2:
-        sum = _mm_xor_si128(fold_by(load_block(data), 1), load_block(data + 16));
-        break;
-    default:
-        sum = _mm_xor_si128(fold_by(load_block(data), 2), fold_by(load_block(data + 16), 1));
-        sum = _mm_xor_si128(sum, load_block(data + 32));
-    }
-    int behind = (int)count;
-    __m128i first =
-        _mm_xor_si128(fold_by(lanes.block[0], behind + 3), fold_by(lanes.block[1], behind + 2));
-    __m128i last =
-        _mm_xor_si128(fold_by(lanes.block[2], behind + 1), fold_by(lanes.block[3], behind));
-    return _mm_xor_si128(_mm_xor_si128(first, last), sum);
-}
-
 CARRYLESS static uint32_t update_carryless(uint32_t crc, const uint8_t *data, size_t size) {
     if (size < 16)
         return update_by_tables(crc, data, size);
     const uint8_t *end = data + size;
     __m128i block = _mm_xor_si128(load_block(data), _mm_cvtsi32_si128((int)~crc));
     data += 16;
-    if (size < 64) {
-        for (; end - data >= 16; data += 16)
-            block = _mm_xor_si128(fold_by(block, 1), load_block(data));
-        return finish(block, data, end);
+    if (size >= 128) {
+        /* Four independent lanes hide the latency of the multiplications. */
+        const __m128i powers = load_block(fold_powers.by_blocks[4]);
+        __m128i lane1 = load_block(data), lane2 = load_block(data + 16);
+        __m128i lane3 = load_block(data + 32);
+        for (data += 48; end - data >= 64; data += 64) {
+            block = _mm_xor_si128(fold(block, powers), load_block(data));
+            lane1 = _mm_xor_si128(fold(lane1, powers), load_block(data + 16));
+            lane2 = _mm_xor_si128(fold(lane2, powers), load_block(data + 32));
+            lane3 = _mm_xor_si128(fold(lane3, powers), load_block(data + 48));
+        }
+        block = _mm_xor_si128(fold_by(block, 1), lane1);
+        block = _mm_xor_si128(fold_by(block, 1), lane2);
+        block = _mm_xor_si128(fold_by(block, 1), lane3);
     }
-    Lanes lanes = {{block, load_block(data), load_block(data + 16), load_block(data + 32)}};
-    const __m128i powers = load_block(fold_powers.by_blocks[4]);
-    for (data += 48; end - data >= 64; data += 64) {
-        for (int lane = 0; lane < 4; lane++)
-            lanes.block[lane] =
-                _mm_xor_si128(fold(lanes.block[lane], powers), load_block(data + 16 * lane));
-    }
-    size_t whole = (size_t)(end - data) / 16;
-    block = fold_lanes(lanes, data, whole);
-    return finish(block, data + 16 * whole, end);
+    for (; end - data >= 16; data += 16)
+        block = _mm_xor_si128(fold_by(block, 1), load_block(data));
+    return finish(block, data, end);
 }
 
 #if HAS_WIDE_CARRYLESS

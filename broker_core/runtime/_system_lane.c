@@ -28,9 +28,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The pause: what an owner does between the end of a sync and the next post, and some more. Where the
- * next post comes over a network it comes later: after so many pauses in vain, so many are left out. */
-enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512, PAUSE_US = 150, VAIN_PAUSES_MAX = 3, REST_PAUSES = 100 };
+enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512 };
+/* The pause: what an owner does between the end of a sync and the next post, and some more. A post
+ * that comes over a network comes later: after so many pauses in vain, so many are left out. */
+enum { PAUSE_US = 150, VAIN_PAUSES_MAX = 3, REST_PAUSES = 100 };
 
 typedef struct Entry {
     struct Entry *next;

@@ -106,10 +106,11 @@ def test_a_failing_medium_never_costs_an_acknowledged_message(
     )
 
 
-def test_queue_files_may_hear_of_the_medium_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+def test_queue_files_may_hear_of_the_medium_first(tmp_path: Path, journal: bool) -> None:
     """Then the store takes no more, and a sync of the log that was under way is still good."""
     promises = Promises()
-    acked, _ = run_until_the_medium_fails(tmp_path, promises, QUEUES_OFTEN, journal=True)
+    acked, _ = run_until_the_medium_fails(tmp_path, promises, QUEUES_OFTEN, journal=journal)
     assert promises.refusals, "the medium never failed"
     # Only what waited for that sync: each producer has one message under way.
     assert len(promises.acked_after_refusal) < PRODUCERS
