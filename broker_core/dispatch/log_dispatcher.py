@@ -17,6 +17,7 @@ from broker_core.storage.log_walk import KeptSteps, Step, group_header_at, is_cu
 from broker_core.storage.message_index import MessageIndex
 from broker_core.storage.segment_file import segment_name
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.written_steps import WrittenSteps
 
 Arrival = Callable[[bytes, int, int], None]
 
@@ -42,6 +43,10 @@ class LogDispatcher:
         self._delays = delays
         self._slice_size = slice_size
         self._listeners: list[Arrival] = []
+        self.written = WrittenSteps(delays, index_tags=index is not None and index.with_tags)
+        """What appends have found already, to be taken when its time comes."""
+        self.after_step: Callable[[], object] = _nothing
+        """Called after each step of a dispatch; must not raise."""
         self.position = position
         self.store_timestamp = 0
         self._index_paused = False
@@ -79,12 +84,16 @@ class LogDispatcher:
     def dispatch_kept(self, kept: KeptSteps, limit: int) -> None:
         """Take what recovery has found up to `limit`, all of it durable and of whole groups."""
         while (step := kept.take(self.position, limit)) is not None:
-            self._take_step(step)
+            self._take_step(step, {})
 
     def _dispatch(self, limit: int, durable: int, arrived: dict[QueueKey, None]) -> int:
         taken = 0
         segments = self._log.segments
         while self.position < limit:
+            known = self.written.take(self.position, limit)
+            if known is not None:
+                taken += self._take_step(known, arrived)
+                continue
             try:
                 header = group_header_at(segments, self.position)
             except MalformedRecord as error:
@@ -94,7 +103,7 @@ class LogDispatcher:
             step = walk_step(
                 segments,
                 self.position,
-                limit,
+                self.written.bound(self.position, limit),
                 check_crc=self.check_crc,
                 delays=self._delays,
                 index_tags=self._index is not None and self._index.with_tags,
@@ -106,12 +115,11 @@ class LogDispatcher:
                 ):
                     raise self._corrupt(step.reason)
                 break
-            self._take_step(step)
-            taken += step.scan.count
-            arrived.update(dict.fromkeys(step.scan.queues))
+            taken += self._take_step(step, arrived)
         return taken
 
-    def _take_step(self, step: Step) -> None:
+    def _take_step(self, step: Step, arrived: dict[QueueKey, None]) -> int:
+        """Into queues and index; how many records it has."""
         assert step.scan is not None
         _, _, _, count, _, store_timestamp, units, keys = step.scan
         self._queues.append(units)
@@ -120,6 +128,9 @@ class LogDispatcher:
         self.position = step.end
         if count:
             self.store_timestamp = store_timestamp
+        arrived.update(dict.fromkeys(units))
+        self.after_step()
+        return count
 
     def announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
         """Tell the listeners that readers see more of these queues."""
@@ -134,3 +145,7 @@ class LogDispatcher:
         base = self.position - self.position % self._log.segments.size
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
         return CorruptRecord(path, self.position, reason)
+
+
+def _nothing() -> None:
+    """Nobody waits for a step."""

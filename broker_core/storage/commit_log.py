@@ -34,6 +34,8 @@ WRITTEN_SIZE_MIN = 16 << 10
 
 Span = tuple[int, memoryview | bytes]
 Produced = tuple[int, int]
+# Whole records that were just written: a buffer, their size in it, and their position in the log.
+Written = Callable[[memoryview, int, int], None]
 # (what is done so far, buffer, start, limit, log position) -> (what is done now, end in the buffer)
 Producer = Callable[[int, memoryview, int, int, int], Produced]
 
@@ -62,6 +64,8 @@ class CommitLog:
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
         self._sliced = position
+        self.on_written: Written = _ignore
+        """Told of what went through a buffer; what was stored through the map, nobody is told."""
 
     @property
     def segments(self) -> SegmentSequence:
@@ -176,6 +180,7 @@ class CommitLog:
             if count:
                 segment.write(scratch[:end])
                 self.position = start + end
+                self.on_written(scratch, end, start)
             return count, start
         try:
             count, end = encode_batch(
@@ -244,6 +249,7 @@ class CommitLog:
                 taken, end = produce(done, self._scratch, 0, limit, segment.base + at)
                 if taken > done:
                     segment.write(self._scratch[:end])
+                    self.on_written(self._scratch, end, segment.base + at)
             if taken == done and limit < room:
                 taken, end = produce(done, segment.target, at, segment.size, segment.base + at)
                 limit = room
@@ -255,10 +261,22 @@ class CommitLog:
                 done = taken
             if done < until and limit == room:
                 segment = self._roll(segment)
-            if after_slice is not None and self.position - self._sliced >= SLICE_SIZE:
-                self._sliced = self.position
-                after_slice()
+            if after_slice is not None:
+                self._end_slice(after_slice)
         return first
+
+    def wrote_until(self, position: int, after_slice: Callable[[], None]) -> None:
+        """Records up to `position` were written to their places in the last file, by others."""
+        segment = self._segments.last
+        assert segment is not None
+        segment.written(position - segment.base)
+        self.position = position
+        self._end_slice(after_slice)
+
+    def _end_slice(self, after_slice: Callable[[], None]) -> None:
+        if self.position - self._sliced >= SLICE_SIZE:
+            self._sliced = self.position
+            after_slice()
 
     def begin_at(self, position: int) -> None:
         """Let a log without files begin at `position`, the start of a file."""
@@ -344,3 +362,7 @@ def _size_max(batch: ColumnBatch) -> int:
     texts = b"" if batch.properties is None else batch.properties[0]
     size = len(memoryview(batch.body[0])) + len(memoryview(texts))
     return size + batch.count * ROW_OVERHEAD_MAX
+
+
+def _ignore(_data: memoryview, _size: int, _position: int) -> None:
+    """Nobody wants to know."""

@@ -40,35 +40,55 @@ class Step(NamedTuple):
 
 
 class KeptSteps:
-    """The first steps of a walk, kept so that these records need not be walked again.
+    """Steps of a walk, kept so that these records need not be walked again.
 
-    Bounded: what a walk finds is a small part of the log, but the log may be large.
+    Bounded: what a walk finds is a small part of the log, but the log may be large. Steps that find
+    no room are left out, and those records are walked again.
     """
 
     def __init__(self, size_max: int = KEPT_SIZE_MAX) -> None:
-        self._steps: deque[Step] = deque()
+        self._steps: deque[tuple[Step, int]] = deque()
         self._room = size_max
 
     @property
     def is_full(self) -> bool:
-        """Whether steps that follow are not kept any more."""
+        """Whether steps that follow are not kept for now."""
         return self._room <= 0
 
     def add(self, step: Step) -> None:
-        """Take the step behind the last one."""
+        """Take a step behind all others."""
         if step.scan is None or self.is_full:
             return
-        units = sum(len(data) + _QUEUE_OVERHEAD for _, data in step.scan.queues.values())
-        self._room -= units + len(step.scan.keys)
-        self._steps.append(step)
+        size = sum(len(data) + _QUEUE_OVERHEAD for _, data in step.scan.queues.values())
+        size += len(step.scan.keys)
+        self._room -= size
+        self._steps.append((step, size))
 
     def take(self, position: int, limit: int) -> Step | None:
         """The step from `position` to at most `limit`, if it is kept; each one once."""
-        while self._steps and self._steps[0].start < position:
-            self._steps.popleft()
-        if not self._steps or self._steps[0].start != position or self._steps[0].end > limit:
+        self._forget_before(position)
+        if not self._steps:
             return None
-        return self._steps.popleft()
+        step, _ = self._steps[0]
+        if step.start != position or step.end > limit:
+            return None
+        self._drop_first()
+        return step
+
+    def bound(self, position: int, limit: int) -> int:
+        """How far a walk from `position` to `limit` has to go until a kept step follows."""
+        for step, _ in self._steps:
+            if step.start > position:
+                return min(step.start, limit)
+        return limit
+
+    def _forget_before(self, position: int) -> None:
+        while self._steps and self._steps[0][0].start < position:
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        _, size = self._steps.popleft()
+        self._room += size
 
 
 def walk_step(

@@ -82,7 +82,11 @@ class Segment:
     def write(self, data: memoryview) -> None:
         """Append `data` by a plain write instead of through the map."""
         self.file.write(self.wrote, data)
-        self.wrote = self.committed = self.wrote + len(data)
+        self.written(self.wrote + len(data))
+
+    def written(self, until: int) -> None:
+        """Bytes up to `until` were written to the file."""
+        self.wrote = self.committed = until
 
     def commit_bytes(self, start: int, until: int) -> None:
         """Copy `[start, until)` from the write buffer to the file. Called by the flush worker."""

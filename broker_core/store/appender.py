@@ -5,7 +5,9 @@ Owns the queue counters. All rows or none: a refusal is a status and leaves no b
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from operator import add
 from typing import Any, Protocol
 
 from broker_core.codec.column_batch import ColumnBatch
@@ -28,6 +30,7 @@ from broker_core.storage.append_group import (
 )
 from broker_core.storage.commit_log import CommitLog, TemplateRun
 from broker_core.storage.consume_queue_set import QueueKey
+from broker_core.storage.group_writer import GroupWriter, NumberedRun, Stamp
 from broker_core.store.message import (
     Message,
     check_message,
@@ -70,7 +73,7 @@ class Appender:
         stats: StoreStats,
         *,
         appended: Appended,
-        start_writeback: Callable[[], None],
+        groups: GroupWriter,
         fence: Callable[[BaseException], None],
     ) -> None:
         self._config = config
@@ -82,7 +85,7 @@ class Appender:
         self._counters = counters
         self._stats = stats
         self._appended = appended
-        self._start_writeback = start_writeback
+        self._groups = groups
         self._fence = fence
         self._pressure = AppendPressure(clock, config.page_cache_busy_timeout_ms)
         self._flags = flags
@@ -392,13 +395,16 @@ class Appender:
             layout.header, memoryview(offsets), timestamp, layout.header_size
         )
         counters.advance((GROUP_QUEUE,), offsets)
-        self._log.begin_slices()
-        for run in runs:
+        numbered, expected = [], []
+        for run, counts in zip(runs, layout.counts, strict=True):
             offsets = counters.next_offsets(run.queues)
-            self._log.append_run(
-                run, memoryview(offsets), timestamp, self.store_host, self._start_writeback
-            )
-            counters.advance(run.queues, offsets)
+            after = array("q", map(add, offsets, counts))
+            numbered.append(NumberedRun(run, offsets))
+            expected.append(after)
+            counters.advance(run.queues, after)
+        self._groups.write(numbered, Stamp(timestamp, self.store_host))
+        if [run.offsets for run in numbered] != expected:
+            raise MalformedRecord(0, "a run has changed while it was written")
         if (start, self._log.position) != (layout.start, layout.end):
             raise AssertionError(
                 f"group at {start}..{self._log.position}, planned {layout.start}..{layout.end}"

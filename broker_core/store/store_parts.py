@@ -24,6 +24,7 @@ from broker_core.runtime.watermark import Waiter
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.fresh_pages import FreshPages
+from broker_core.storage.group_writer import GroupWriter
 from broker_core.storage.run_marks import mark_stopped, take_lock
 from broker_core.storage.staging import StagingArea
 from broker_core.store.appender import Appender
@@ -95,6 +96,9 @@ class StoreParts:
         self.staging = staging
         self.flush = FlushService(self.log, opened.state_file, config, clock, self._flush_worker)
         self.flush.on_progress(self._progressed)
+        written = self.dispatcher.written
+        self.log.on_written = written.note
+        groups = GroupWriter(self.log, written, self._background, self.flush.start_writeback)
         self.appender = Appender(
             config,
             clock,
@@ -103,7 +107,7 @@ class StoreParts:
             self.flags,
             self.stats,
             appended=self._appended,
-            start_writeback=self.flush.start_writeback,
+            groups=groups,
             fence=self.flush.fence,
         )
         flushed = self.flush.flushed

@@ -55,6 +55,7 @@ class Upkeep:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
+        dispatcher.after_step = self.write_out_long_tails
         self._derived = derived
         self._flush = flush
         self._cleaning = cleaning
@@ -93,19 +94,21 @@ class Upkeep:
                 durable = min(limit, self._flush.flushed.position)
             taken = self._dispatcher.dispatch(limit, durable)
         except OSError as error:
-            # Only the index touches files here. It can be built again from the log, so remember
-            # from where and go on without it.
+            # Of the index: it can be built again from the log, so remember from where and go on
+            # without it.
             files = self._index.files if self._index is not None else []
             lost_from = files[-1].first_position if files else self._log.start
             self._lose_index(_unwritable(error), lost_from)
             self.dispatch()
             return
         self._stats.dispatched_messages += taken
-        if taken:
-            try:
-                self._queues.write_out_long_tails()
-            except OSError as error:
-                self._queue_error(error)
+
+    def write_out_long_tails(self) -> None:
+        """Let no queue gather much: of a long group, each would take megabytes of new memory."""
+        try:
+            self._queues.write_out_long_tails()
+        except OSError as error:
+            self._queue_error(error)
 
     def tick(self) -> bool:
         """Do what is due; True when it is time for retention and expiry, too."""

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker_core.storage import commit_log, group_writer, written_steps
+from broker_core.storage.log_walk import Step
+from broker_core.storage.written_steps import WrittenSteps
 from tests.crash.harness import Limits, Tally, violation_report
-from tests.crash.jobs import CrashJob, run_jobs, table_line
+from tests.crash.jobs import CrashJob, cut_everywhere, run_jobs, table_line
 from tests.crash.workloads import MODES, WORKLOADS
 
 pytestmark = pytest.mark.crash
@@ -52,3 +55,26 @@ def test_every_crash_state_recovers(long_run: bool, summary_lines: list[str]) ->
     assert not total.violation_count, violation_report(total)
     assert not total.sites - total.sites_hit
     assert total.states >= least
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("workload", ["batches", "groups", "staging"])
+def test_the_ways_of_long_appends(
+    monkeypatch: pytest.MonkeyPatch, workload: str, mode: str
+) -> None:
+    """Everything goes the way that only megabytes go: buffers, shared runs, kept steps."""
+    kept = []
+    keep = WrittenSteps.keep
+
+    def counting(steps: WrittenSteps, step: Step | None) -> None:
+        kept.append(step is not None)
+        keep(steps, step)
+
+    monkeypatch.setattr(WrittenSteps, "keep", counting)
+    monkeypatch.setattr(commit_log, "LARGE_SIZE", 0)
+    monkeypatch.setattr(written_steps, "SIZE_MIN", 1)
+    monkeypatch.setattr(group_writer, "SHARED_SIZE_MIN", 1)
+    tally = cut_everywhere(CrashJob(workload, mode, 0, 11, CI))
+    assert not tally.violation_count, violation_report(tally)
+    assert tally.states > 100
+    assert any(kept)

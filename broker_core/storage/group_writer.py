@@ -1,0 +1,144 @@
+"""Writes the records of a group into the log: long groups on two threads.
+
+All of a group is laid out before its first byte is written, so each run has its place and its queue
+offsets, whoever writes it and when. Until the last one is written nothing of the group counts: a
+crash in between leaves a group that is not complete, in whatever order its runs were written.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from broker_core.codec.record_columns import relocate_run
+from broker_core.errors import MalformedRecord
+from broker_core.runtime.shared_work import share_work
+from broker_core.runtime.worker import Worker
+from broker_core.storage.commit_log import BLANK_SIZE, SCRATCH_SIZE, CommitLog, TemplateRun
+from broker_core.storage.log_walk import Step
+from broker_core.storage.segment_file import Segment
+from broker_core.storage.written_steps import WrittenSteps
+
+# Two threads pay from here on; a run that is longer than this is written in pieces by the owner.
+SHARED_SIZE_MIN: Final = 4 << 20
+RUN_SIZE_MAX: Final = 4 << 20
+
+Records = bytes | bytearray | memoryview
+
+
+class NumberedRun(NamedTuple):
+    """A run and the next offset of each of its queues, which moves on as it is written."""
+
+    run: TemplateRun
+    offsets: array[int]
+
+    @property
+    def size(self) -> int:
+        """Bytes in the log, if no file ends inside of it."""
+        return len(self.run.records)
+
+
+class Stamp(NamedTuple):
+    """What every record of a group gets."""
+
+    timestamp: int
+    store_host: bytes
+
+
+class _Place(NamedTuple):
+    records: Records
+    offsets: memoryview
+    position: int
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.records)
+
+
+class GroupWriter:
+    """Owner thread only, but for the runs that `helper` writes while the owner does, too."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        written: WrittenSteps,
+        helper: Worker,
+        start_writeback: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._written = written
+        self._helper = helper
+        self._start_writeback = start_writeback
+        # One for each thread, made when they are needed.
+        self._scratches: tuple[memoryview, ...] = ()
+
+    def write(self, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
+        """Append all runs. Raises `OSError`, or `MalformedRecord` for runs that have changed."""
+        log = self._log
+        log.begin_slices()
+        first = 0
+        while first < len(runs):
+            segment = log.segments.last
+            after = first if segment is None else self._end_of_shared(segment, runs, first)
+            if segment is not None and after > first:
+                self._write_shared(segment, runs[first:after], stamp)
+                first = after
+            else:
+                run, offsets = runs[first]
+                log.append_run(run, memoryview(offsets), *stamp, self._start_writeback)
+                first += 1
+
+    def _end_of_shared(self, segment: Segment, runs: Sequence[NumberedRun], first: int) -> int:
+        """How many of the runs two threads can write to this file; `first` for none."""
+        if segment.buffered:
+            return first
+        after, end = first, segment.wrote
+        for run in runs[first:]:
+            if run.size > RUN_SIZE_MAX or end + run.size + BLANK_SIZE > segment.size:
+                break
+            end += run.size
+            after += 1
+        return after if end - segment.wrote >= SHARED_SIZE_MIN else first
+
+    def _write_shared(self, segment: Segment, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
+        if not self._scratches:
+            self._scratches = tuple(memoryview(bytearray(SCRATCH_SIZE)) for _ in range(2))
+        places, position = [], self._log.position
+        for run, offsets in runs:
+            places.append(_Place(run.records, memoryview(offsets), position))
+            position = places[-1].end
+
+        def write(hand: int, place: _Place) -> list[Step | None]:
+            return self._write_run(segment, self._scratches[hand], place, stamp)
+
+        def progressed(count: int) -> None:
+            self._log.wrote_until(places[count - 1].end, self._start_writeback)
+
+        for steps in share_work(places, write, self._helper, progressed):
+            for step in steps:
+                self._written.keep(step)
+        self._log.wrote_until(position, self._start_writeback)
+
+    def _write_run(
+        self, segment: Segment, scratch: memoryview, place: _Place, stamp: Stamp
+    ) -> list[Step | None]:
+        """On either thread: fill in, write, and look at it while it is at hand."""
+        records, offsets, position = place
+        steps: list[Step | None] = []
+        done = 0
+        while done < len(records):
+            taken, end = relocate_run(
+                records, done, offsets, *stamp, scratch, 0, len(scratch), position
+            )
+            if taken == done:
+                if len(scratch) >= len(records) + BLANK_SIZE:
+                    raise MalformedRecord(done, "the run has changed since it was inspected")
+                # One record that is larger than the buffer.
+                scratch = memoryview(bytearray(len(records) + BLANK_SIZE))
+                continue
+            segment.file.write(position - segment.base, scratch[:end])
+            steps.append(self._written.scan(scratch, end, position))
+            done = taken
+            position += end
+        return steps
