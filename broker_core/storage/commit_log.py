@@ -65,7 +65,7 @@ class CommitLog:
         self._scratch = memoryview(b"")
         self._sliced = position
         self.on_written: Written = _ignore
-        """Told of what went through a buffer; what was stored through the map, nobody is told."""
+        """Told of rows that went through a buffer, not of those stored through the map."""
 
     @property
     def segments(self) -> SegmentSequence:
@@ -121,7 +121,7 @@ class CommitLog:
             return encode_batch(batch, row, next_offsets, store_timestamp, out, at, limit, position)
 
         self._room_for(size + BLANK_SIZE if together else 0)
-        start = self._produce(encode, batch.count, large=size > LARGE_SIZE)
+        start = self._produce(encode, batch.count, large=size > LARGE_SIZE, written=self.on_written)
         self._segments.prepare_ahead()
         return start, self.position
 
@@ -230,6 +230,7 @@ class CommitLog:
         *,
         large: bool,
         after_slice: Callable[[], None] | None = None,
+        written: Written | None = None,
     ) -> int:
         """Store what `produce` makes, rolling files as needed; returns the first position.
 
@@ -249,7 +250,8 @@ class CommitLog:
                 taken, end = produce(done, self._scratch, 0, limit, segment.base + at)
                 if taken > done:
                     segment.write(self._scratch[:end])
-                    self.on_written(self._scratch, end, segment.base + at)
+                    if written is not None:
+                        written(self._scratch, end, segment.base + at)
             if taken == done and limit < room:
                 taken, end = produce(done, segment.target, at, segment.size, segment.base + at)
                 limit = room

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.codec.record_columns import scan_records
+from broker_core.codec.record_columns import codec_backend, scan_records
 from broker_core.codec.record_layout import SKIP_CHECKSUMS
 from broker_core.codec.record_scan import STOP_LIMIT
 from broker_core.storage.append_group import GROUP_QUEUE, GROUP_TOPIC
 from broker_core.storage.log_walk import KEPT_SIZE_MAX, KeptSteps, Step
 
+# The Python twin takes as long whatever the cache has, and producers would wait for it.
+SCANS_PAY: Final = codec_backend() == "native"
 # Of shorter appends dispatch takes several in one walk, which costs less than a step for each.
 SIZE_MIN: Final = 64 << 10
 
@@ -37,7 +39,7 @@ class WrittenSteps:
 
         None for what dispatch has to look at itself: short appends, headers of groups.
         """
-        if size < SIZE_MIN or self._kept.is_full:
+        if size < SIZE_MIN or self._kept.is_full or not SCANS_PAY:
             return None
         scan = scan_records(
             data, 0, size, position, SKIP_CHECKSUMS, self._delays, GROUP_TOPIC, self._index_tags

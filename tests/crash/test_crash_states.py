@@ -73,6 +73,7 @@ def test_the_ways_of_long_appends(
     monkeypatch.setattr(WrittenSteps, "keep", counting)
     monkeypatch.setattr(commit_log, "LARGE_SIZE", 0)
     monkeypatch.setattr(written_steps, "SIZE_MIN", 1)
+    monkeypatch.setattr(written_steps, "SCANS_PAY", True)
     monkeypatch.setattr(group_writer, "SHARED_SIZE_MIN", 1)
     tally = cut_everywhere(CrashJob(workload, mode, 0, 11, CI))
     assert not tally.violation_count, violation_report(tally)

@@ -35,6 +35,12 @@ STAMP = Stamp(9, HOST)
 NO_DELAYS = memoryview(b"").cast("B")
 
 
+@pytest.fixture(autouse=True)
+def _scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever codec is in use."""
+    monkeypatch.setattr(written_steps, "SCANS_PAY", True)
+
+
 @pytest.fixture
 def helper() -> Iterator[ThreadWorker]:
     started = ThreadWorker("test-helper", lambda call: None)
