@@ -13,6 +13,7 @@ from benchmarks.measure import column_batch, info, median, ratio, run_loop
 from broker_core import Message, MessageStore, StoreConfig
 from broker_core.storage.staging import encode_template
 
+GROUP_RUN_ROWS = 900
 GROUP_BYTES = 256 << 20
 MESSAGE = Message("bench", bytes(100))
 
@@ -102,17 +103,21 @@ def plain_write(root: Path, data: memoryview) -> float:
 
 
 def run_group(root: Path, quick: bool) -> None:
-    """One atomic group of 256 MB, durable, beside a plain sequential write of the same bytes."""
-    rows = GROUP_BYTES // (1024 + 120)
-    run_of_records = encode_template(column_batch(rows, 1024, queues=4))
-    data = memoryview(run_of_records.records)
+    """One atomic group of 256 MB, durable, beside a plain sequential write of the same bytes.
+
+    In runs of about a megabyte, as writers of the sink stage them.
+    """
+    batch = column_batch(GROUP_RUN_ROWS, 1024, queues=4)
+    size = len(encode_template(batch).records)
+    runs = [encode_template(batch) for _ in range(GROUP_BYTES // size)]
+    data = memoryview(b"".join(run.records for run in runs))
 
     async def one_group() -> float:
         store = MessageStore.open(root / "group", StoreConfig())
         await store.start()
         await store.put(MESSAGE)
         started = time.perf_counter()
-        result = await store.put_group([run_of_records])
+        result = await store.put_group(runs)
         spent = time.perf_counter() - started
         if not result.ok:
             raise RuntimeError(result.remark)
