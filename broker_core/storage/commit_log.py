@@ -64,6 +64,8 @@ class CommitLog:
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
         self._sliced = position
+        self.written_total = 0
+        """Bytes that were written to files instead of stored through their maps."""
         self.on_written: Written = _ignore
         """Told of rows that went through a buffer, not of those stored through the map."""
 
@@ -179,6 +181,7 @@ class CommitLog:
             )
             if count:
                 segment.write(scratch[:end])
+                self.written_total += end
                 self.position = start + end
                 self.on_written(scratch, end, start)
             return count, start
@@ -250,6 +253,7 @@ class CommitLog:
                 taken, end = produce(done, self._scratch, 0, limit, segment.base + at)
                 if taken > done:
                     segment.write(self._scratch[:end])
+                    self.written_total += end
                     if written is not None:
                         written(self._scratch, end, segment.base + at)
             if taken == done and limit < room:
@@ -272,6 +276,7 @@ class CommitLog:
         segment = self._segments.last
         assert segment is not None
         segment.written(position - segment.base)
+        self.written_total += position - self.position
         self.position = position
         self._end_slice(after_slice)
 
@@ -294,7 +299,9 @@ class CommitLog:
             room = segment.size - segment.wrote
             segment.write(data[:room])
             data = data[room:]
-            self.position = segment.base + segment.wrote
+            end = segment.base + segment.wrote
+            self.written_total += end - self.position
+            self.position = end
         self._segments.prepare_ahead()
 
     def spans(self, start: int, end: int, *, cold_below: int) -> list[Span]:

@@ -21,8 +21,8 @@ from broker_core.storage.commit_log import LARGE_SIZE, CommitLog
 
 # Read whenever less than half of this is ready: a tenth of a second of what one core can append.
 AHEAD_SIZE: Final = 8 << 20
-# Large appends are written and not stored through the map, and pages that are written as a whole
-# need no zeros.
+# Large appends, and rows that come together, are written and not stored through the map, and pages
+# that are written as a whole need no zeros.
 GROWTH_MAX: Final = LARGE_SIZE
 # How much is made for groups to come, and how much in one step: the worker has other work, too.
 EXPECTED_MAX: Final = 512 << 20
@@ -36,9 +36,10 @@ class FreshPages:
         self._log = log
         self._worker = worker
         self._singly = singly
-        # How far the room is ready, and where the log ended last time; positions in the log.
+        # How far the room is ready, as a position in the log, and how much of the log had been
+        # stored through maps last time.
         self._ready = 0
-        self._seen = log.position
+        self._seen = log.position - log.written_total
         self._reading = False
         # Groups that are being staged will make the log end there.
         self._expected = 0
@@ -51,8 +52,13 @@ class FreshPages:
     def follow(self) -> None:
         """The log may have grown: read on when little is left."""
         position = self._log.position
-        grown, self._seen = position - self._seen, position
-        if self._reading or grown > GROWTH_MAX or position + AHEAD_SIZE // 2 <= self._ready:
+        stored = position - self._log.written_total
+        grown, self._seen = stored - self._seen, stored
+        if (
+            self._reading
+            or not 0 < grown <= GROWTH_MAX
+            or position + AHEAD_SIZE // 2 <= self._ready
+        ):
             return
         self._read(max(position, self._ready), position + AHEAD_SIZE, singly=self._singly)
 

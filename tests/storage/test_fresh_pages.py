@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from broker_core.runtime.worker import InlineWorker
-from broker_core.storage.commit_log import CommitLog
+from broker_core.storage.commit_log import WRITTEN_SIZE_MIN, CommitLog
 from broker_core.storage.fresh_pages import AHEAD_SIZE, GROWTH_MAX, STEP_SIZE, FreshPages
 from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 from broker_core.storage.write_buffer_pool import WriteBufferPool
+from tests.codec.codec_backends import batch_of
 from tests.fakes.manual_worker import ManualWorker
 from tests.storage.test_commit_log import append
 from tests.store.small_store import new_disk
@@ -97,6 +99,25 @@ def test_large_appends_need_none() -> None:
         reads.grow(GROWTH_MAX + 1)
     assert reads.worker.waiting == 0
     reads.grow(GROWTH_MAX)
+    assert reads.worker.waiting == 1
+
+
+def test_rows_that_are_written_need_none() -> None:
+    """Pages that are written as a whole need no zeros; those in between that are not, do."""
+    reads = Reads()
+    rows = batch_of(*[bytes(300)] * (2 * WRITTEN_SIZE_MIN // 300))
+    reads.grow(1_000)
+    reads.worker.run_all()
+    numbers = memoryview(array("q", [0]))
+    while reads.log.position < AHEAD_SIZE:
+        count, _ = reads.log.append_rows(rows, numbers, 5)
+        assert count == rows.count
+        reads.pages.follow()
+    assert reads.worker.waiting == 0
+    reads.log.append_copy(memoryview(bytes(5_000)))
+    reads.pages.follow()
+    assert reads.worker.waiting == 0
+    reads.grow(1_000)
     assert reads.worker.waiting == 1
 
 
