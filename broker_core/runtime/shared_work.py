@@ -90,12 +90,13 @@ class _SharedWork(Generic[Item, Result]):
             return False
         try:
             self._done[number] = self._job(hand, self._items[number])
-        except BaseException as error:  # noqa: BLE001 - the owner raises it when both have stopped
+        except BaseException as error:
+            # The owner hears of it here, whatever the worker makes of it.
             self._error = self._error or error
             self._todo.clear()
-            return False
+            raise
         return True
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:
-    """The owner has waited for it, or nothing was left to do."""
+    """The owner has waited for it and knows, or nothing was left to do."""

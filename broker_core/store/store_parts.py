@@ -96,9 +96,6 @@ class StoreParts:
         self.staging = staging
         self.flush = FlushService(self.log, opened.state_file, config, clock, self._flush_worker)
         self.flush.on_progress(self._progressed)
-        written = self.dispatcher.written
-        self.log.on_written = written.note
-        groups = GroupWriter(self.log, written, self._background, self.flush.start_writeback)
         self.appender = Appender(
             config,
             clock,
@@ -107,7 +104,7 @@ class StoreParts:
             self.flags,
             self.stats,
             appended=self._appended,
-            groups=groups,
+            groups=self._make_group_writer(),
             fence=self.flush.fence,
         )
         flushed = self.flush.flushed
@@ -124,6 +121,11 @@ class StoreParts:
         self.reader = MessageReader(
             config, self.log, self.queues, self.index, heal_queue, heal_index
         )
+
+    def _make_group_writer(self) -> GroupWriter:
+        written = self.dispatcher.written
+        self.log.on_written = written.note
+        return GroupWriter(self.log, written, self._background, self.flush.start_writeback)
 
     def _make_replica_log(self) -> ReplicaLog:
         if self.config.broker_role is BrokerRole.SLAVE:
