@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from broker_core.runtime.worker import Worker
@@ -27,21 +27,24 @@ def share_work(
     items: Sequence[Item],
     job: Callable[[int, Item], Result],
     worker: Worker,
-    progressed: Callable[[int], object],
-) -> list[Result]:
-    """`job(OWNER or WORKER, item)` of each item, on two threads; the results in order.
+    taken: Callable[[list[Result]], object],
+) -> None:
+    """`job(OWNER or WORKER, item)` of each item, on two threads.
 
-    `progressed(count)` is called on the owner's thread when all of the first `count` are done. An
-    error of either thread is raised here, after both have stopped.
+    `taken` gets the results in the order of the items, on the owner's thread: some as soon as all
+    before them are there, and in the end all. An error of either thread is raised here, after both
+    have stopped.
     """
     work = _SharedWork(items, job)
     worker.submit(work.help, _ignore)
     try:
-        for count in work.carry_out():
-            progressed(count)
+        while work.do_next(OWNER):
+            work.hand_over(taken)
     finally:
         work.end()
-    return work.results()
+    if work.error is not None:
+        raise work.error
+    work.hand_over(taken)
 
 
 class _SharedWork(Generic[Item, Result]):
@@ -50,40 +53,20 @@ class _SharedWork(Generic[Item, Result]):
         self._job = job
         self._todo = deque(range(len(items)))
         self._done: dict[int, Result] = {}
-        self._error: BaseException | None = None
+        self._handed_over = 0
         # Held by the worker as long as it is at it.
         self._helping = threading.Lock()
         self._has_ended = False
+        self.error: BaseException | None = None
 
     def help(self) -> None:
         """On the worker's thread, now or when all is over."""
         with self._helping:
-            while not self._has_ended and self._take(WORKER):
+            while not self._has_ended and self.do_next(WORKER):
                 pass
 
-    def carry_out(self) -> Iterator[int]:
-        """On the owner's thread: yields how many of the first items are done, when more are."""
-        count = 0
-        while self._take(OWNER):
-            before = count
-            while count in self._done:
-                count += 1
-            if count > before:
-                yield count
-
-    def end(self) -> None:
-        """Nothing more is begun, and what was begun is over."""
-        self._todo.clear()
-        with self._helping:
-            self._has_ended = True
-
-    def results(self) -> list[Result]:
-        """All of them; raises what a thread has raised."""
-        if self._error is not None:
-            raise self._error
-        return [self._done[number] for number in range(len(self._items))]
-
-    def _take(self, hand: int) -> bool:
+    def do_next(self, hand: int) -> bool:
+        """On either thread: one more item; False when none is left."""
         try:
             number = self._todo.popleft()
         except IndexError:
@@ -92,10 +75,25 @@ class _SharedWork(Generic[Item, Result]):
             self._done[number] = self._job(hand, self._items[number])
         except BaseException as error:
             # The owner hears of it here, whatever the worker makes of it.
-            self._error = self._error or error
+            self.error = self.error or error
             self._todo.clear()
             raise
         return True
+
+    def hand_over(self, taken: Callable[[list[Result]], object]) -> None:
+        """On the owner's thread: what is complete from the last time on."""
+        results = []
+        while self._handed_over in self._done:
+            results.append(self._done.pop(self._handed_over))
+            self._handed_over += 1
+        if results:
+            taken(results)
+
+    def end(self) -> None:
+        """Nothing more is begun, and what was begun is over."""
+        self._todo.clear()
+        with self._helping:
+            self._has_ended = True
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

@@ -109,16 +109,16 @@ class GroupWriter:
             places.append(_Place(run.records, memoryview(offsets), position))
             position = places[-1].end
 
-        def write(hand: int, place: _Place) -> list[Step | None]:
-            return self._write_run(segment, self._scratches[hand], place, stamp)
+        def write(hand: int, place: _Place) -> tuple[int, list[Step | None]]:
+            return place.end, self._write_run(segment, self._scratches[hand], place, stamp)
 
-        def progressed(count: int) -> None:
-            self._log.wrote_until(places[count - 1].end, self._start_writeback)
+        def written(results: list[tuple[int, list[Step | None]]]) -> None:
+            for _, steps in results:
+                for step in steps:
+                    self._written.keep(step)
+            self._log.wrote_until(results[-1][0], self._start_writeback)
 
-        for steps in share_work(places, write, self._helper, progressed):
-            for step in steps:
-                self._written.keep(step)
-        self._log.wrote_until(position, self._start_writeback)
+        share_work(places, write, self._helper, written)
 
     def _write_run(
         self, segment: Segment, scratch: memoryview, place: _Place, stamp: Stamp

@@ -23,8 +23,14 @@ RUNS: Final = 30
 ROWS: Final = 500
 ROW_SIZE: Final = 1_000
 TOPICS: Final = ("even", "odd")
-# Groups end in other files than they begin in.
-CONFIG: Final = StoreConfig(commit_log_file_size=16 << 20, dispatch_checkpoint_interval_ms=50)
+CONFIG: Final = StoreConfig(
+    # Groups end in other files than they begin in.
+    commit_log_file_size=16 << 20,
+    dispatch_checkpoint_interval_ms=50,
+    # A machine that pauses in the middle of a put is not one that has no memory left.
+    page_cache_busy_timeout_ms=120_000,
+    sync_flush_timeout_ms=120_000,
+)
 
 
 def row(group: int, run: int, number: int) -> bytes:

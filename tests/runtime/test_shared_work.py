@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,17 @@ def worker() -> Iterator[ThreadWorker]:
     started.stop()
 
 
+def shared(items: Sequence[Any], job: Callable[[int, Any], Any], worker: Any) -> list[Any]:
+    """All results."""
+    found: list[Any] = []
+    share_work(items, job, worker, found.extend)
+    return found
+
+
 def test_results_are_in_order_whoever_made_them(worker: ThreadWorker) -> None:
     items = list(range(500))
     for _ in range(20):
-        seen: list[int] = []
-        found = share_work(items, lambda hand, item: (item, hand), worker, seen.append)
-        assert [item for item, _ in found] == items
-        assert seen == sorted(set(seen)), "progress only grows"
-        assert not seen or seen[-1] <= len(items)
+        assert shared(items, lambda _, item: item, worker) == items
 
 
 def test_both_threads_work(worker: ThreadWorker) -> None:
@@ -40,21 +44,21 @@ def test_both_threads_work(worker: ThreadWorker) -> None:
         names.add((hand, threading.current_thread().name))
         assert begun[1 - hand].wait(PATIENCE_S)
 
-    share_work([0, 1], job, worker, lambda _: None)
+    assert shared([0, 1], job, worker) == [None, None]
     assert names == {(OWNER, threading.current_thread().name), (WORKER, "test-helper")}
 
 
 def test_a_worker_that_is_busy_is_not_waited_for(worker: ThreadWorker) -> None:
     leave = threading.Event()
     worker.submit(lambda: leave.wait(PATIENCE_S), lambda *_: None)
-    hands = share_work(range(5), lambda hand, _: hand, worker, lambda _: None)
+    hands = shared(range(5), lambda hand, _: hand, worker)
     assert hands == [OWNER] * 5
     leave.set()
     worker.run(lambda: None)
     assert hands == [OWNER] * 5, "coming late, it finds nothing to do"
 
 
-def test_progress_counts_only_what_is_complete(worker: ThreadWorker) -> None:
+def test_nothing_is_handed_over_before_what_comes_first(worker: ThreadWorker) -> None:
     """The worker is at the first item until the owner has done the others."""
     others_done, taken = threading.Semaphore(0), threading.Event()
 
@@ -74,9 +78,9 @@ def test_progress_counts_only_what_is_complete(worker: ThreadWorker) -> None:
             worker.submit(help_out, done)  # type: ignore[arg-type]
             assert taken.wait(PATIENCE_S)
 
-    seen: list[int] = []
-    assert share_work(range(4), job, LateOwner(), seen.append) == [0, 1, 2, 3]  # type: ignore[arg-type]
-    assert seen == [], "all that the owner did was behind what was not done"
+    seen: list[list[int]] = []
+    share_work(range(4), job, LateOwner(), seen.append)  # type: ignore[arg-type]
+    assert seen == [[0, 1, 2, 3]], "all that the owner did was behind what was not done"
 
 
 @pytest.mark.parametrize("culprit", [OWNER, WORKER])
@@ -97,7 +101,7 @@ def test_an_error_of_either_thread_is_raised_when_both_have_stopped(
             running.discard(hand)
 
     with pytest.raises(OSError, match="no"):
-        share_work(range(1_000), job, worker, lambda _: None)
+        shared(range(1_000), job, worker)
     assert not running
 
 
@@ -108,7 +112,7 @@ def test_a_failing_listener_leaves_nobody_at_work(worker: ThreadWorker) -> None:
         running.add(hand)
         running.discard(hand)
 
-    def fail(_: int) -> None:
+    def fail(_: list[None]) -> None:
         raise ValueError("listener")
 
     with pytest.raises(ValueError, match="listener"):
@@ -118,12 +122,17 @@ def test_a_failing_listener_leaves_nobody_at_work(worker: ThreadWorker) -> None:
 
 
 def test_inline_everything_is_done_at_once() -> None:
-    assert share_work("abc", lambda hand, item: (hand, item), InlineWorker(), print) == [
-        (WORKER, "a"), (WORKER, "b"), (WORKER, "c"),
-    ]  # fmt: skip
+    found = shared("abc", lambda hand, item: (hand, item), InlineWorker())
+    assert found == [(WORKER, "a"), (WORKER, "b"), (WORKER, "c")]
     with pytest.raises(ZeroDivisionError):
-        share_work([1, 0], lambda _, item: 1 // item, InlineWorker(), print)
+        shared([1, 0], lambda _, item: 1 // item, InlineWorker())
+    with pytest.raises(OSError, match="no"):
+        shared([1], lambda _, item: no(), InlineWorker())
+
+
+def no() -> None:
+    raise OSError(5, "no")
 
 
 def test_no_items() -> None:
-    assert share_work([], lambda hand, item: item, InlineWorker(), print) == []
+    assert shared([], lambda hand, item: item, InlineWorker()) == []
