@@ -37,7 +37,7 @@ demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on th
 test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
-	@$(BIN)/python -m tests.interop.fetched_peers || true
+	@$(BIN)/python -m tests.interop.fetched_peers
 	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
@@ -71,7 +71,7 @@ test-interop: export RMQ_INTEROP_ALL := 1
 test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketMQ, the complete matrix (about half an hour)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
-	@$(BIN)/python -m tests.interop.fetched_peers || true
+	@$(BIN)/python -m tests.interop.fetched_peers
 	$(PYTEST) -m interop -n $(WORKERS) --dist loadscope
 
 test-spark-versions: export RMQ_INTEROP_ALL := 1
@@ -99,7 +99,7 @@ clean: ## Remove the virtualenv, caches and build output
 	rm -f broker_core/codec/*.so broker_core/runtime/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Installs once; again when the package's metadata, settings or native sources change.
-$(INSTALLED): setup.py pyproject.toml $(NATIVE_SOURCES)
+# Installs once; again when the package's metadata, settings, pins or native sources change.
+$(INSTALLED): setup.py pyproject.toml requirements.lock tools/make_venv.sh $(NATIVE_SOURCES)
 	@bash tools/make_venv.sh "$(PYTHON)" $(VENV)
 	@touch $@

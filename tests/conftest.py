@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.required_peers import complaint
 
 T = TypeVar("T")
 
@@ -19,6 +21,9 @@ _REQUEST_TIMEOUT_MS = 60_000
 # Settings that a run may be given from outside; any other RMQ_ variable of the caller's shell
 # would make a test pass here and fail elsewhere.
 _KEPT_VARIABLES = frozenset({"RMQ_CODEC", "RMQ_CRASH_LONG", "RMQ_PEER_CACHE"})
+
+# As the caller gave it; the fixture below takes most of these variables away.
+_ENVIRONMENT = dict(os.environ)
 
 _SUMMARY_LINES = pytest.StashKey[list[str]]()
 
@@ -59,6 +64,31 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["summary_lines"] = list(session.config.stash[_SUMMARY_LINES])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _fail_if_required(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        _fail_if_required(report)
+    return report
+
+
+def _fail_if_required(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Continuous integration must not skip what it can run."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    found = complaint(report.nodeid, text, _ENVIRONMENT)
+    if found is not None:
+        report.outcome = "failed"
+        report.longrepr = found
 
 
 @pytest.hookimpl(optionalhook=True)

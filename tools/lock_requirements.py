@@ -1,80 +1,59 @@
-"""Writes `requirements.lock`: every package that the tests and the examples install, with hashes.
+"""Writes `requirements.lock`: every package that the virtualenv gets, with hashes.
 
-    python tools/lock_requirements.py
+    python tools/lock_requirements.py [--upgrade]
 
-Versions are those that pip chooses today for this interpreter; hashes are those of all files of
-that version, so that other systems can use the list as well. `make audit` looks the versions up
-among known vulnerabilities; `pip install --require-hashes -r requirements.lock` installs exactly
-these files and refuses any other.
+One file for Python 3.10 and newer on every system: where versions differ by interpreter, an entry
+per version with a marker. Hashes are those of all files of a version. `tools/make_venv.sh` installs
+with `--require-hashes`, so any other file is refused; `make audit` looks the versions up among
+known vulnerabilities. Versions stay as they are unless `setup.py` asks for others or `--upgrade`
+is given.
+
+pip and what builds this package (setuptools) are pinned as well, because the package is built
+without an environment of its own, which pip would fill without hashes.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
 import tempfile
-import urllib.request
+import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-INDEX = "https://pypi.org/simple/"
-_LINK = re.compile(r"#sha256=([0-9a-f]{64})[^>]*>\s*([^<\s]+)\s*</a>")
+OLDEST_PYTHON = "3.10"
+# pip chooses for the interpreter that it runs on; this tool chooses for all of them.
+RESOLVER = "uv>=0.11,<1"
+HEADER = "# Made by tools/lock_requirements.py; do not edit.\n"
 
 
-def chosen_versions() -> dict[str, str]:
-    """What pip would install, by normalised name."""
+def resolved(upgrade: bool) -> str:
+    """The entries for all extras of `setup.py` that `make_venv.sh` installs, and for pip."""
     with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"]
-        command += ["--ignore-installed", "--report", str(report), f"{ROOT}[dev,spark]"]
-        subprocess.run(command, check=True)
-        found = json.loads(report.read_text(encoding="utf-8"))
-    names = [item["metadata"] for item in found["install"]]
-    versions = {_normal(item["name"]): item["version"] for item in names}
-    del versions["pyspark-rmq"]
-    return versions
-
-
-def index_url() -> str:
-    """The index that pip is configured for."""
-    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip().rstrip("/") + "/" if done.returncode == 0 else INDEX
-
-
-def hashes(index: str, name: str, version: str) -> list[str]:
-    """Of every file of a version, sorted."""
-    with urllib.request.urlopen(f"{index}{name}/", timeout=60) as answer:
-        page = answer.read().decode("utf-8")
-    found = set()
-    for file_hash, file_name in _LINK.findall(page):
-        stem = _normal(file_name)
-        if stem.startswith(f"{name}-{_normal(version)}-") and not file_name.endswith(".metadata"):
-            found.add(file_hash)
-    return sorted(found)
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+        venv.create(directory, with_pip=True)
+        python = Path(directory, "bin", "python")
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, RESOLVER], check=True)
+        also = Path(directory, "also.in")
+        also.write_text("pip\n", encoding="utf-8")
+        # The file that it would replace tells it which versions to keep.
+        output = Path(directory, LOCK.name)
+        if LOCK.exists() and not upgrade:
+            output.write_text(LOCK.read_text(encoding="utf-8"), encoding="utf-8")
+        command = [python, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+        command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header"]
+        command += ["--no-annotate", "--extra", "dev", "--extra", "spark"]
+        command += ["--output-file", output, ROOT / "setup.py", also]
+        subprocess.run(command, check=True, cwd=ROOT)
+        return output.read_text(encoding="utf-8")
 
 
 def main() -> int:
     """Write the file."""
-    index = index_url()
-    lines = ["# Made by tools/lock_requirements.py; do not edit."]
-    for name, version in sorted(chosen_versions().items()):
-        found = hashes(index, name, version)
-        if not found:
-            sys.stderr.write(f"no hash for {name} {version}\n")
-            return 1
-        lines.append(
-            " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in found)])
-        )
-    LOCK.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{LOCK.name}: {len(lines) - 1} packages")
+    entries = resolved("--upgrade" in sys.argv[1:])
+    LOCK.write_text(HEADER + entries, encoding="utf-8")
+    print(f"{LOCK.name}: {sum('==' in line[:40] for line in entries.splitlines())} entries")
     return 0
 
 

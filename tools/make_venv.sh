@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Usage: make_venv.sh PYTHON DIRECTORY ; a virtualenv with this package (editable) and its tools.
+# Usage: make_venv.sh PYTHON DIRECTORY ; a virtualenv with this package (editable) and what
+# requirements.lock pins.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
 python=${1:-}
 venv=${2:?which directory}
 
@@ -20,6 +22,15 @@ if [ ! -x "$venv/bin/pip" ]; then
         exit 1
     }
 fi
+lock=$root/requirements.lock
+pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+# Exactly the files that requirements.lock names. What builds packages comes first, because it is
+# used from there on: an environment that pip makes for a build is filled without hashes.
+builders=$(mktemp)
+trap 'rm -f "$builders"' EXIT
+awk '/^[a-z]/ { wanted = /^(packaging|pip|setuptools|wheel)==/ } wanted' "$lock" >"$builders"
+"${pip[@]}" --require-hashes --requirement "$builders"
+"${pip[@]}" --no-build-isolation --require-hashes --requirement "$lock"
 # By path, so that Spark, which lists modules, finds the data source from any working directory.
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --config-settings editable_mode=compat --editable ".[dev,spark]"
+"${pip[@]}" --no-build-isolation --no-deps \
+    --config-settings editable_mode=compat --editable "$root"

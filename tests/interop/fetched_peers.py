@@ -1,7 +1,8 @@
 """Fetches and builds every peer that a run needs: `python -m tests.interop.fetched_peers`.
 
 On a fresh machine that takes minutes, which no test should be charged with. What cannot be had is
-said on one line each; the tests that need it skip themselves with the same reason.
+said on one line each; the tests that need it skip themselves with the same reason. With
+`RMQ_REQUIRE_PEERS=1` that is an error, here and there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.interop.java_store import JavaStore
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.node_client import NODE_VERSIONS, node_modules
 from tests.interop.peer_releases import releases
+from tests.required_peers import REQUIRE_PEERS, peers_are_required
 
 
 def _store(version: str) -> None:
@@ -47,14 +49,20 @@ def _peers() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"Node client {version}", partial(node_modules, version)
 
 
-def main() -> None:
-    """Fetch all of them."""
+def main() -> int:
+    """Fetch all of them; the exit code."""
+    missing_count = 0
     for name, fetch in _peers():
         try:
             fetch()
         except PeerUnavailable as missing:
+            missing_count += 1
             sys.stderr.write(f"{name} cannot be had: {missing}\n")
+    if missing_count and peers_are_required():
+        sys.stderr.write(f"{missing_count} missing, and {REQUIRE_PEERS} is set\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

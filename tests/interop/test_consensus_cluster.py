@@ -21,7 +21,7 @@ from tests.interop.server_processes import BROKER_NAME, START_TIMEOUT_S, BrokerC
 from tests.pyspark_rmq.batch_stream import BatchStream
 
 pytestmark = pytest.mark.skipif(
-    not os.environ.get("RMQ_INTEROP_ALL"), reason="part of make test-interop"
+    not os.environ.get("RMQ_INTEROP_ALL"), reason="in the complete run: RMQ_INTEROP_ALL=1"
 )
 TOPIC = "Agreed"
 MEMBERS = 3

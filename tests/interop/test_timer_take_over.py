@@ -29,7 +29,7 @@ from tests.remoting.peers import until
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not COMPLETE, reason="part of the complete interop run"),
+    pytest.mark.skipif(not COMPLETE, reason="in the complete run: RMQ_INTEROP_ALL=1"),
 ]
 
 STOP_TIMEOUT_S = 60
