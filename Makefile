@@ -15,9 +15,10 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h broker_core/runtime/*.c)
 # One process more than cores, since many tests wait for clocks and other processes; the tests of a
-# file stay together and share what they start.
+# file stay together and share what they start. Files that take long begin (tests/heavy_files.py),
+# which xdist's own order by the number of tests would undo.
 WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
-PARALLEL := -n $(WORKERS) --dist loadfile
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
 SLOW := crash or simulation or spark or interop or root
 
 # `make test-crash LONG=1` runs the nightly size.
@@ -41,7 +42,7 @@ test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
-	$(PYTEST) -m "not ($(SLOW))"
+	$(PYTEST) $(PARALLEL) -m "not ($(SLOW))"
 
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.heavy_files import weight
 from tests.required_peers import complaint
 
 T = TypeVar("T")
 
 # A client that waits for the default of 3 s gives up, or sends again, when the machine pauses.
-_PATIENT_FOLDERS = frozenset({"broker", "cli", "client", "pyspark_rmq", "spark"})
-_REQUEST_TIMEOUT_MS = 60_000
+_PATIENCE_MS = 60_000
 
 # Settings that a run may be given from outside; any other RMQ_ variable of the caller's shell
 # would make a test pass here and fail elsewhere.
@@ -64,6 +64,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["summary_lines"] = list(session.config.stash[_SUMMARY_LINES])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin; the order within a file and among the others stays."""
+    items.sort(key=lambda item: -weight(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -136,22 +142,29 @@ def _rmq_defaults() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
     """Clients of this process wait longer, unless they are told how long."""
-    if request.path.parent.name not in _PATIENT_FOLDERS:
+    # Tests of the settings see them as they are.
+    if request.path.parent.name == "tests":
         yield
         return
     from broker_core.client.client_config import ClientConfig
-
-    default_ms = ClientConfig.request_timeout_ms
-    check = ClientConfig.__post_init__
-
-    def wait_longer(config: ClientConfig) -> None:
-        if config.request_timeout_ms == default_ms:
-            object.__setattr__(config, "request_timeout_ms", _REQUEST_TIMEOUT_MS)
-        check(config)
+    from broker_core.config import RemotingLimits
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClientConfig, "__post_init__", wait_longer)
+        _make_patient(patch, ClientConfig, "request_timeout_ms")
+        _make_patient(patch, RemotingLimits, "connect_timeout_ms")
         yield
+
+
+def _make_patient(patch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+    """Objects of `kind` with the default of a field get another one."""
+    default, check = getattr(kind, name), kind.__post_init__
+
+    def wait_longer(made: Any) -> None:
+        if getattr(made, name) == default:
+            object.__setattr__(made, name, _PATIENCE_MS)
+        check(made)
+
+    patch.setattr(kind, "__post_init__", wait_longer)
 
 
 @pytest.fixture

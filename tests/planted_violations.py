@@ -6,7 +6,7 @@ Read by `test_architecture.py`: a rule must find every text of `VIOLATIONS` and 
 
 from __future__ import annotations
 
-from tests import import_rules, source_rules
+from tests import duration_rules, import_rules, source_rules
 from tests.import_rules import Rule
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * source_rules.FUNCTION_LINES_MAX
@@ -92,6 +92,28 @@ VIOLATIONS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/flush/a.py", "import time\ntime.monotonic()"),
         ("broker_core/flush/a.py", "from time import time_ns"),
     ],
+    duration_rules.no_asserted_duration: [
+        ("tests/a.py", "import time\ns = time.monotonic()\nassert time.monotonic() - s < 2"),
+        ("tests/a.py", "import time\nt = time.process_time() - s\nassert 0 < t < 0.5"),
+        ("tests/a.py", "assert 1.0 >= perf_counter() - started"),
+        (
+            "tests/a.py",
+            "async def f():\n    began = loop.time()\n    longest = 0.0\n"
+            "    longest = max(longest, loop.time() - began)\n    return longest\n"
+            "async def g():\n    waited = await f()\n    assert waited < 0.25",
+        ),
+        (
+            "tests/a.py",
+            "clock, took = SystemClock(), []\ntook.append(clock.monotonic() - s)\n"
+            "assert took[-1] < 5",
+        ),
+        ("tests/a.py", "clock = SystemClock()\nlate = clock.wall_ms() - due\nassert late <= 500"),
+        (
+            "tests/a.py",
+            "import time\nend = time.monotonic() + 3\nassert time.monotonic() < end",
+        ),
+        ("tests/a.py", "self.spent = time.time() - s\nassert all(x.spent < 9 for x in xs)"),
+    ],
 }
 
 NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
@@ -145,5 +167,13 @@ NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/a.py", "clock.now()"),
         ("broker_core/a.py", "import time\ntime.localtime(seconds)"),
         ("broker_core/runtime/clock.py", "import time\ntime.monotonic()"),
+    ],
+    duration_rules.no_asserted_duration: [
+        ("tests/a.py", "clock = ManualClock()\nassert clock.monotonic() - started < 2"),
+        ("tests/a.py", "import time\ns = time.monotonic()\nassert time.monotonic() - s > 0.9"),
+        ("tests/a.py", "import time\nend = time.monotonic() + 300\nassert time.monotonic() < end"),
+        ("tests/a.py", "took = time.monotonic() - s\nlines.append(f'{took} s')\nassert lines"),
+        ("tests/a.py", "took.append(time.monotonic() - s)\nassert len(took) < 5"),
+        ("benchmarks/a.py", "import time\nassert time.monotonic() - s < 2"),
     ],
 }

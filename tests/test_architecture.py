@@ -1,4 +1,4 @@
-"""The source obeys the rules of `import_rules.py` and `source_rules.py`.
+"""The source obeys the rules of `import_rules.py`, `source_rules.py` and `duration_rules.py`.
 
 The second half tests the tester: each rule is shown a planted violation, which it must find, and
 a close neighbour, which it must leave alone.
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import import_rules, source_rules
+from tests import duration_rules, import_rules, source_rules
 from tests.import_rules import Rule, SourceFile
 from tests.planted_violations import NEIGHBOURS, VIOLATIONS
 
@@ -34,6 +34,7 @@ FILE_RULES: tuple[Rule, ...] = (
     source_rules.no_blind_except,
     source_rules.no_print,
     source_rules.no_hidden_clock,
+    duration_rules.no_asserted_duration,
 )
 
 

@@ -339,9 +339,12 @@ def test_a_new_level_is_served(broker: ParkedStore) -> None:
 
 
 def test_punctual_on_an_event_loop(tmp_path: Any, run_async: Callable[..., Any]) -> None:
-    """Trap 59: Apache is up to 0.8 s late at level 1. We are within a turn of the loop."""
+    """On a real loop and disk. Trap 59: Apache is up to 0.8 s late at level 1.
 
-    async def check() -> int:
+    That we are within a turn of the loop is shown above, with a clock that stands still.
+    """
+
+    async def check() -> None:
         config = StoreConfig(commit_log_file_size=1 << 20, message_delay_level="1s", **ASYNC)
         store = MessageStore.open(tmp_path, config)
         await store.start()
@@ -360,23 +363,14 @@ def test_punctual_on_an_event_loop(tmp_path: Any, run_async: Callable[..., Any])
                 arrived.set_result(SystemClock().wall_ms())
 
         store.on_arrival(note)
-        loop, clock = asyncio.get_running_loop(), SystemClock()
         result = store.append(parked(Message("T", b"x"), 1, 1))
-        # A timer of the loop for the same time: a machine that pauses holds up both.
-        fired: asyncio.Future[int] = loop.create_future()
-        due_ms = result.store_timestamp + 1_000
-        loop.call_later(
-            (due_ms - clock.wall_ms()) / 1000, lambda: fired.set_result(clock.wall_ms())
-        )
         came_ms = await arrived
-        late_ms = came_ms - max(due_ms, await fired)
         delivery.stop()
         store.close()
         files.close()
-        assert came_ms >= due_ms
-        return late_ms
+        assert came_ms >= result.store_timestamp + 1_000
 
-    assert run_async(check()) < 500
+    run_async(check())
 
 
 def test_stop_before_start_and_twice(broker: ParkedStore) -> None:

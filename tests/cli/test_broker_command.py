@@ -14,7 +14,6 @@ from tests.cli.rmq_process import run_rmq, running
 
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=1000", "maxHashSlotNum=100")
 RSS_MAX_KB = 80_000
-CPU_MAX_S = 0.5
 
 
 def written(tmp_path: Path, *lines: str) -> str:
@@ -129,7 +128,10 @@ def test_other_machines_need_accounts(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_takes(tmp_path: Path, summary_lines: list[str]) -> None:
-    """Memory and processor time of an idle broker, and nothing heavy imported."""
+    """Memory of an idle broker. Processor time is printed only: it depends on the machine.
+
+    What would make a start slow is an import, and the next test looks at these.
+    """
     options = ("standalone", "--port", "0", "--broker-port", "0", "--store", str(tmp_path / "s"))
     # Once before, so that bytecode is there as in an installed package.
     with running(tmp_path, *options):
@@ -144,7 +146,6 @@ def test_what_a_broker_takes(tmp_path: Path, summary_lines: list[str]) -> None:
         rss_kb = int(status["VmRSS"].split()[0])
     summary_lines.append(f"idle broker: {cpu_s:.2f} s of CPU until ready, {rss_kb // 1000} MB")
     assert rss_kb < RSS_MAX_KB
-    assert cpu_s < CPU_MAX_S
 
 
 def test_a_broker_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -211,11 +211,14 @@ def test_the_window_shrinks_under_refusals_and_grows_again(run_async: Callable[.
 def test_silence_ends_with_the_timeout(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with sending() as (cluster, producer):
-            # Connected: of its time the next send needs none until it has left.
             await producer.send("T", b"x")
             cluster.broker.always = SILENCE
-            with pytest.raises(RequestTimeout, match="may be stored"):
-                await producer.send("T", b"x", timeout_ms=100)
+            left = len(cluster.broker.sends)
+            # On a machine that stands still, its time may be over before it has left.
+            while len(cluster.broker.sends) == left:
+                with pytest.raises(RequestTimeout) as told:
+                    await producer.send("T", b"x", timeout_ms=100)
+            assert "may be stored" in str(told.value)
 
     run_async(scenario())
 

@@ -61,7 +61,7 @@ def test_special_messages_travel_alone(run_async: Callable[..., Any]) -> None:
                 producer.send("T", b"later", delay_level=2),
                 producer.send("T", b"large" * 1_000),
                 producer.send(M("T", b"careless", wait_store_ok=False)),
-                producer.send("T", b"", timeout_ms=1_000),
+                producer.send("T", b"", timeout_ms=59_000),
             ]
             await asyncio.gather(*sends)
             alone = [s for s in cluster.sends() if s.code == RequestCode.SEND_MESSAGE_V2]

@@ -28,9 +28,9 @@ from tests.patient_client import patient_client
 TOPIC = "Promised"
 QUEUES = 4
 FILE_SIZE = 1 << 20
-# I16: within this time after healing everything works again.
-HEAL_S = 30.0
-LOOK_MAX_S = 4.5
+# I16: after healing everything works again by itself. The limit is for what never does; a busy
+# machine may take its time.
+HEAL_S = 180.0
 SMALL = {
     "mappedFileSizeCommitLog": str(FILE_SIZE),
     "mappedFileSizeConsumeQueue": "20000",
@@ -45,13 +45,14 @@ SMALL = {
 class ReplicatedRun:
     """`master` and `slave` are nodes of `cluster`; `acked` and `sent` grow by themselves."""
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster, timeout_ms: int = 2_000) -> None:
         self.cluster = cluster
         self.master = cluster.node("broker-a:0")
         self.slave = cluster.node("broker-a:1")
         self.sent = 0
         self.acked: set[bytes] = set()
         self.outcomes: Counter[str] = Counter()
+        self._timeout_ms = timeout_ms
         self._client = patient_client()
         self._load: asyncio.Task[None] | None = None
         self._never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -73,7 +74,7 @@ class ReplicatedRun:
 
     async def _send_all(self, senders: int) -> None:
         config = ClientConfig((self.cluster.name_server,), route_poll_interval_ms=300)
-        async with Producer(config, retries=0, timeout_ms=2_000) as producer:
+        async with Producer(config, retries=0, timeout_ms=self._timeout_ms) as producer:
             tasks = [asyncio.ensure_future(self._send(producer)) for _ in range(senders)]
             try:
                 await asyncio.gather(*tasks)
@@ -105,14 +106,11 @@ class ReplicatedRun:
     async def until(
         self, reached: Callable[[], Awaitable[bool]], what: str, limit_s: float = HEAL_S
     ) -> None:
-        loop, taken_s = asyncio.get_running_loop(), 0.0
-        looked_at = loop.time()
+        deadline = asyncio.get_running_loop().time() + limit_s
         while not await reached():
             await self.pause(0.05)
-            # A look takes two requests at most: what is longer is a machine that stood still.
-            taken_s += min(loop.time() - looked_at, LOOK_MAX_S)
-            looked_at = loop.time()
-            assert taken_s < limit_s, f"not within {limit_s} s: {what}\n{self.logs()}"
+            in_time = asyncio.get_running_loop().time() < deadline
+            assert in_time, f"not within {limit_s} s: {what}\n{self.logs()}"
 
     async def until_acked(self, count: int) -> None:
         """So many more messages were promised."""
@@ -208,14 +206,19 @@ def _bytes_at(store: Path, position: int, size: int) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def replicated_run(home: Path, **properties: str) -> AsyncIterator[ReplicatedRun]:
-    """Synchronous replication, both members started, the load running."""
+async def replicated_run(
+    home: Path, timeout_ms: int = 2_000, **properties: str
+) -> AsyncIterator[ReplicatedRun]:
+    """Synchronous replication, both members started, the load running.
+
+    A sender waits for `timeout_ms`: briefly, so that it sends on while a member is gone or stopped.
+    """
     cluster = EmbeddedCluster(
         slaves_per_master=1, replication="sync", directory=home, topics={TOPIC: QUEUES},
         properties={**SMALL, **properties},
     )  # fmt: skip
     await asyncio.to_thread(cluster.start)
-    run = ReplicatedRun(cluster)
+    run = ReplicatedRun(cluster, timeout_ms)
     try:
         run.start_load()
         await run.until_acked(20)

@@ -57,7 +57,7 @@ def test_members_are_killed(
                 await run.until_acked(10)
             return await _healed(run)
 
-    found = run_async(scenario(), limit_s=60 + 60 * rounds)
+    found = run_async(scenario(), limit_s=300 + 60 * rounds)
     summary_lines.append(f"F08 replicated kills {rounds} rounds: {found}")
 
 
@@ -79,7 +79,7 @@ def test_members_are_stopped_for_a_while(
                 await run.check_promises(run.slave)
             return await _healed(run)
 
-    found = run_async(scenario(), limit_s=60 + 60 * rounds)
+    found = run_async(scenario(), limit_s=300 + 60 * rounds)
     summary_lines.append(f"F09 replicated stops {rounds} rounds: {found}")
 
 
@@ -124,7 +124,7 @@ def test_the_link_is_broken_in_every_way(
                 await run.check_promises(run.slave)
             return await _healed(run)
 
-    found = run_async(scenario(), limit_s=60 + 60 * rounds)
+    found = run_async(scenario(), limit_s=300 + 60 * rounds)
     summary_lines.append(f"F15 broken links     {rounds} rounds: {found}")
 
 
@@ -155,5 +155,5 @@ def test_a_master_that_was_away_does_not_undo_a_promotion(
                 run.slave.set_properties(brokerRole="SLAVE", brokerId="1")
             return await _healed(run)
 
-    found = run_async(scenario(), limit_s=120 + 120 * rounds)
+    found = run_async(scenario(), limit_s=300 + 120 * rounds)
     summary_lines.append(f"R07 promotions       {rounds} rounds: {found}")

@@ -14,10 +14,9 @@ STREAM_COUNT = 20_000
 STREAM_QUEUES = 4
 # Without a notice from the broker a client looks for new members only every 20 s.
 REBALANCE_TIMEOUT_S = 60.0
-# 10 ms between two sends give a warm consumer time to be waiting again.
-LATENCY_ROUNDS = 60
-LATENCY_MEDIAN_MAX_MS = 150
-LATENCY_TRIES = 4
+# A broker that does not wake the pulls that it holds looks at them every five seconds at best: so
+# many rounds, one after another, would take it far longer than an answer is waited for.
+WAKING_ROUNDS = 200
 NO_ORDER = {NODE: "this library has no orderly consumer"}
 GO_CLIENT, NODE_CLIENT = "Go 2.1.2", "Node 3.12.0"
 EVERY_CLIENT = (*(f"Java {version}" for version in CLIENT_VERSIONS), GO_CLIENT, "ours")
@@ -300,14 +299,8 @@ def long_poll_latency(ground: Ground) -> None:
     consumer = ground.push(topic)
     producer.send(topic, b"warm up")
     consumer.wait(1)
-    medians_ms: list[float] = []
-    # A broker that is late is late every time; a machine that is busy is so for a while.
-    while len(medians_ms) < LATENCY_TRIES and (
-        not medians_ms or medians_ms[-1] > LATENCY_MEDIAN_MAX_MS
-    ):
-        mark = f"{topic}-{len(medians_ms)}-"
-        spent_us = producer.call(
-            "producer.latency", topic=topic, rounds=LATENCY_ROUNDS, gap_ms=10, mark=mark
-        )
-        medians_ms.append(spent_us[len(spent_us) // 2] / 1000)
-    assert medians_ms[-1] <= LATENCY_MEDIAN_MAX_MS, f"medians {medians_ms} ms"
+    # 10 ms between two sends give a warm consumer time to be waiting again.
+    spent_us = producer.call(
+        "producer.latency", topic=topic, rounds=WAKING_ROUNDS, gap_ms=10, mark=f"{topic}-"
+    )
+    assert len(spent_us) == WAKING_ROUNDS
