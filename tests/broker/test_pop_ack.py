@@ -15,6 +15,7 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.popping_client import Popped, PoppingClient
 from tests.broker.running_broker import Asker, broker_config, records, running, until
 from tests.broker.test_pop_message import fill
+from tests.fakes.held_clock import StoppedClock
 
 Run = Callable[..., Any]
 GONE = ResponseCode.NO_MESSAGE
@@ -36,13 +37,15 @@ async def arrived(client: PoppingClient, **ext: Any) -> list[Popped]:
 
 def test_what_is_not_acknowledged_in_time_comes_again(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
+        clock = StoppedClock()
+        async with running(broker_config(tmp_path), clock=clock) as asker:
             await asker.make_topic("T", queues=1)
             await fill(asker, 4, queues=1)
             client = PoppingClient(asker)
             first = await client.pop(invisibleTime=200)
             assert await client.ack(first[1]) == 0
             assert asker.broker.parts.offsets.query("G", "T", 0) == 0
+            clock.advance(201)
             again = await arrived(client)
             while len(again) < 3:
                 again += await arrived(client)
@@ -250,13 +253,15 @@ def test_groups_that_share_a_retry_topic_get_their_own(tmp_path: Path, run_async
 
 def test_what_cannot_be_copied_comes_from_its_queue_again(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running(broker_config(tmp_path, topicsMax="20")) as asker:
+        clock = StoppedClock()
+        async with running(broker_config(tmp_path, topicsMax="20"), clock=clock) as asker:
             await asker.make_topic("T", queues=1)
             asker.broker.parts.topics._topics_max = 1  # type: ignore[attr-defined]
             await fill(asker, 2, queues=1)
             client = PoppingClient(asker)
             first = await client.pop(invisibleTime=50)
             assert await client.ack(first[0]) == 0
+            clock.advance(51)
             [again] = await arrived(client)
             assert (again.body, again.record.topic, again.handle.topic_type) == (b"1", "T", "0")
             assert again.handle.pop_time_ms > first[1].handle.pop_time_ms

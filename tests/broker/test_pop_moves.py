@@ -16,6 +16,7 @@ from broker_core.store.put_result import PutResult
 from tests.broker.popping_client import PoppingClient
 from tests.broker.running_broker import broker_config, running, until
 from tests.broker.test_pop_message import fill
+from tests.fakes.held_clock import StoppedClock
 
 Run = Callable[..., Any]
 
@@ -50,7 +51,8 @@ def test_a_reset_brings_everything_again(tmp_path: Path, run_async: Run) -> None
 
 def test_a_deleted_topic_takes_its_pops_along(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
+        clock = StoppedClock()
+        async with running(broker_config(tmp_path), clock=clock) as asker:
             await asker.make_topic("T", queues=1)
             await fill(asker, 3, queues=1)
             client = PoppingClient(asker)
@@ -60,6 +62,7 @@ def test_a_deleted_topic_takes_its_pops_along(tmp_path: Path, run_async: Run) ->
             answer = await asker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
             assert answer.code == 0
             assert await client.ack(first[0]) == ResponseCode.TOPIC_NOT_EXIST
+            clock.advance(51)
             ledgers = asker.broker.parts.pops.ledgers
             await until(lambda: ledgers.in_flight_count == 0)
             await asker.make_topic("T", queues=1)

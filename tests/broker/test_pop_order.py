@@ -13,6 +13,7 @@ from tests.broker.popping_client import Popped, PoppingClient
 from tests.broker.running_broker import broker_config, running, until
 from tests.broker.test_pop_ack import arrived, make_group
 from tests.broker.test_pop_message import fill
+from tests.fakes.held_clock import StoppedClock
 
 Run = Callable[..., Any]
 ORDER = {"order": "true"}
@@ -61,18 +62,21 @@ def test_the_same_attempt_gets_the_same_messages(tmp_path: Path, run_async: Run)
 
 def test_retries_come_from_the_queue_and_are_counted(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
+        clock = StoppedClock()
+        async with running(broker_config(tmp_path), clock=clock) as asker:
             await asker.make_topic("T", queues=1)
             await fill(asker, 4, queues=1)
             client = PoppingClient(asker)
             first = await client.pop(maxMsgNums=3, invisibleTime=50, attemptId="1", **ORDER)
             assert await client.ack(first[1]) == 0
+            clock.advance(51)
             again = await arrived(client, maxMsgNums=2, attemptId="2", **ORDER)
             assert [(m.body, m.tries) for m in again] == [(b"0", 1), (b"2", 1)]
             assert asker.broker.parts.topics.find("%RETRY%G_T") is None
             later = await client.change(again[0], 50)
             assert isinstance(later, Popped)
             assert await client.ack(again[1]) == 0
+            clock.advance(51)
             [third] = await arrived(client, maxMsgNums=1, attemptId="3", **ORDER)
             assert (third.body, third.tries) == (b"0", 2)
             assert await client.ack(third) == 0
@@ -84,12 +88,14 @@ def test_retries_come_from_the_queue_and_are_counted(tmp_path: Path, run_async: 
 
 def test_new_messages_follow_those_that_come_again(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
+        clock = StoppedClock()
+        async with running(broker_config(tmp_path), clock=clock) as asker:
             await asker.make_topic("T", queues=1)
             await fill(asker, 10, queues=1)
             client = PoppingClient(asker)
             first = await client.pop(maxMsgNums=3, invisibleTime=50, **ORDER)
             assert await client.ack(first[1]) == 0
+            clock.advance(51)
             again = await arrived(client, maxMsgNums=5, **ORDER)
             assert [(m.body, m.tries) for m in again] == [
                 (b"0", 1), (b"2", 1), (b"3", 0), (b"4", 0), (b"5", 0),

@@ -39,7 +39,7 @@ def test_whoever_waits_for_all_sends_wakes_when_the_producer_stops(
             waiting = asyncio.ensure_future(producer.flush())
             await asyncio.sleep(0)
             await producer.stop(wait_ms=20)
-            await asyncio.wait_for(waiting, 30)
+            await asyncio.wait_for(waiting, 120)
             results = await asyncio.gather(*sends, return_exceptions=True)
             assert {type(result) for result in results} == {ConnectionLost}
 
@@ -98,10 +98,10 @@ def test_every_send_ends(seed: int, run_async: Callable[..., Any]) -> None:
                 for _ in range(random.choice((0, 0, 0, 1, 20))):
                     await asyncio.sleep(0)
             if seed % 3:
-                await asyncio.wait_for(producer.flush(), 60)
+                await asyncio.wait_for(producer.flush(), 120)
             await producer.stop(wait_ms=0)
             # Those that travelled together hear of it in the loop's next turn.
-            await asyncio.wait(sends, timeout=30)
+            await asyncio.wait(sends, timeout=120)
             assert all(send.done() for send in sends)
             outcomes = [None if s.cancelled() else s.exception() or s.result() for s in sends]
             assert all(isinstance(o, (RmqError, SendResult, tuple, type(None))) for o in outcomes)

@@ -299,23 +299,24 @@ def test_an_end_without_an_answer_is_not_confirmed(run_async: Run) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
             broker = cluster.broker
-            refusals: list[Callable[[RemotingCommand], Any]] = [
-                lambda command: command.reply(1, "no such half"),
-                lambda command: command.reply(604),
-                lambda command: None,
+            refusals: list[tuple[Callable[[RemotingCommand], Any], int]] = [
+                (lambda command: command.reply(1, "no such half"), 60_000),
+                (lambda command: command.reply(604), 60_000),
+                # Silence lasts as long as the producer waits.
+                (lambda command: None, 2_000),
             ]
-            producer = TransactionProducer(
-                cluster.config(), "PG", execute=execute, check=never, timeout_ms=2_000
-            )
-            async with producer:
-                remarks = []
-                for refusal in refusals:
+            remarks = []
+            for refusal, timeout_ms in refusals:
+                producer = TransactionProducer(
+                    cluster.config(), "PG", execute=execute, check=never, timeout_ms=timeout_ms
+                )
+                async with producer:
                     broker.answers[37] = refusal
                     result = await producer.send_in_transaction(OutgoingMessage("T", b"x"))
                     assert (result.state, result.is_confirmed) == (COMMIT, False)
                     remarks.append(result.remark)
-                assert remarks[:2] == ["no such half", "response code 604"]
-                assert remarks[2]
+            assert remarks[:2] == ["no such half", "response code 604"]
+            assert remarks[2]
 
     run_async(scenario())
 

@@ -1,4 +1,4 @@
-"""A wall clock that stands still until a test moves it, for servers on a real event loop."""
+"""Clocks that stand still until a test moves them, for servers on a real event loop."""
 
 from __future__ import annotations
 
@@ -24,3 +24,24 @@ class HeldClock:
     def advance(self, ms: int) -> None:
         """Step the wall clock."""
         self._wall_ms += ms
+
+
+class StoppedClock(HeldClock):
+    """Deadlines wait for the test, too: nothing expires between two of its steps.
+
+    For services that look at the clock when a timer of the loop fires, and set it again if nothing
+    is due.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._monotonic_ms = time.monotonic_ns() // 1_000_000
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        """Seconds."""
+        return self._monotonic_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        """Step both."""
+        super().advance(ms)
+        self._monotonic_ms += ms

@@ -229,7 +229,7 @@ def test_a_server_that_does_not_accept(run_async: Callable[..., Any]) -> None:
             listener.bind(("127.0.0.1", 0))
             listener.listen(0)
             address = f"127.0.0.1:{listener.getsockname()[1]}"
-            limits = small_limits(connect_timeout_ms=50)
+            limits = small_limits(connect_timeout_ms=1_000)
             # Fill the queue of the listener; further connections hang.
             fillers = [socket.socket() for _ in range(4)]
             for filler in fillers:

@@ -11,7 +11,7 @@ import pytest
 from broker_core.runtime.shared_work import OWNER, WORKER, share_work
 from broker_core.runtime.worker import InlineWorker, ThreadWorker
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 @pytest.fixture
