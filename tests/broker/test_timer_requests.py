@@ -69,7 +69,7 @@ def test_a_timer_message_waits_and_comes(tmp_path: Path, run_async: Run) -> None
             clock.advance(1)
             await until(lambda: _bodies(asker, "T", 2) == [b"body"])
             store = asker.broker.parts.store
-            (waiting,) = store.get(TIMER_TOPIC, 0, 0, 10).messages()
+            waiting, _ = store.get(TIMER_TOPIC, 0, 0, 10).messages()
             (copy,) = store.get("T", 2, 0, 10).messages()
             assert copy.store_timestamp == handle.due_ms
             assert waiting.message_id == answer.ext["msgId"]
