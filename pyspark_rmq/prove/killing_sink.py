@@ -22,7 +22,9 @@ PUBLISH_IN_WRITE: Final = "publish-in-write"
 KNOW_BY_RUN: Final = "know-by-run"
 # A batch counts as published before it is.
 ACKNOWLEDGE_FIRST: Final = "acknowledge-first"
-PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST)
+# The broker forgets one row of each send after it acknowledged it (done by the harness).
+LOSE_ACKNOWLEDGED: Final = "lose-acknowledged"
+PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST, LOSE_ACKNOWLEDGED)
 
 
 class KillingWriter(RmqStreamWriter):
