@@ -89,6 +89,10 @@ setup(
         "dev": [
             "chispa",
             "cryptography",
+            # The next three: Spark Connect.
+            "googleapis-common-protos>=1.71",
+            "grpcio>=1.76",
+            "grpcio-status>=1.76",
             "hypothesis",
             "lz4",
             "mypy",
