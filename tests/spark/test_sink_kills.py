@@ -150,10 +150,13 @@ PLANTED = (
 )
 
 
-def assert_found(found: Mapping[str, int], planted: Planted, slack: int = 0) -> None:
-    """`slack` is by how many rows Spark's split of a batch in two may differ from half."""
+def assert_found(found: Mapping[str, int], planted: Planted) -> None:
     for name, expected in planted.found.items():
-        assert abs(found[name] - expected) <= (slack if expected else 0), (name, found)
+        assert found[name] == expected, (name, found)
+    assert_consistent(found)
+
+
+def assert_consistent(found: Mapping[str, int]) -> None:
     assert found["acknowledged"] == found["rows_in"] == 600
     change = found["duplicated"] + found["strange"] - found["lost"]
     assert found["rows_out"] == found["rows_in"] + change
@@ -175,7 +178,14 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
 def test_a_planted_bug_is_found_with_spark(planted: Planted) -> None:
     code, output = prove("--plant", planted.plant, "--at", planted.trap)
     assert code == 1, output
-    assert_found(figures(output), planted, slack=4 if planted.found["duplicated"] == 150 else 0)
+    found = figures(output)
+    if planted.plant == "publish-in-write":
+        # Spark splits 300 rows in two as it likes and may run both tasks again, more than once.
+        assert found["duplicated"] >= 146
+        assert (found["lost"], found["strange"]) == (0, 0)
+        assert_consistent(found)
+    else:
+        assert_found(found, planted)
 
 
 def proven(folder: Path, *traps: str, plant: str = "", rows_per_kill: int = 300) -> Proof:
