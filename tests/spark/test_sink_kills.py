@@ -29,6 +29,7 @@ from tests.interop.java_topic_reader import read_topic
 from tests.interop.maven_artifacts import PeerUnavailable
 
 pytest.importorskip("pyspark")
+pytestmark = pytest.mark.crash
 
 PROJECT = Path(__file__).resolve().parents[2]
 IS_LONG = bool(os.environ.get("RMQ_CRASH_LONG"))
