@@ -50,14 +50,16 @@ class Brokers(Protocol):
 
 
 def _produced(name_server: str, topic: str, bodies: Sequence[str]) -> dict[str, str]:
+    acknowledged: dict[str, str] = {}
     # Without retries: a message that is sent again may be there twice, which is not the broker's
-    # fault and would pass for one.
-    with SyncProducer(name_server, retries=0, timeout_ms=_SEND_TIMEOUT_MS) as producer:
-        sent = [
-            (body, producer.send_async(OutgoingMessage(topic, body.encode()))) for body in bodies
-        ]
-        acknowledged = {}
-        for body, answer in sent:
+    # fault and would pass for one. The first suppression is for a broker that is not there at all.
+    with (
+        contextlib.suppress(errors.RmqError),
+        SyncProducer(name_server, retries=0, timeout_ms=_SEND_TIMEOUT_MS) as producer,
+    ):
+        messages = [OutgoingMessage(topic, body.encode()) for body in bodies]
+        answers = [producer.send_async(message) for message in messages]
+        for body, answer in zip(bodies, answers, strict=True):
             # No answer, or no SEND_OK: it may be stored or not.
             with contextlib.suppress(errors.RmqError):
                 acknowledged[body] = answer.result().msg_id

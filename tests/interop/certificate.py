@@ -96,7 +96,7 @@ def doubtful_cells(text: str) -> list[Cell]:
 
 
 def stale_cells() -> set[Cell]:
-    """Cells that a run has to write: doubtful ones of the page, and those that it does not have."""
+    """Cells that a run has to write: doubtful ones of the page, failed ones, and absent ones."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     shown = read_results(text)
     wanted = {
@@ -106,7 +106,8 @@ def stale_cells() -> set[Cell]:
         for client in area.clients
         for broker in BROKER_KINDS
     }
-    return {*doubtful_cells(text), *(wanted - shown.keys())}
+    failed = {cell for cell, result in shown.items() if result == FAILED}
+    return {*doubtful_cells(text), *failed, *(wanted - shown.keys())}
 
 
 class Certificate:
