@@ -26,6 +26,11 @@ ifdef LONG
 export RMQ_CRASH_LONG := $(LONG)
 endif
 
+# `make test-interop STALE=1` runs what docs/compatibility.md has no valid result of.
+ifdef STALE
+export RMQ_INTEROP_STALE := $(STALE)
+endif
+
 .PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets

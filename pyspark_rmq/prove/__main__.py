@@ -1,19 +1,32 @@
-"""`python -m pyspark_rmq.prove --kills N`: exit 0 if every row came out exactly once."""
+"""`python -m pyspark_rmq.prove --kills N`: what came out, compared with what was acknowledged.
+
+Exit 0: every acknowledged row came out exactly once. 1: it did not, and the report says how many.
+2: the arguments are wrong. 3: the run could not be finished, so nothing was shown either way.
+"""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import random
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from pyspark_rmq.prove.comparison import Comparison
-from pyspark_rmq.prove.harness import Harness, Proof
+from pyspark_rmq.prove.harness import PULL, Harness, Proof
 from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap
 from pyspark_rmq.prove.killing_sink import PLANTS
 from pyspark_rmq.prove.traps import REPLICATED_VICTIMS, VICTIMS, Trap
+
+_log = logging.getLogger(__name__)
+
+EXACT: Final = 0
+FOUND: Final = 1
+UNFINISHED: Final = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Kill driver, workers, brokers and query of a stream from a topic to a topic, "
         "then compare what came out with what went in.",
     )
-    parser.add_argument("--kills", type=int, default=20, help="how many (20)")
+    parser.add_argument("--kills", type=_count, default=20, help="how many (20)")
     parser.add_argument("--seed", type=int, help="repeats the kills of an earlier run")
     parser.add_argument(
         "--at", action="append", type=parse_trap, metavar="VICTIM@POINT",
@@ -39,20 +52,39 @@ def main(arguments: list[str] | None = None) -> int:
         help="all kills on a SYNC_MASTER and its slave, which dies too or takes the master's "
         "place; without this a quarter of the kills are kills of such a slave and promotions",
     )  # fmt: skip
+    parser.add_argument(
+        "--reader", default="", metavar="COMMAND",
+        help="another reader of what came out, run as COMMAND NAME_SERVER TOPIC; it prints the "
+        "body of every message of the topic, one per line",
+    )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="directory for logs and stores; must be empty")
     given = parser.parse_args(arguments)
     seed = given.seed if given.seed is not None else random.randrange(1 << 31)
     alone, replicated = _planned(given, seed)
     _say(f"seed {seed}, {len(alone) + len(replicated)} kills, {len(replicated)} with a slave")
-    proofs = []
+    try:
+        proofs = list(_run(given, {"alone": alone, "replicated": replicated}))
+    except Exception:  # noqa: BLE001 - of any kind, and no finding about the rows
+        _log.exception("the run could not be finished")
+        _say("not finished: nothing is shown about the rows; the error is above")
+        return UNFINISHED
+    for line in _reports(proofs):
+        _say(line)
+    return EXACT if all(proof.is_exact for proof in proofs) else FOUND
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number of kills; give at least 1")
+    return int(text)
+
+
+def _run(given: argparse.Namespace, planned: dict[str, list[Trap]]) -> Iterator[Proof]:
     with tempfile.TemporaryDirectory(prefix="rmq-prove-", ignore_cleanup_errors=True) as temporary:
         folder = given.keep.absolute() if given.keep else Path(temporary)
-        for name, traps in (("alone", alone), ("replicated", replicated)):
+        for name, traps in planned.items():
             if traps:
-                proofs.append(_proven(folder / name, traps, given, name == "replicated"))
-    total = _sum(proofs)
-    _say(_report(total))
-    return 0 if total.comparison.is_exact else 1
+                yield _proven(folder / name, traps, given, name == "replicated")
 
 
 def _planned(given: argparse.Namespace, seed: int) -> tuple[list[Trap], list[Trap]]:
@@ -73,29 +105,46 @@ def _planned(given: argparse.Namespace, seed: int) -> tuple[list[Trap], list[Tra
 
 def _proven(folder: Path, traps: list[Trap], given: argparse.Namespace, replicated: bool) -> Proof:
     folder.mkdir(parents=True, exist_ok=True)
-    spark = not given.without_spark
-    with Harness(folder, _say, plant=given.plant, spark=spark, replicated=replicated) as harness:
+    with Harness(
+        folder,
+        _say,
+        plant=given.plant,
+        spark=not given.without_spark,
+        replicated=replicated,
+        reader=given.reader,
+    ) as harness:
         return harness.run(traps)
 
 
-def _sum(proofs: list[Proof]) -> Proof:
-    compared = [sum(found) for found in zip(*(p.comparison for p in proofs), strict=True)]
-    return Proof(
-        sum(proof.kills for proof in proofs),
-        sum(proof.batches for proof in proofs),
-        sum(proof.driver_starts for proof in proofs),
-        sum(proof.broker_starts for proof in proofs),
-        sum(proof.promotions for proof in proofs),
-        Comparison(*compared),
+def _reports(proofs: list[Proof]) -> Iterator[str]:
+    """A line for each further reader, one about the source topic, and the sum at last."""
+    for reader in dict.fromkeys(name for proof in proofs for name in proof.comparisons):
+        if reader != PULL:
+            total = _sum(p.comparisons[reader] for p in proofs if reader in p.comparisons)
+            yield f"read by {reader}: {_figures(total)}"
+    missing = sum(proof.missing for proof in proofs)
+    if missing:
+        yield f"{missing} acknowledged rows are not in the source topic, or more than once"
+    if not all(proof.acknowledged for proof in proofs):
+        yield "no row was acknowledged, so nothing was shown"
+    yield (
+        f"kills {sum(proof.kills for proof in proofs)}, driver starts"
+        f" {sum(proof.driver_starts for proof in proofs)}, broker starts"
+        f" {sum(proof.broker_starts for proof in proofs)}, promotions"
+        f" {sum(proof.promotions for proof in proofs)}, batches"
+        f" {sum(proof.batches for proof in proofs)}, acknowledged"
+        f" {sum(proof.acknowledged for proof in proofs)},"
+        f" {_figures(_sum(proof.comparison for proof in proofs))}"
     )
 
 
-def _report(proof: Proof) -> str:
-    found = proof.comparison
+def _sum(comparisons: Iterable[Comparison]) -> Comparison:
+    return Comparison(*map(sum, zip(*comparisons, strict=True)))
+
+
+def _figures(found: Comparison) -> str:
     return (
-        f"kills {proof.kills}, driver starts {proof.driver_starts}, broker starts"
-        f" {proof.broker_starts}, promotions {proof.promotions}, batches {proof.batches}, rows in"
-        f" {found.rows_in}, rows out {found.rows_out}, lost {found.lost}, duplicated"
+        f"rows in {found.rows_in}, rows out {found.rows_out}, lost {found.lost}, duplicated"
         f" {found.duplicated}, strange {found.strange}"
     )
 

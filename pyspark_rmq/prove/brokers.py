@@ -6,7 +6,8 @@ makes the slave the master first and lets the old master follow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,6 +16,8 @@ from pyspark_rmq.embedded import EmbeddedBroker
 from pyspark_rmq.prove.traps import BROKER, SLAVE
 
 _START_TIMEOUT_S: Final = 60.0
+_CLOSE_TRIES: Final = 5
+_SEND_TIMEOUT_MS: Final = 30_000
 
 
 class Brokers(Protocol):
@@ -33,14 +36,53 @@ class Brokers(Protocol):
     def processes(self) -> dict[str, list[int]]:
         """Whom a trap kills, by its victim."""
 
-    def produce(self, topic: str, bodies: Iterable[str]) -> None:
-        """Send; raises unless every one is as safe as these brokers promise."""
+    def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
+        """Send each once; body -> message id of those that are as safe as these brokers promise."""
 
     def consume(self, topic: str) -> list[str]:
-        """Everything in a topic."""
+        """Everything in a topic, as clients get it."""
+
+    def close_stores(self) -> dict[str, Path]:
+        """Stop cleanly; the stores by what they are called in a report."""
 
     def stop(self) -> None:
         """At the end."""
+
+
+def _produced(name_server: str, topic: str, bodies: Sequence[str]) -> dict[str, str]:
+    acknowledged: dict[str, str] = {}
+    # Without retries: a message that is sent again may be there twice, which is not the broker's
+    # fault and would pass for one. The first suppression is for a broker that is not there at all.
+    with (
+        contextlib.suppress(errors.RmqError),
+        SyncProducer(name_server, retries=0, timeout_ms=_SEND_TIMEOUT_MS) as producer,
+    ):
+        messages = [OutgoingMessage(topic, body.encode()) for body in bodies]
+        answers = [producer.send_async(message) for message in messages]
+        for body, answer in zip(bodies, answers, strict=True):
+            # No answer, or no SEND_OK: it may be stored or not.
+            with contextlib.suppress(errors.RmqError):
+                acknowledged[body] = answer.result().msg_id
+    return acknowledged
+
+
+def _consumed(name_server: str, topic: str) -> list[str]:
+    found: list[str] = []
+    with SyncPullConsumer(name_server) as consumer:
+        for queue in consumer.queues(topic):
+            offset, end = consumer.min_offset(queue), consumer.max_offset(queue)
+            while offset < end:
+                result = consumer.pull(queue, offset)
+                found += [message.body.decode() for message in result.messages]
+                if result.next_offset <= offset:
+                    raise errors.UnexpectedAnswer(f"{queue} does not go on at {offset}")
+                offset = result.next_offset
+    return found
+
+
+def _is_clean(store: Path) -> bool:
+    """Whether its last owner stopped in time; otherwise its queues may lag behind its log."""
+    return not (store / "abort").exists()
 
 
 class OneBroker:
@@ -69,13 +111,24 @@ class OneBroker:
         """The broker."""
         return {BROKER: [self._broker.process_id]}
 
-    def produce(self, topic: str, bodies: Iterable[str]) -> None:
+    def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
         """Send and wait."""
-        self._broker.produce(topic, bodies)
+        return _produced(self._broker.name_server, topic, bodies)
 
     def consume(self, topic: str) -> list[str]:
         """Everything in a topic."""
-        return [message.body.decode() for message in self._broker.consume(topic)]
+        return _consumed(self._broker.name_server, topic)
+
+    def close_stores(self) -> dict[str, Path]:
+        """The only one."""
+        store = self._broker.store_dir
+        self._broker.stop()
+        for _ in range(_CLOSE_TRIES):
+            if _is_clean(store):
+                return {"files": store}
+            self._broker.start()
+            self._broker.stop()
+        raise errors.EmbeddedBrokerFailed(f"the broker of {store} does not stop cleanly")
 
     def stop(self) -> None:
         """End it."""
@@ -129,24 +182,27 @@ class MasterAndSlave:
             for node in self._cluster.nodes
         }
 
-    def produce(self, topic: str, bodies: Iterable[str]) -> None:
+    def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
         """Send and wait until the slave has them too."""
-        messages = (OutgoingMessage(topic, body.encode()) for body in bodies)
-        with SyncProducer(self._cluster.name_server) as producer:
-            producer.send_many(messages)
+        return _produced(self._cluster.name_server, topic, bodies)
 
     def consume(self, topic: str) -> list[str]:
         """Everything in a topic, from the master: the slave is as far as it was told."""
-        found: list[str] = []
-        with SyncPullConsumer(self._cluster.name_server) as consumer:
-            for queue in consumer.queues(topic):
-                offset, end = consumer.min_offset(queue), consumer.max_offset(queue)
-                while offset < end:
-                    result = consumer.pull(queue, offset)
-                    found += [message.body.decode() for message in result.messages]
-                    if result.next_offset <= offset:
-                        raise errors.UnexpectedAnswer(f"{queue} does not go on at {offset}")
-                    offset = result.next_offset
+        return _consumed(self._cluster.name_server, topic)
+
+    def close_stores(self) -> dict[str, Path]:
+        """The master's and the slave's, which has caught up."""
+        self._cluster.wait_in_sync()
+        found = {}
+        for node in self._cluster.nodes:
+            node.stop()
+            tries = 0
+            while not _is_clean(node.store_dir):
+                tries += 1
+                if tries > _CLOSE_TRIES:
+                    raise errors.EmbeddedBrokerFailed(f"{node.name} does not stop cleanly")
+                self._cluster.restart(node).stop()
+            found["files" if node.name == self._master else "files of the slave"] = node.store_dir
         return found
 
     def stop(self) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pyspark_rmq.prove.ledger import digest_of, name_of
+
+# What the transformation puts before each row
+_OUT: Final = "out-"
 
 
 class Comparison(NamedTuple):
@@ -18,13 +23,13 @@ class Comparison(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Every row once, and nothing else."""
-        return not (self.lost or self.duplicated or self.strange)
+        """Every row once, and nothing else; where no row went in, nothing was shown."""
+        return self.rows_in > 0 and not (self.lost or self.duplicated or self.strange)
 
 
 def compare(sent: Iterable[str], received: Iterable[str]) -> Comparison:
     """`sent` are the ids that went in; a row comes out as `out-` and its id."""
-    expected = Counter(f"out-{name}" for name in sent)
+    expected = Counter(f"{_OUT}{name}" for name in sent)
     found = Counter(received)
     known = Counter({name: count for name, count in found.items() if name in expected})
     return Comparison(
@@ -33,4 +38,44 @@ def compare(sent: Iterable[str], received: Iterable[str]) -> Comparison:
         (expected - known).total(),
         (known - expected).total(),
         found.total() - known.total(),
+    )
+
+
+def compare_bodies(digests: Mapping[str, str], received: Iterable[str]) -> Comparison:
+    """`digests` has each row once, by name. A row whose body has another digest is strange."""
+    return compare(digests, (_recognised(digests, body) for body in received))
+
+
+def _recognised(digests: Mapping[str, str], body: str) -> str:
+    row = body.removeprefix(_OUT)
+    name = name_of(row)
+    is_whole = body.startswith(_OUT) and digests.get(name) == digest_of(row)
+    return f"{_OUT}{name}" if is_whole else f"strange {body}"
+
+
+class Intake(NamedTuple):
+    """What should have come through, and what the source topic itself says about it."""
+
+    # Name -> digest: acknowledged rows, and those without an answer that are in the topic
+    digests: dict[str, str]
+    acknowledged: int
+    # Acknowledged rows that the topic does not have once and whole
+    missing: int
+
+
+def judge_intake(
+    attempted: Mapping[str, str], acknowledged: Mapping[str, str], topic: Iterable[str]
+) -> Intake:
+    """A row that was sent and never answered may be stored or not; the topic decides.
+
+    An acknowledged row is expected whatever the topic says now.
+    """
+    found = Counter(
+        name for body in topic if attempted.get(name := name_of(body)) == digest_of(body)
+    )
+    stored = {name: attempted[name] for name in found}
+    return Intake(
+        {**stored, **acknowledged},
+        len(acknowledged),
+        sum(found[name] != 1 for name in acknowledged),
     )

@@ -21,6 +21,8 @@ from pyspark_rmq.prove.traps import DRIVER, FOLDER_VARIABLE, name_processes
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.1
+# A driver lives for a few batches: its JVM compiles little and Spark interprets its plans.
+_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def main(options: dict[str, str], source: str, target: str) -> int:
@@ -57,6 +59,9 @@ def _session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", _JVM)
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

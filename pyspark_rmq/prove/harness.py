@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,8 +17,11 @@ from typing import Final, NamedTuple
 
 from broker_core import errors
 from pyspark_rmq.prove.brokers import Brokers, MasterAndSlave, OneBroker
-from pyspark_rmq.prove.comparison import Comparison, compare
-from pyspark_rmq.prove.killing_sink import PLANT_VARIABLE
+from pyspark_rmq.prove.comparison import Comparison, compare_bodies, judge_intake
+from pyspark_rmq.prove.killing_sink import LOSE_ACKNOWLEDGED, PLANT_VARIABLE
+from pyspark_rmq.prove.ledger import Entry, Ledger, digest_of, name_of
+from pyspark_rmq.prove.reader_command import read_by_command
+from pyspark_rmq.prove.stored_bodies import stored_bodies
 from pyspark_rmq.prove.traps import (
     FOLDER_VARIABLE,
     PROMOTION,
@@ -30,6 +34,9 @@ from pyspark_rmq.prove.traps import (
 
 SOURCE: Final = "prove_in"
 TARGET: Final = "prove_out"
+# Readers: a client, and a command that the user gave. Files of stores have their own names.
+PULL: Final = "client"
+COMMAND: Final = "command"
 _POLL_S: Final = 0.1
 
 
@@ -41,7 +48,22 @@ class Proof(NamedTuple):
     driver_starts: int
     broker_starts: int
     promotions: int
-    comparison: Comparison
+    # Rows that the broker acknowledged, and how many of those its source topic has not or twice
+    acknowledged: int
+    missing: int
+    # By reader: what it found, against what went in
+    comparisons: dict[str, Comparison]
+
+    @property
+    def comparison(self) -> Comparison:
+        """Of the clients' reader."""
+        return self.comparisons[PULL]
+
+    @property
+    def is_exact(self) -> bool:
+        """Rows went in, all are still there, and every reader found each of them once."""
+        found = self.comparisons.values()
+        return self.acknowledged > 0 and not self.missing and all(c.is_exact for c in found)
 
 
 class Harness:
@@ -55,12 +77,16 @@ class Harness:
         plant: str = "",
         spark: bool = True,
         replicated: bool = False,
+        reader: str = "",
         rows_per_kill: int = 300,
         patience_s: float = 300.0,
     ) -> None:
         self._folder = folder
         self._say = say
         self._plant = plant
+        self._reader = reader
+        self._attempted = Ledger(folder / "attempted.ledger")
+        self._acknowledged = Ledger(folder / "acknowledged.ledger")
         self._module = f"pyspark_rmq.prove.{'driver' if spark else 'rehearsal'}"
         self._rows_per_kill = rows_per_kill
         self._polls_max = int(patience_s / _POLL_S)
@@ -93,31 +119,24 @@ class Harness:
         """Spring all traps, let the rest of the rows through, and compare."""
         kills = 0
         for trap in traps:
-            self._tend()
-            self._send()
+            # The driver starts when rows and trap are there, so that the first batch has all rows
+            # and a driver that is fast does not pass the point before the trap is set.
+            self._tend_brokers()
             self._promotes = trap.victim == PROMOTION
             arm(self._folder, trap)
+            self._send()
             if self._wait(lambda: was_sprung(self._folder)):
                 kills += 1
                 self._say(f"{kills}: {trap}")
             elif disarm(self._folder):
                 raise errors.RequestTimeout(f"nobody came to the trap for {trap}: {self.log_end()}")
-        self._tend()
+        self._tend_brokers()
         self._send()
         (self._folder / "finish").touch()
         if not self._wait(lambda: self._driver is not None and self._driver.poll() == 0):
             raise errors.RequestTimeout(f"the rows do not all come through: {self.log_end()}")
         self._tend_brokers()
-        ids, found = self._brokers.consume(SOURCE), self._brokers.consume(TARGET)
-        batches = len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*")))
-        return Proof(
-            kills,
-            batches,
-            self._driver_starts,
-            self._brokers.starts,
-            self._brokers.promotions,
-            compare(ids, found),
-        )
+        return self._judged(kills)
 
     def log_end(self) -> str:
         """The last that the driver had to say."""
@@ -125,6 +144,30 @@ class Harness:
         return log.read_text(errors="replace")[-3_000:] if log.exists() else ""
 
     # Inside
+
+    def _judged(self, kills: int) -> Proof:
+        """What came out, by every reader, against what the ledger says went in."""
+        intake = judge_intake(
+            self._attempted.digests(),
+            self._acknowledged.digests(),
+            self._brokers.consume(SOURCE),
+        )
+        found = {PULL: self._brokers.consume(TARGET)}
+        if self._reader:
+            found[COMMAND] = read_by_command(self._reader, self._brokers.options, TARGET)
+        starts = self._brokers.starts
+        for name, store in self._brokers.close_stores().items():
+            found[name] = stored_bodies(store, TARGET)
+        return Proof(
+            kills,
+            len(list((self._folder / "checkpoint" / "commits").glob("[0-9]*"))),
+            self._driver_starts,
+            starts,
+            self._brokers.promotions,
+            intake.acknowledged,
+            intake.missing,
+            {name: compare_bodies(intake.digests, bodies) for name, bodies in found.items()},
+        )
 
     def _wait(self, is_done: Callable[[], bool]) -> bool:
         """Until it is done, restarting what dies; False when patience ends."""
@@ -181,16 +224,22 @@ class Harness:
         self._driver = None
 
     def _send(self) -> None:
-        """New rows; those that went in are read from the topic at the end."""
+        """New rows; those that are acknowledged go into the ledger."""
         if not self._wait(self._has_sent):
             raise errors.RequestTimeout(f"the broker takes no rows: {self._brokers}")
 
     def _has_sent(self) -> bool:
-        names = [f"m{number}" for number in range(self._sent, self._sent + self._rows_per_kill)]
-        self._sent += len(names)
-        try:
-            self._brokers.produce(SOURCE, names)
-        except errors.RmqError:
-            # Killed at this moment.
-            return False
-        return True
+        numbers = range(self._sent, self._sent + self._rows_per_kill)
+        self._sent += len(numbers)
+        # A name is sent once: what is sent again after an error has a new one.
+        bodies = [f"m{number}:{secrets.token_hex(8)}" for number in numbers]
+        self._attempted.add(Entry(name_of(body), digest_of(body), "-") for body in bodies)
+        lost = bodies[:1] if self._plant == LOSE_ACKNOWLEDGED else []
+        answers = self._brokers.produce(SOURCE, bodies[len(lost) :])
+        answers.update(dict.fromkeys(lost, "PLANTED"))
+        self._acknowledged.add(
+            Entry(name_of(body), digest_of(body), message_id)
+            for body, message_id in answers.items()
+        )
+        # Fewer when the broker was killed at this moment.
+        return len(answers) == len(bodies)

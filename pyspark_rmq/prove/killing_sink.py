@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,11 @@ PUBLISH_IN_WRITE: Final = "publish-in-write"
 KNOW_BY_RUN: Final = "know-by-run"
 # A batch counts as published before it is.
 ACKNOWLEDGE_FIRST: Final = "acknowledge-first"
-PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST)
+# The broker forgets one row of each send after it acknowledged it (done by the harness).
+LOSE_ACKNOWLEDGED: Final = "lose-acknowledged"
+PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST, LOSE_ACKNOWLEDGED)
+
+_PUBLICATION_S: Final = 0.01
 
 
 class KillingWriter(RmqStreamWriter):
@@ -56,7 +62,12 @@ class KillingWriter(RmqStreamWriter):
                 return
             mark.touch()
         pass_point("commit_before")
-        super().commit(messages, batchId)
+        beside = threading.Thread(target=_pass_soon, args=("commit_middle",))
+        beside.start()
+        try:
+            super().commit(messages, batchId)
+        finally:
+            beside.join()
         pass_point("commit_after")
 
 
@@ -69,6 +80,12 @@ class KillingSource(RmqDataSource):
     def name(cls) -> str:
         """What `.format` is given."""
         return "rmq_prove"
+
+
+def _pass_soon(point: str) -> None:
+    """At a random moment of a publication, which takes a few milliseconds."""
+    threading.Event().wait(random.uniform(0, _PUBLICATION_S))
+    pass_point(point)
 
 
 def _watched(iterator: Iterator[Any]) -> Iterator[Any]:

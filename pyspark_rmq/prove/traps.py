@@ -30,6 +30,7 @@ POINTS: Final = (
     "write_middle",
     "write_after",
     "commit_before",
+    "commit_middle",
     "commit_after",
 )
 

@@ -6,6 +6,8 @@ results of one run, says which cells got worse, and writes the page when the run
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.interop import client_matrix, mqadmin_scenarios
 from tests.interop.client_kinds import GO_CLIENTS, JAVA_CLIENTS, NODE_CLIENTS, language_of
 from tests.interop.compatibility_table import (
@@ -14,12 +16,15 @@ from tests.interop.compatibility_table import (
     PASSED,
     Area,
     Cell,
+    is_measured,
     is_worse,
+    read_marks,
     read_results,
     update_page,
 )
 from tests.interop.maven_artifacts import cache_root, locked
 from tests.interop.our_client import OUR_CLIENT
+from tests.interop.scenario_digests import cell_mark, scenario_digest
 from tests.interop.server_processes import BROKER_KINDS
 
 CLIENTS = (*JAVA_CLIENTS, *GO_CLIENTS, *NODE_CLIENTS, OUR_CLIENT)
@@ -51,6 +56,60 @@ def impossible() -> dict[Cell, str]:
     return {**reasons, **mqadmin_scenarios.impossible()}
 
 
+def digests() -> dict[str, str]:
+    """Title -> hash of what its scenario does."""
+    return {
+        **{
+            case.title: scenario_digest(case.run, case.strict, case.alone, case.headers)
+            for case in client_matrix.CASES
+        },
+        **{
+            case.title: scenario_digest(case.run, case.alone)
+            for case in mqadmin_scenarios.SCENARIOS
+        },
+    }
+
+
+def marks_of(results: Mapping[Cell, str]) -> dict[Cell, str]:
+    """What a run writes beside these results today."""
+    known = digests()
+    return {
+        cell: cell_mark(known[cell.title], *cell, result)
+        for cell, result in results.items()
+        if is_measured(result) and cell.title in known
+    }
+
+
+def doubtful_cells(text: str) -> list[Cell]:
+    """Cells of a page that no run of today's scenarios has written as they are."""
+    results, marks, reasons = read_results(text), read_marks(text), impossible()
+    valid = marks_of(results)
+    return [
+        cell
+        for cell, result in results.items()
+        if (
+            marks.get(cell) is None or marks[cell] != valid.get(cell)
+            if is_measured(result)
+            else reasons.get(cell) != result
+        )
+    ]
+
+
+def stale_cells() -> set[Cell]:
+    """Cells that a run has to write: doubtful ones of the page, failed ones, and absent ones."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    shown = read_results(text)
+    wanted = {
+        Cell(title, client, broker)
+        for area in AREAS
+        for title in area.titles
+        for client in area.clients
+        for broker in BROKER_KINDS
+    }
+    failed = {cell for cell, result in shown.items() if result == FAILED}
+    return {*doubtful_cells(text), *failed, *(wanted - shown.keys())}
+
+
 class Certificate:
     """The results of one run beside those of the page."""
 
@@ -69,5 +128,6 @@ class Certificate:
 
     def write(self) -> str:
         """Put what was measured on the page, whoever else writes it at the same time."""
+        measured = {**impossible(), **self.measured}
         with locked(cache_root()):
-            return update_page(AREAS, BROKER_KINDS, {**impossible(), **self.measured})
+            return update_page(AREAS, BROKER_KINDS, measured, marks_of(self.measured))

@@ -27,9 +27,14 @@ against our broker and name server and against Apache's, all started as processe
 
 `yes`: every check of the scenario held. `no`: one did not. `–`: cannot work; the note says why. \
 `?`: not run yet.
+
+Beside each result is a comment with a hash of the scenario's code, the client, the broker and the \
+result. A run writes it. `make test` fails for a result without it, for one that was changed by \
+hand, and for one whose scenario has changed since; `make test-interop STALE=1` runs only those.
 """
 _NOTE = re.compile(r"^(\d+)\. (.*)$")
 _NOTED = re.compile(rf"^{IMPOSSIBLE} \((\d+)\)$")
+_MARKED = re.compile(r"^(.*?)(?: <!-- ([0-9a-f]+) -->)?$")
 
 
 class Cell(NamedTuple):
@@ -57,6 +62,11 @@ def client_title(client: str) -> str:
     return "our client" if client == "ours" else client
 
 
+def is_measured(result: str) -> bool:
+    """Whether only a run can say so."""
+    return result in (PASSED, FAILED)
+
+
 def is_worse(before: str, now: str) -> bool:
     """Whether a cell lost its `yes`."""
     return before == PASSED and now != PASSED
@@ -78,7 +88,12 @@ class _Notes:
         return [f"{number}. {reason}" for reason, number in self._numbers.items()]
 
 
-def page_text(areas: Sequence[Area], brokers: Sequence[str], results: Mapping[Cell, str]) -> str:
+def page_text(
+    areas: Sequence[Area],
+    brokers: Sequence[str],
+    results: Mapping[Cell, str],
+    marks: Mapping[Cell, str],
+) -> str:
     """The whole page; deterministic in its arguments. A result is yes, no, or a reason."""
     notes = _Notes()
     lines = [_HEAD, "## Summary", "", "Cells that say yes, of those that can work.", ""]
@@ -86,7 +101,7 @@ def page_text(areas: Sequence[Area], brokers: Sequence[str], results: Mapping[Ce
     for broker in brokers:
         lines += ["", f"## {broker_title(broker)}"]
         for area in areas:
-            lines += ["", f"### {area.name}", "", *_table(area, broker, results, notes)]
+            lines += ["", f"### {area.name}", "", *_table(area, broker, results, marks, notes)]
     if notes.lines():
         lines += ["", "## Notes", "", *notes.lines()]
     return "\n".join(lines) + "\n"
@@ -106,11 +121,22 @@ def _summary(
         yield _row([client_title(client), *counts])
 
 
-def _table(area: Area, broker: str, results: Mapping[Cell, str], notes: _Notes) -> Iterable[str]:
+def _table(
+    area: Area,
+    broker: str,
+    results: Mapping[Cell, str],
+    marks: Mapping[Cell, str],
+    notes: _Notes,
+) -> Iterable[str]:
     yield from _header(["Scenario", *map(client_title, area.clients)])
     for title in area.titles:
-        found = [results.get(Cell(title, client, broker), NOT_RUN) for client in area.clients]
-        yield _row([title, *map(notes.shown, found)])
+        cells = [Cell(title, client, broker) for client in area.clients]
+        shown = [notes.shown(results.get(cell, NOT_RUN)) for cell in cells]
+        yield _row([title, *map(_with_mark, shown, [marks.get(cell) for cell in cells])])
+
+
+def _with_mark(shown: str, mark: str | None) -> str:
+    return f"{shown} <!-- {mark} -->" if mark and is_measured(shown) else shown
 
 
 def _header(cells: Sequence[str]) -> Iterable[str]:
@@ -125,7 +151,16 @@ def _row(cells: Sequence[str]) -> str:
 def read_results(text: str) -> dict[Cell, str]:
     """The results that a page shows; reasons as their text."""
     notes = {found[1]: found[2] for line in text.splitlines() if (found := _NOTE.match(line))}
-    results: dict[Cell, str] = {}
+    found = {cell: _result(_parted(shown)[0], notes) for cell, shown in _shown_cells(text)}
+    return {cell: result for cell, result in found.items() if result != NOT_RUN}
+
+
+def read_marks(text: str) -> dict[Cell, str]:
+    """The marks that runs left beside results."""
+    return {cell: mark for cell, shown in _shown_cells(text) if (mark := _parted(shown)[1])}
+
+
+def _shown_cells(text: str) -> Iterable[tuple[Cell, str]]:
     broker, clients = "", []
     for line in text.splitlines():
         if line.startswith("## "):
@@ -135,10 +170,13 @@ def read_results(text: str) -> dict[Cell, str]:
         elif line.startswith("| ") and not line.startswith("| --- |") and broker != "Summary":
             title, *found = _cells(line)
             for client, shown in zip(clients, found, strict=True):
-                result = _result(shown, notes)
-                if result != NOT_RUN:
-                    results[Cell(title, client, broker)] = result
-    return results
+                yield Cell(title, client, broker), shown
+
+
+def _parted(shown: str) -> tuple[str, str]:
+    """Result and mark, which may be empty."""
+    found = _MARKED.match(shown)
+    return (found[1], found[2] or "") if found else (shown, "")
 
 
 def _cells(line: str) -> list[str]:
@@ -154,11 +192,13 @@ def update_page(
     areas: Sequence[Area],
     brokers: Sequence[str],
     measured: Mapping[Cell, str],
+    marks: Mapping[Cell, str],
     page: Path = PAGE,
 ) -> str:
-    """Write the page if what was measured changes it; its text."""
+    """Write the page if what was measured changes it; its text. `marks` belong to `measured`."""
     before = page.read_text(encoding="utf-8") if page.exists() else ""
-    text = page_text(areas, brokers, {**read_results(before), **measured})
+    results = {**read_results(before), **measured}
+    text = page_text(areas, brokers, results, {**read_marks(before), **marks})
     if text != before:
         page.write_text(text, encoding="utf-8")
     return text

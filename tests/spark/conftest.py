@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +16,8 @@ from tests.spark.spark_session import new_session
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
-# Older releases of Spark are fetched and run by `make test-spark-versions`; their virtualenvs also
-# have what Spark Connect needs.
+# Older releases of Spark are fetched and run by `make test-spark-versions`.
 collect_ignore = [] if os.environ.get("RMQ_INTEROP_ALL") else ["test_versions.py"]
-if importlib.util.find_spec("grpc") is None:
-    collect_ignore.append("test_connect.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

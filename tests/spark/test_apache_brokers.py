@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer
-from tests.interop.clusters import APACHE_KINDS, cluster, run_or_skip
+from tests.interop.clusters import EVERY_APACHE_KIND, cluster, run_or_skip
 from tests.spark.stream_runs import StreamRuns
 
 pytest.importorskip("pyspark")
@@ -19,7 +19,7 @@ TOPIC = "orders"
 COUNT = 1_500
 
 
-@pytest.mark.parametrize("kind", APACHE_KINDS)
+@pytest.mark.parametrize("kind", EVERY_APACHE_KIND)
 def test_reads(spark: Any, run_async: Callable[..., Any], kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(kind, tmp_path / "cluster") as found:
