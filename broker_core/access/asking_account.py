@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.access.accounts import Account
+from broker_core.access.accounts import TRUSTED_PEER, Account
 from broker_core.remoting.connection import Connection
 
 _ACCOUNT: Final = "access.account"
@@ -23,6 +23,12 @@ def asking_account(connection: Connection) -> Account | None:
     """Whose request it is; None where there are no accounts."""
     found = connection.attributes.get(_ACCOUNT)
     return found if isinstance(found, Account) else None
+
+
+def account_name(connection: Connection) -> str:
+    """The access key of `asking_account`; "" without accounts and for peers that need none."""
+    account = asking_account(connection)
+    return "" if account is None or account is TRUSTED_PEER else account.access_key
 
 
 def is_administrator(connection: Connection) -> bool:

@@ -137,7 +137,8 @@ class RemotingServer:
         try:
             await asyncio.wait_for(self.budget.until_idle(), grace_ms / 1000)
         except asyncio.TimeoutError:
-            _log.warning("%d requests were not done in time", self.budget.requests)
+            left = self.budget.requests + self.budget.held.count
+            _log.warning("%d requests were not done in time", left)
         await self._dispatcher.cancel_all()
         left_ms = (deadline - self.clock.monotonic()) * 1000
         await close_connections(
