@@ -15,6 +15,7 @@ from typing import Protocol
 
 from broker_core.config import RemotingLimits
 from broker_core.remoting.held_requests import HeldRequests, HeldShare
+from broker_core.remoting.peer_address import counted_host
 
 
 class WaitsForBudget(Protocol):
@@ -44,7 +45,7 @@ class Share:
 
 
 class HostLoad(Share):
-    """What all connections of one address take."""
+    """What all connections of one address take, or of one IPv6 network."""
 
     __slots__ = ("connections", "held", "host", "is_local", "strangers")
 
@@ -75,6 +76,7 @@ class RequestBudget:
 
     def admit(self, host: str) -> HostLoad | None:
         """Count one more connection; None when its host or all hosts have enough."""
+        host = counted_host(host)
         load = self._hosts.get(host) or HostLoad(host)
         if self.connections >= self.limits.connections_max:
             return None
@@ -206,5 +208,5 @@ def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        # No address: a local socket.
-        return True
+        # No address: a network of them, or a local socket.
+        return "/" not in host
