@@ -213,6 +213,10 @@ class RemotingLimits:
     strangers_size_max: int = 64 << 20
     connection_requests_max: int = 16_384
     requests_max: int = 100_000
+    # Requests that wait for a message, which are counted apart. A connection, an address and an
+    # account may each hold as many as are left free.
+    held_requests_max: int = 200_000
+    held_size_max: int = 512 << 20
     # Connections that a client opens
     connect_timeout_ms: int = 3_000
     reconnect_delay_min_ms: int = 100

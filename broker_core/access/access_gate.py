@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
+from broker_core.access.asking_account import note_account
 from broker_core.access.permissions import (
     Resources,
     Role,
@@ -46,6 +47,10 @@ class NoResources:
     """For servers whose requests name everything directly."""
 
     def topic_at(self, position: int) -> str | None:
+        """There is no log."""
+        return None
+
+    def transaction_topic_at(self, position: int) -> str | None:
         """There is no log."""
         return None
 
@@ -111,6 +116,7 @@ class AccessGate:
         if rule is None:
             raise refused(f"request {command.code} has no permission rule")
         check_permission(account, rule, command, self._resources)
+        note_account(connection, account)
 
     def _account(
         self, connection: Connection, command: RemotingCommand, rule: Rule | None

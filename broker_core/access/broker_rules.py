@@ -67,7 +67,7 @@ def _viewed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
 
 
 def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    topic = resources.topic_at(_offset_of(command, "commitLogOffset"))
+    topic = resources.transaction_topic_at(_offset_of(command, "commitLogOffset"))
     if topic is not None:
         yield topic_need(topic, PUB)
 

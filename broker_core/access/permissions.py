@@ -41,7 +41,10 @@ class Resources(Protocol):
     """What a rule may ask the server about things that requests name indirectly."""
 
     def topic_at(self, position: int) -> str | None:
-        """The topic that the message at a log position is for; None if there is no message."""
+        """The topic of the message at a log position; None if readers find none there."""
+
+    def transaction_topic_at(self, position: int) -> str | None:
+        """The topic that the half message at a log position is for; None if there is none."""
 
     def sink_of(self, staging_id: str) -> str | None:
         """The sink that data is staged for; None if nothing is staged under the id."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.system_topics import is_system_topic, refuses_sends
+from broker_core.broker.viewed_record import is_for_readers
 from broker_core.codec.message_properties import REAL_TOPIC
-from broker_core.codec.message_record import decode_record
+from broker_core.codec.message_record import MessageRecord, decode_record
 from broker_core.errors import CorruptStore
 from broker_core.store.message_store import MessageStore
 
@@ -18,18 +19,26 @@ class BrokerResources:
         self._staging = staging
 
     def topic_at(self, position: int) -> str | None:
-        """The topic of the message at a log position: of a parked one, where it will go."""
-        try:
-            data = self._store.record_at(position)
-            if data is None:
-                return None
-            record = decode_record(data)
-        except CorruptStore:
-            # Whoever asks may have made the number up.
+        """The topic of a message that readers may find at a log position."""
+        record = self._record_at(position)
+        return record.topic if record is not None and is_for_readers(record) else None
+
+    def transaction_topic_at(self, position: int) -> str | None:
+        """Where the half message at a log position will go; of another one, its own topic."""
+        record = self._record_at(position)
+        if record is None:
             return None
         if refuses_sends(record.topic):
             return record.properties.get(REAL_TOPIC, record.topic)
         return record.topic
+
+    def _record_at(self, position: int) -> MessageRecord | None:
+        try:
+            data = self._store.record_at(position)
+            return None if data is None else decode_record(data)
+        except CorruptStore:
+            # Positions can be made up.
+            return None
 
     def sink_of(self, staging_id: str) -> str | None:
         """The sink that a writer stages for."""

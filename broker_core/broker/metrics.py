@@ -256,6 +256,8 @@ class BrokerMetrics:
             ("rmq_connections", "open connections", self._budget.connections),
             ("rmq_requests_in_flight", "requests without an answer", self._budget.requests),
             ("rmq_requests_in_flight_bytes", "their bytes", self._budget.size),
+            ("rmq_requests_held", "requests that wait for messages", self._budget.held.count),
+            ("rmq_requests_held_bytes", "their bytes", self._budget.held.size),
             (
                 "rmq_pop_inflight_messages",
                 "messages that were popped and not acknowledged yet",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Final
 
+from broker_core.access.asking_account import account_name
 from broker_core.codec.pop_handle import pop_retry_topic
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -22,7 +23,9 @@ _HELD: Final = "broker.held_pops"
 
 # RocketMQ's: how many pops of one line may wait.
 LINE_MAX: Final = 1_024
-LINES_MAX: Final = 100_000
+
+# So many ended pops may be remembered besides as many as are held.
+ENDED_MAX: Final = 1_024
 
 # The queue in which something has changed; None when that could be any of them.
 Place = tuple[str, int] | None
@@ -80,22 +83,27 @@ class PendingPops:
     def hold(
         self,
         connection: Connection,
+        opaque: int,
         group: str,
         topic: str,
         wanted: Hashable,
         timeout_ms: float,
         retry: Retry,
     ) -> bool:
-        """Keep a pop until `retry` has answered; at the deadline it is told to.
+        """Keep the request `opaque` until `retry` has answered; at the deadline it is told to.
 
-        `wanted` tells apart what pops of a group look for. False when the line is full.
+        `wanted` tells apart what pops of a group look for. False when the line is full, or the
+        share of the peer.
         """
         if self._is_released:
             retry(True, None)
             return True
-        line = self._line(group, topic, wanted)
-        if line is None or line.live >= LINE_MAX:
+        line = self._lines.get((group, topic, wanted))
+        if line is not None and line.live >= LINE_MAX:
             return False
+        if not connection.load.suspend(opaque, account_name(connection)):
+            return False
+        line = self._line(group, topic, wanted)
         held = _HeldPop(connection, line, retry)
         line.waiting.append(held)
         line.live += 1
@@ -141,10 +149,10 @@ class PendingPops:
 
     # Inside
 
-    def _line(self, group: str, topic: str, wanted: Hashable) -> _Line | None:
+    def _line(self, group: str, topic: str, wanted: Hashable) -> _Line:
         key = (group, topic, wanted)
         line = self._lines.get(key)
-        if line is None and len(self._lines) < LINES_MAX:
+        if line is None:
             line = self._lines[key] = _Line(key, group, topic)
             for name in {topic, pop_retry_topic(group, topic)}:
                 self._by_topic.setdefault(name.encode(), {})[key] = line
@@ -162,6 +170,7 @@ class PendingPops:
         finally:
             line.is_served = False
         self._tidy(line)
+        self._drop_ended()
 
     def _serve_first(self, line: _Line, place: Place) -> None:
         """The pops of a line in turn, until one of them finds nothing."""
@@ -190,6 +199,13 @@ class PendingPops:
         for held in list(connection.attributes[_HELD]):
             self._end(held)
             self._forget(held)
+        self._drop_ended()
+
+    def _drop_ended(self) -> None:
+        """Deadlines of ended pops lie ahead for minutes: they go when they are the most."""
+        if len(self._deadlines) > ENDED_MAX + 2 * self._live:
+            self._deadlines = [one for one in self._deadlines if one[2].is_live]
+            heapq.heapify(self._deadlines)
 
     def _forget(self, held: _HeldPop) -> None:
         """Its line may be long: those behind it are passed over when their turn comes."""

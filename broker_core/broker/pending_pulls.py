@@ -1,6 +1,7 @@
 """Pulls that found nothing and wait: woken by a message for their queue, or by their deadline.
 
 Owns the held pulls and one timer. What a pull tries, and what it answers, is its own business.
+Holding and ending one takes the same time however many are held.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
+from broker_core.access.asking_account import account_name
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
 _HELD: Final = "broker.held_pulls"
+
+# So many ended pulls may be remembered besides as many as are held.
+ENDED_MAX: Final = 1_024
 
 QueueKey = tuple[bytes, int]
 # Tries again and says whether it has answered; the argument tells that it must.
@@ -36,7 +41,8 @@ class PendingPulls:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_queue: dict[QueueKey, list[_HeldPull]] = {}
+        # Sets in the order of arrival.
+        self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
         self._deadlines: list[tuple[float, int, _HeldPull]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -47,13 +53,25 @@ class PendingPulls:
     def __len__(self) -> int:
         return self._live
 
-    def hold(self, connection: Connection, key: QueueKey, timeout_ms: float, retry: Retry) -> None:
-        """Keep a pull until `retry` has answered; at the deadline it is told to."""
+    def hold(
+        self,
+        connection: Connection,
+        opaque: int,
+        key: QueueKey,
+        timeout_ms: float,
+        retry: Retry,
+    ) -> bool:
+        """Keep the request `opaque` until `retry` has answered; at the deadline it is told to.
+
+        False when the peer holds too many.
+        """
         if self._is_released:
             retry(True)
-            return
+            return True
+        if not connection.load.suspend(opaque, account_name(connection)):
+            return False
         held = _HeldPull(connection, key, retry)
-        self._by_queue.setdefault(key, []).append(held)
+        self._by_queue.setdefault(key, {})[held] = None
         of_connection = connection.attributes.get(_HELD)
         if of_connection is None:
             of_connection = connection.attributes[_HELD] = set()
@@ -63,6 +81,7 @@ class PendingPulls:
         heapq.heappush(self._deadlines, (deadline, next(self._numbers), held))
         self._live += 1
         self._arm()
+        return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
         """A queue has new messages."""
@@ -70,13 +89,14 @@ class PendingPulls:
         held_here = self._by_queue.get(key)
         if held_here is None:
             return
-        # What is held while they are tried again comes into a list of its own.
+        # What is held while they are tried again comes into a set of its own.
         del self._by_queue[key]
         for held in held_here:
             self._try(held, final=False)
-        still = [held for held in held_here if held.retry is not None]
+        still = {held: None for held in held_here if held.retry is not None}
         if still:
-            self._by_queue[key] = still + self._by_queue.get(key, [])
+            self._by_queue[key] = still | self._by_queue.get(key, {})
+        self._drop_ended()
 
     def release_all(self) -> None:
         """Have every pull answer now, and from now on at once: the broker stops."""
@@ -106,16 +126,21 @@ class PendingPulls:
         for held in list(connection.attributes[_HELD]):
             self._end(held)
             self._forget(held)
+        self._drop_ended()
 
     def _forget(self, held: _HeldPull) -> None:
         held_here = self._by_queue.get(held.key)
         if held_here is None:
             return
-        still = [other for other in held_here if other.retry is not None]
-        if still:
-            self._by_queue[held.key] = still
-        else:
+        held_here.pop(held, None)
+        if not held_here:
             del self._by_queue[held.key]
+
+    def _drop_ended(self) -> None:
+        """Deadlines of ended pulls lie ahead for minutes: they go when they are the most."""
+        if len(self._deadlines) > ENDED_MAX + 2 * self._live:
+            self._deadlines = [one for one in self._deadlines if one[2].retry is not None]
+            heapq.heapify(self._deadlines)
 
     def _arm(self) -> None:
         """One timer for the earliest deadline; those of answered pulls are passed over."""

@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
             written_total=self._written_total,
             unsent_size=self._transport.get_write_buffer_size(),
             is_reading=not self._paused & _STOPS_THE_CLOCK,
-            is_busy=self.load.requests > 0 or len(self._in_flight) > 0,
+            is_busy=self.load.requests + self.load.held.count > 0 or len(self._in_flight) > 0,
         )
         if reason:
             _log.info("closing %s: %s", self.peer_text, reason)

@@ -2,11 +2,13 @@
 
 A request is counted from its parsing to its answer. It is ended by the `send` of a response with
 its id, or by whoever took the duty over with `unhold`. What still waits for a `send` when the
-connection closes is ended then; work that someone still does stays counted until it is done.
+connection closes is ended then; work that someone still does stays counted until it is done. A
+request that waits for a message is counted among the held ones from its `suspend` on.
 """
 
 from __future__ import annotations
 
+from broker_core.remoting.held_requests import HeldShare
 from broker_core.remoting.request_budget import HostLoad, RequestBudget, WaitsForBudget
 
 # A small request costs more memory than its bytes say.
@@ -20,7 +22,9 @@ class ConnectionLoad:
         "_arrived_size",
         "_budget",
         "_host",
+        "_suspended",
         "_unanswered",
+        "held",
         "is_stranger",
         "requests",
         "size",
@@ -31,7 +35,10 @@ class ConnectionLoad:
         self._host = host
         # Request id → costs; a peer may use an id twice.
         self._unanswered: dict[int, list[int]] = {}
+        # The same for held ones: cost and account.
+        self._suspended: dict[int, list[tuple[int, str]]] = {}
         self._arrived_size = 0
+        self.held = HeldShare()
         self.requests = 0
         self.size = 0
         # Whether the peer needs an account and has not shown it.
@@ -100,11 +107,36 @@ class ConnectionLoad:
             del self._unanswered[opaque]
         return cost
 
+    def suspend(self, opaque: int, account: str = "") -> bool:
+        """The request waits for a message: whether it may, which needs a place among the held.
+
+        Not without an answer to send (a oneway), because nothing would end it.
+        """
+        cost = self.unhold(opaque)
+        if cost is None:
+            return False
+        if not self._budget.held.begin(cost, self.held, self._host.held, account):
+            self.hold(opaque, cost)
+            return False
+        self._suspended.setdefault(opaque, []).append((cost, account))
+        self.end(cost)
+        return True
+
     def answered(self, opaque: int) -> None:
         """A response with this id is sent."""
         cost = self.unhold(opaque)
         if cost is not None:
             self.end(cost)
+            return
+        suspended = self._suspended.get(opaque)
+        if suspended is not None:
+            self._resume(*suspended.pop())
+            if not suspended:
+                del self._suspended[opaque]
+
+    def _resume(self, cost: int, account: str) -> None:
+        self._budget.held.end(cost, self.held, self._host.held, account)
+        self._budget.note_idle()
 
     def note_arrived(self, size: int, who: WaitsForBudget) -> None:
         """Bytes that have arrived and are no request yet."""
@@ -126,4 +158,8 @@ class ConnectionLoad:
         for costs in unanswered.values():
             for cost in costs:
                 self.end(cost)
+        suspended, self._suspended = self._suspended, {}
+        for held in suspended.values():
+            for one in held:
+                self._resume(*one)
         self._budget.leave(self._host)

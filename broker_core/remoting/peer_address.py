@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+from typing import Final
+
+# What one owner of an IPv6 network has at the least: any number of addresses, one prefix.
+IPV6_PREFIX: Final = 64
 
 
 def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
@@ -10,7 +15,25 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple) or len(name) < 2:
         return ("local", 0)
-    host = str(name[0]).partition("%")[0]
-    if host.startswith("::ffff:") and "." in host:
-        host = host[len("::ffff:") :]
-    return (host, int(name[1]))
+    return (host_of(name), int(name[1]))
+
+
+def host_of(address: object) -> str:
+    """The host of a socket's address."""
+    if not isinstance(address, tuple) or not address:
+        return "local"
+    host = str(address[0]).partition("%")[0]
+    return host[len("::ffff:") :] if host.startswith("::ffff:") and "." in host else host
+
+
+def counted_host(host: str) -> str:
+    """What limits per host count by: an IPv4 address, or the /64 network of an IPv6 one."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.is_loopback:
+        return host
+    return str(ipaddress.IPv6Network((address, IPV6_PREFIX), strict=False))

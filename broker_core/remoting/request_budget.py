@@ -14,6 +14,8 @@ import ipaddress
 from typing import Protocol
 
 from broker_core.config import RemotingLimits
+from broker_core.remoting.held_requests import HeldRequests, HeldShare
+from broker_core.remoting.peer_address import counted_host
 
 
 class WaitsForBudget(Protocol):
@@ -43,9 +45,9 @@ class Share:
 
 
 class HostLoad(Share):
-    """What all connections of one address take."""
+    """What all connections of one address take, or of one IPv6 network."""
 
-    __slots__ = ("connections", "host", "is_local", "strangers")
+    __slots__ = ("connections", "held", "host", "is_local", "strangers")
 
     def __init__(self, host: str) -> None:
         super().__init__()
@@ -53,6 +55,8 @@ class HostLoad(Share):
         self.is_local = _is_local(host)
         self.connections = 0
         self.strangers = Share()
+        # Peers on this machine share an address and little else.
+        self.held = None if self.is_local else HeldShare()
 
 
 class RequestBudget:
@@ -62,6 +66,7 @@ class RequestBudget:
         self.limits = limits
         self.connections = 0
         self.requests = 0
+        self.held = HeldRequests(limits)
         self._all = Share()
         self._strangers = Share()
         self._hosts: dict[str, HostLoad] = {}
@@ -71,6 +76,7 @@ class RequestBudget:
 
     def admit(self, host: str) -> HostLoad | None:
         """Count one more connection; None when its host or all hosts have enough."""
+        host = counted_host(host)
         load = self._hosts.get(host) or HostLoad(host)
         if self.connections >= self.limits.connections_max:
             return None
@@ -135,8 +141,7 @@ class RequestBudget:
         self._all.work_size -= cost
         load.work_size -= cost
         self._freed(load)
-        if not self.requests and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self.note_idle()
 
     def change_arrived(self, load: HostLoad, size: int) -> None:
         """More bytes have arrived, or fewer are left."""
@@ -150,9 +155,15 @@ class RequestBudget:
         self._strangers.arrived_size += size
         load.strangers.arrived_size += size
 
+    def note_idle(self) -> None:
+        """A request has ended, or is held no longer: tell who waits for the last one."""
+        is_idle = not self.requests and not self.held.count
+        if is_idle and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
     async def until_idle(self) -> None:
-        """Return when no request is worked on."""
-        if self.requests:
+        """Return when no request is worked on or held."""
+        if self.requests or self.held.count:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
@@ -197,5 +208,5 @@ def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        # No address: a local socket.
-        return True
+        # No address: a network of them, or a local socket.
+        return "/" not in host

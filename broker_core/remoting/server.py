@@ -21,11 +21,13 @@ from broker_core.remoting.connection import (
     TakeFrames,
 )
 from broker_core.remoting.connection_load import ConnectionLoad
+from broker_core.remoting.plain_listener import PlainListener
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import FrameHandler, Handler, RequestDispatcher
 from broker_core.remoting.tls_context import ServerTls
 from broker_core.remoting.tls_listener import TlsListener
 from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.runtime.descriptors import raise_descriptor_limit
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class RemotingServer:
         # Whether peers of a host have to show an account.
         self.is_stranger = is_stranger
         self._tls = tls
-        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._listeners: list[PlainListener | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
@@ -109,9 +111,10 @@ class RemotingServer:
         def new_connection() -> Connection:
             return Connection(self, loop)
 
-        listener: asyncio.Server | TlsListener
+        raise_descriptor_limit()
+        listener: PlainListener | TlsListener
         if self._tls is None:
-            listener = await loop.create_server(new_connection, sock=bound, backlog=_BACKLOG)
+            listener = PlainListener(bound, new_connection, _BACKLOG)
         else:
             listener = TlsListener(bound, new_connection, self._tls, self.budget, _BACKLOG)
             if self._tls.watch is not None:
@@ -137,7 +140,8 @@ class RemotingServer:
         try:
             await asyncio.wait_for(self.budget.until_idle(), grace_ms / 1000)
         except asyncio.TimeoutError:
-            _log.warning("%d requests were not done in time", self.budget.requests)
+            left = self.budget.requests + self.budget.held.count
+            _log.warning("%d requests were not done in time", left)
         await self._dispatcher.cancel_all()
         left_ms = (deadline - self.clock.monotonic()) * 1000
         await close_connections(

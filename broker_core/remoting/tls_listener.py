@@ -11,22 +11,20 @@ against the limits of their host and have a deadline.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
 
+from broker_core.remoting.accept_loop import AcceptLoop
+from broker_core.remoting.peer_address import host_of
 from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.tls_context import ServerTls
 
 _log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE: Final = 0x16
-_ACCEPTS_PER_TURN: Final = 64
-_OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_PAUSE_S: Final = 1.0
 
 
 class TlsListener:
@@ -40,33 +38,24 @@ class TlsListener:
         budget: RequestBudget,
         backlog: int,
     ) -> None:
-        self._socket = bound
         self._make_protocol = make_protocol
         self._tls = tls
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._arrivals: set[_Arrival] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_closed = False
-        bound.setblocking(False)
-        bound.listen(backlog)
-        self._loop.add_reader(bound, self._accept)
+        self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
         """Where it listens."""
-        return () if self._is_closed else (self._socket,)
+        return self._accepting.sockets
 
     def close(self) -> None:
         """Accept nobody any more; whoever has not become a connection is dropped."""
-        if self._is_closed:
+        if self._accepting.is_closed:
             return
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+        self._accepting.close()
         for arrival in list(self._arrivals):
             arrival.drop()
         for task in self._tasks:
@@ -79,31 +68,15 @@ class TlsListener:
 
     # Inside
 
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                accepted, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno in _OUT_OF_RESOURCES:
-                    _log.error("cannot accept connections for a moment: %s", error)
-                    self._loop.remove_reader(self._socket)
-                    self._timer = self._loop.call_later(_PAUSE_S, self._accept_again)
-                    return
-                raise
-            accepted.setblocking(False)
-            # Small answers leave at once.
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            host = _host_of(address)
-            load = self._budget.admit(host)
-            if load is None:
-                accepted.close()
-            else:
-                self._arrivals.add(_Arrival(self, accepted, host, load))
-
-    def _accept_again(self) -> None:
-        self._loop.add_reader(self._socket, self._accept)
+    def _accepted(self, accepted: socket.socket, address: object) -> None:
+        # Small answers leave at once.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host = host_of(address)
+        load = self._budget.admit(host)
+        if load is None:
+            accepted.close()
+        else:
+            self._arrivals.add(_Arrival(self, accepted, host, load))
 
     def arrived(self, arrival: _Arrival, first: int) -> None:
         """The first byte of a peer is there."""
@@ -186,11 +159,6 @@ class _Arrival:
     def _stop_waiting(self) -> None:
         self._timer.cancel()
         self._loop.remove_reader(self.socket)
-
-
-def _host_of(address: object) -> str:
-    host = str(address[0]).partition("%")[0] if isinstance(address, tuple) and address else "local"
-    return host[len("::ffff:") :] if host.startswith("::ffff:") and "." in host else host
 
 
 def _reason(error: BaseException) -> str:

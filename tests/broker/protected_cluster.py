@@ -12,6 +12,7 @@ from broker_core.client.admin import Admin
 from broker_core.client.client_config import ClientConfig
 from broker_core.client.client_instance import ClientInstance
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.config import RemotingLimits
 from broker_core.nameserver.name_server import NameServer
 from tests.access.access_files import (
     ACCOUNTS,
@@ -56,7 +57,9 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(tmp_path: Path, **properties: str) -> AsyncIterator[Cluster]:
+async def cluster(
+    tmp_path: Path, *, limits: RemotingLimits | None = None, **properties: str
+) -> AsyncIterator[Cluster]:
     file = write_access_file(tmp_path / "access.json", *ACCOUNTS)
     server = NameServer(access_file=str(file))
     port = await server.start(port=0)
@@ -69,7 +72,7 @@ async def cluster(tmp_path: Path, **properties: str) -> AsyncIterator[Cluster]:
         innerSecretKeyFile=str(write_secret_file(tmp_path / "inner", BROKER)),
         **properties,
     )
-    broker = Broker(config)
+    broker = Broker(config, remoting_limits=limits)
     await broker.start()
     try:
         yield Cluster(f"127.0.0.1:{port}", broker, file)

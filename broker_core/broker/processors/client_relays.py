@@ -8,11 +8,13 @@ relay waits on its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
+from broker_core.access.asking_account import is_administrator
 from broker_core.broker.client_table import ClientTable, Member
 from broker_core.broker.request_fields import required_text
+from broker_core.broker.viewed_record import viewed_record
 from broker_core.codec.json_dialect import emit_json, parse_json
 from broker_core.codec.message_id import decode_message_id
 from broker_core.codec.message_queue import parse_queue_map, queue_map
@@ -58,16 +60,18 @@ class ClientRelaysProcessor:
         passed = RemotingCommand(command.code, dict(command.ext), version=command.version)
         return await self._relay(command, passed)
 
-    async def _consume(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _consume(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
         message_id = required_text(command.ext, "msgId")
         position = decode_message_id(message_id)[1]
-        record = self._store.record_at(position)
-        if record is None:
+        found = viewed_record(self._store, position, is_administrator=is_administrator(connection))
+        if found is None:
             return command.reply(
                 ResponseCode.SYSTEM_ERROR, f"there is no message {message_id[:60]} in this broker"
             )
         ext = {**command.ext, "brokerName": self._broker_name}
-        return await self._relay(command, RemotingCommand(command.code, ext, bytes(record)))
+        return self._relay(command, RemotingCommand(command.code, ext, found[0]))
 
     async def _positions(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         topic = required_text(command.ext, "topic")

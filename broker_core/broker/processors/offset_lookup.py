@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker_core.access.asking_account import is_administrator
 from broker_core.broker.request_fields import required_number, required_text
+from broker_core.broker.viewed_record import viewed_record
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.message_queue import QUEUE_ID_MAX
 from broker_core.codec.remoting_command import RemotingCommand
@@ -59,18 +61,20 @@ class OffsetLookupProcessor:
         found = self._store.store_time(topic, queue_id, low) if low < high else None
         return command.reply(ext={"timestamp": str(-1 if found is None else found)})
 
-    def _view(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _view(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         position = required_number(command.ext, "offset", 0, I64_MAX)
         try:
-            record = self._store.record_at(position)
+            found = viewed_record(
+                self._store, position, is_administrator=is_administrator(connection)
+            )
         except CorruptRecord:
             # Whoever asks may have made the number up; nothing says that the log is damaged.
-            record = None
-        if record is None:
+            found = None
+        if found is None:
             return command.reply(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
             )
-        return command.reply(body=record)
+        return command.reply(body=found[0])
 
 
 def _queue_of(command: RemotingCommand) -> tuple[str, int]:

@@ -79,7 +79,8 @@ class PopMessageProcessor:
             return self._answer(command, ask, batch)
         retry = partial(self._again, connection, command, ask)
         wanted = (ask.queue_id, ext.get("expType", ""), ext.get("exp", ""), ask.is_order)
-        if self._pending.hold(connection, ask.group, ask.topic, wanted, poll_ms, retry):
+        place = (ask.group, ask.topic, wanted)
+        if self._pending.hold(connection, command.opaque, *place, poll_ms, retry):
             return None
         return self._nothing(command, ask, batch, ResponseCode.POLLING_FULL)
 
@@ -101,7 +102,8 @@ class PopMessageProcessor:
             return _notice(command, has_messages=is_ready)
         retry = partial(self._notify_again, connection, command, ask)
         wanted = ("notify", ask.queue_id, ask.is_order)
-        if self._pending.hold(connection, ask.group, ask.topic, wanted, poll_ms, retry):
+        place = (ask.group, ask.topic, wanted)
+        if self._pending.hold(connection, command.opaque, *place, poll_ms, retry):
             return None
         return _notice(command, has_messages=False, is_full=True)
 

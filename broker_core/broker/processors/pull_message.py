@@ -53,6 +53,9 @@ HAS_SUBSCRIPTION: Final = 4
 # Clients give up after half a minute; nobody needs to be held for longer than this.
 SUSPEND_MS_MAX: Final = 300_000
 _I32_MAX: Final = (1 << 31) - 1
+TOO_MANY_HELD: Final = (
+    "[OVERLOAD] too many pulls of this connection, address or account are held, try later"
+)
 
 _MOVED = ResponseCode.PULL_OFFSET_MOVED
 _CODES: Final[Mapping[GetStatus, ResponseCode]] = {
@@ -223,7 +226,10 @@ class PullMessageProcessor:
                 suspend_ms = min(suspend_ms, RETURN_MS)
             retry = _HeldRetry(self, connection, command, pull)
             key = (pull.topic.encode(), pull.queue_id)
-            self._pending.hold(connection, key, min(suspend_ms, SUSPEND_MS_MAX), retry)
+            hold_ms = min(suspend_ms, SUSPEND_MS_MAX)
+            if not self._pending.hold(connection, command.opaque, key, hold_ms, retry):
+                # Not "nothing found": some clients would ask again at once, and again.
+                connection.send(command.reply(ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD))
         else:
             self._answer(connection, command, pull, result)
 

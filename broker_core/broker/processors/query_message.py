@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker_core.access.asking_account import is_administrator
 from broker_core.broker.request_fields import (
     optional_flag,
     optional_number,
     required_number,
     required_text,
 )
+from broker_core.broker.viewed_record import is_for_readers
 from broker_core.codec.json_fields import I64_MAX
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import QueryNotFound
@@ -37,7 +39,7 @@ class QueryMessageProcessor:
         """What each request code is answered by."""
         return {RequestCode.QUERY_MESSAGE: self._query}
 
-    def _query(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         topic, key = required_text(ext, "topic"), required_text(ext, "key")
         count = optional_number(ext, "maxNum", 32, 1, _COUNT_MAX)
@@ -47,9 +49,12 @@ class QueryMessageProcessor:
         end_ms = min(max(required_number(ext, "endTimestamp"), 0), I64_MAX)
         body = bytearray()
         newest = 0
+        sees_all = is_administrator(connection)
         found = self._store.query(topic, key, count, begin_ms, end_ms)
         is_complete = len(found) < min(count, self._count_max)
         for record in found:
+            if not (sees_all or is_for_readers(record)):
+                continue
             stored = self._store.record_at(record.physical_offset)
             if stored is None or len(body) + len(stored) > _SIZE_MAX:
                 is_complete = False

@@ -16,6 +16,7 @@ from broker_core.broker.parked_message import park
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
 from broker_core.broker.retry_policy import retry_level, times_max
 from broker_core.broker.topic_table import TopicTable
+from broker_core.broker.viewed_record import viewed_record
 from broker_core.codec.group_config import GroupConfig
 from broker_core.codec.host_address import encode_host
 from broker_core.codec.json_fields import whole_number
@@ -89,11 +90,13 @@ class SendBackProcessor:
             return command.reply()
         sys_flag = UNIT_SUBSCRIPTION_FLAG if optional_flag(ext, "unitMode", False) else 0
         topic = self._topics.create_retry(group.name, group.retry_queue_count, sys_flag)
-        record = self._store.message_at(position)
-        if record is None:
+        # Also for administrators: to give back what no consumer may have yet is to deliver it.
+        found = viewed_record(self._store, position)
+        if found is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}"
             )
+        record = found[1]
         limit = times_max(group.retry_times_max, _asked_times(ext))
         level = retry_level(record.reconsume_times, limit, asked_level)
         if level is None:

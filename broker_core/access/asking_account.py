@@ -1,0 +1,37 @@
+"""The account of the request that is being handed to its handler.
+
+For handlers that answer some accounts otherwise. A connection may carry requests of several
+accounts, so a handler that waits has to look before it does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.access.accounts import TRUSTED_PEER, Account
+from broker_core.remoting.connection import Connection
+
+_ACCOUNT: Final = "access.account"
+
+
+def note_account(connection: Connection, account: Account) -> None:
+    """The gate has let a request of this account in."""
+    connection.attributes[_ACCOUNT] = account
+
+
+def asking_account(connection: Connection) -> Account | None:
+    """Whose request it is; None where there are no accounts."""
+    found = connection.attributes.get(_ACCOUNT)
+    return found if isinstance(found, Account) else None
+
+
+def account_name(connection: Connection) -> str:
+    """The access key of `asking_account`; "" without accounts and for peers that need none."""
+    account = asking_account(connection)
+    return "" if account is None or account is TRUSTED_PEER else account.access_key
+
+
+def is_administrator(connection: Connection) -> bool:
+    """Whether an administrator asks. Without accounts no peer is one."""
+    account = asking_account(connection)
+    return account is not None and account.is_admin

@@ -1,0 +1,95 @@
+"""Accepts sockets on one port, for as long as the process can open files besides.
+
+asyncio's own loop reports an error for each connection that waits while no descriptor is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker_core.runtime.descriptors import is_in_reserve
+
+_log = logging.getLogger(__name__)
+
+_ACCEPTS_PER_TURN: Final = 64
+_OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S: Final = 1.0
+_LOG_INTERVAL_S: Final = 1.0
+
+
+class AcceptLoop:
+    """Hands sockets and their peers' addresses to `accepted` until it is closed."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        accepted: Callable[[socket.socket, Any], object],
+        backlog: int,
+    ) -> None:
+        self.socket = bound
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._logged_at = -_LOG_INTERVAL_S
+        # Failures since the last one that was logged.
+        self._unlogged = 0
+        self.is_closed = False
+        bound.setblocking(False)
+        bound.listen(backlog)
+        self._loop.add_reader(bound, self._accept)
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Where it listens."""
+        return () if self.is_closed else (self.socket,)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self.socket)
+        self.socket.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                accepted, address = self.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._failed(f"cannot accept connections: {error}")
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._loop.remove_reader(self.socket)
+                    self._timer = self._loop.call_later(_PAUSE_S, self._accept_again)
+                return
+            if is_in_reserve(accepted.fileno()):
+                accepted.close()
+                self._failed(
+                    "a connection is refused: the last descriptors are kept for files, raise the "
+                    "limit (ulimit -n)"
+                )
+                continue
+            accepted.setblocking(False)
+            self._accepted(accepted, address)
+
+    def _accept_again(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self.socket, self._accept)
+
+    def _failed(self, text: str) -> None:
+        """Log it, unless the last one was logged within a second."""
+        now = self._loop.time()
+        if now - self._logged_at < _LOG_INTERVAL_S:
+            self._unlogged += 1
+            return
+        more = f" ({self._unlogged} times more since the last report)" if self._unlogged else ""
+        _log.error("%s%s", text, more)
+        self._logged_at, self._unlogged = now, 0

@@ -1,0 +1,57 @@
+"""A port on which plain text is served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from broker_core.remoting.accept_loop import AcceptLoop
+
+_log = logging.getLogger(__name__)
+
+
+class PlainListener:
+    """Accepts until closed; `make_protocol` is what a peer talks to."""
+
+    def __init__(
+        self, bound: socket.socket, make_protocol: Callable[[], asyncio.Protocol], backlog: int
+    ) -> None:
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = AcceptLoop(bound, self._accepted, backlog)
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Where it listens."""
+        return self._accepting.sockets
+
+    def close(self) -> None:
+        """Accept no more; sockets that have not become a connection are dropped."""
+        self._accepting.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return when nothing is left of it."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    def _accepted(self, accepted: socket.socket, _: object) -> None:
+        task = self._loop.create_task(self._connect(accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            # Small answers leave at once.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+        except OSError as error:
+            _log.info("a connection ended before it began: %s", error)
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
