@@ -78,7 +78,8 @@ def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
 
 def parse_heartbeat(body: bytes | memoryview) -> HeartbeatData:
     """The inverse of `encode_heartbeat`. Whether the names may be used is asked by the broker."""
-    found = parse_json(body)
+    # Java may write a subscription that several groups share once.
+    found = parse_json(body, references=True)
     if not isinstance(found, dict):
         raise InvalidArgument("a heartbeat is not a JSON object")
     return HeartbeatData(
