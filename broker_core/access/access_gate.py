@@ -8,7 +8,7 @@ does not exist and a signature that is wrong get the same answer after the same 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
@@ -56,6 +56,10 @@ class NoResources:
     def is_system_topic(self, topic: str) -> bool:
         """Nobody asks."""
         return False
+
+    def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
+        """There are no messages."""
+        return ()
 
 
 class AccessGate:

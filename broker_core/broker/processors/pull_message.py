@@ -17,6 +17,7 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
+from broker_core.broker.retry_owners import RetryOwners
 from broker_core.broker.slave_reads import RETURN_MS, SlaveReads
 from broker_core.broker.system_topics import refuses_pulls
 from broker_core.broker.topic_table import TopicTable
@@ -32,6 +33,7 @@ from broker_core.codec.subscription_data import (
     parse_tag_expression,
 )
 from broker_core.codec.topic_config import PERM_READ, TopicConfig
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,
@@ -43,6 +45,7 @@ from broker_core.errors import (
 from broker_core.protocol_codes import GetStatus, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
+from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.message_reader import GetResult
 from broker_core.store.message_store import MessageStore
 
@@ -84,7 +87,7 @@ class Pull(NamedTuple):
     size_max: int
     tag_codes: frozenset[int] | None
     broker_id: int
-    sql: SqlFilter | None = None
+    sql: RecordFilter | None = None
     slow_broker_id: int = 1
 
 
@@ -113,6 +116,7 @@ class PullMessageProcessor:
         self._clients = clients
         self._stats = stats
         self._pending = pending
+        self._retry_owners = RetryOwners(topics, groups, offsets)
         self._count_max = config.store.read_count_max
         self._size_max = config.store.read_size_max
 
@@ -217,6 +221,8 @@ class PullMessageProcessor:
         self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int
     ) -> None:
         """Answer, or hold for at most `suspend_ms`."""
+        if pull.topic.startswith(RETRY_TOPIC_PREFIX):
+            pull = pull._replace(sql=self._retry_owners.filter(pull.group, pull.topic, pull.sql))
         result = self._read(pull)
         if suspend_ms > 0 and self._code_of(pull, result) == ResponseCode.PULL_NOT_FOUND:
             if self._slave_reads.sends_back():
