@@ -11,13 +11,21 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
+from broker_core.access.accounts import (
+    ACCOUNT_OF_REQUEST,
+    PUB,
+    TRUSTED_PEER,
+    Account,
+    AccountTable,
+)
 from broker_core.access.permissions import (
     Resources,
     Role,
     Rule,
     check_permission,
+    has_permission,
     refused,
+    topic_need,
 )
 from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.access.strict_sessions import StrictSessions
@@ -103,6 +111,16 @@ class AccessGate:
         """Whether peers of this host have to show an account."""
         return not self.accounts.is_trusted(host)
 
+    def may_publish(self, account: Account | None, topic: str) -> bool:
+        """Whether an account, with what it may do now, may send to a topic."""
+        if account is None:
+            return False
+        if account is not TRUSTED_PEER:
+            account = self.accounts.accounts.get(account.access_key)
+        return account is not None and has_permission(
+            account, topic_need(topic, PUB), self._resources
+        )
+
     def _check(self, connection: Connection, command: RemotingCommand) -> None:
         host = connection.peer[0]
         rule = self._rules.get(command.code)
@@ -112,6 +130,7 @@ class AccessGate:
             account = self._account(connection, command, rule)
             if connection.load.is_stranger:
                 connection.recognised()
+        connection.attributes[ACCOUNT_OF_REQUEST] = account
         if rule is None:
             raise refused(f"request {command.code} has no permission rule")
         check_permission(account, rule, command, self._resources)

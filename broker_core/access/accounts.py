@@ -74,6 +74,9 @@ class Account(NamedTuple):
 
 # Whoever comes from an address of the global white list.
 TRUSTED_PEER: Final = Account("(white list)", is_admin=True)
+# Key of `Connection.attributes`: the account of the request that is being handled. Handlers that
+# wait look before they do.
+ACCOUNT_OF_REQUEST: Final = "access.account"
 
 
 class AccountTable(NamedTuple):

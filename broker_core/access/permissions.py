@@ -98,6 +98,11 @@ def check_permission(
             )
 
 
+def has_permission(account: Account, need: Need, resources: Resources) -> bool:
+    """Whether the account may do one thing; admins may do everything."""
+    return account.is_admin or _has(account, need, resources)
+
+
 def refused(reason: str) -> NoPermission:
     """The one answer to everything that is not allowed."""
     return NoPermission(ResponseCode.NO_PERMISSION, f"access denied: {reason}")
