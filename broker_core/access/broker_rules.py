@@ -32,7 +32,7 @@ from broker_core.codec.json_fields import text_field, whole_number
 from broker_core.codec.message_properties import REAL_TOPIC
 from broker_core.codec.message_queue import parse_lock_request
 from broker_core.codec.message_record import decode_record
-from broker_core.codec.pop_handle import parse_batch_acks
+from broker_core.codec.pop_handle import batch_ack_names
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
 from broker_core.errors import InvalidArgument
@@ -111,9 +111,8 @@ def _reply(command: RemotingCommand, resources: Resources, topic_field: str) -> 
 
 
 def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    acks = parse_batch_acks(command.body)[1]
     # Who acknowledges nothing names nobody who may.
-    for group, topic in {(ack.group, ack.topic) for ack in acks} or {("", "")}:
+    for group, topic in batch_ack_names(command.body) or {("", "")}:
         yield group_need(group)
         yield _topic_of(group, topic)
 
