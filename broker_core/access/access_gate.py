@@ -171,7 +171,7 @@ class AccessGate:
         )  # fmt: skip
         if not same_text(wanted, given) or account is _NOBODY:
             raise refused(_NOT_SIGNED)
-        problem = self._sessions.problem(connection, stamp)
+        problem = self._sessions.problem(connection, stamp, account.access_key)
         if problem:
             raise refused(f"the request is a copy or its clock is wrong: {problem}")
 
