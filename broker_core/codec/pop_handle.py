@@ -83,7 +83,7 @@ class BatchAck(NamedTuple):
     """Which offsets from the first one on, lowest bit first."""
 
     @property
-    def count(self) -> int:
+    def message_count(self) -> int:
         """How many messages."""
         return int.from_bytes(self.bits, "little").bit_count()
 
@@ -173,7 +173,7 @@ def parse_batch_acks(body: bytes | memoryview) -> tuple[str, list[BatchAck]]:
     count = 0
     for item in items:
         ack = _batch_ack(item)
-        count += ack.count
+        count += ack.message_count
         if count > ACKED_MAX:
             raise InvalidArgument(f"acks has more than {ACKED_MAX} messages: send several requests")
         acks.append(ack)

@@ -65,12 +65,15 @@ def test_the_messages_of_a_batch_are_what_its_bits_say() -> None:
     name, acks = parse_batch_acks(batch(ack(bits, so=100), ack(b""), ack(b"\x01", c="H", r="1")))
     assert name == "broker-a"
     assert [list(each.offsets) for each in acks] == [[100, 102, 123], [], [0]]
-    assert [each.count for each in acks] == [3, 0, 1]
+    assert [each.message_count for each in acks] == [3, 0, 1]
     names = batch_ack_names(batch(ack(bits), ack(b"\x01", c="H", r="1")))
     assert names == {("G", "T"), ("H", "%RETRY%H_T")}
     # As many as are allowed, in one or in several.
     half = b"\xff" * (ACKED_MAX // 16)
-    assert sum(each.count for each in parse_batch_acks(batch(ack(half), ack(half)))[1]) == ACKED_MAX
+    assert (
+        sum(each.message_count for each in parse_batch_acks(batch(ack(half), ack(half)))[1])
+        == ACKED_MAX
+    )
 
 
 def test_authorisation_reads_only_the_names_of_a_batch() -> None:
