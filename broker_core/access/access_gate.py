@@ -8,17 +8,19 @@ does not exist and a signature that is wrong get the same answer after the same 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
+from broker_core.access.accounts import PUB, TRUSTED_PEER, Account, AccountTable
 from broker_core.access.asking_account import note_account
 from broker_core.access.permissions import (
     Resources,
     Role,
     Rule,
     check_permission,
+    has_permission,
     refused,
+    topic_need,
 )
 from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.access.strict_sessions import StrictSessions
@@ -62,6 +64,10 @@ class NoResources:
         """Nobody asks."""
         return False
 
+    def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
+        """There are no messages."""
+        return ()
+
 
 class AccessGate:
     """The handler of a server that has accounts; `accounts` may be replaced while it serves."""
@@ -103,6 +109,16 @@ class AccessGate:
     def is_stranger(self, host: str) -> bool:
         """Whether peers of this host have to show an account."""
         return not self.accounts.is_trusted(host)
+
+    def may_publish(self, account: Account | None, topic: str) -> bool:
+        """Whether an account, with what it may do now, may send to a topic."""
+        if account is None:
+            return False
+        if account is not TRUSTED_PEER:
+            account = self.accounts.accounts.get(account.access_key)
+        return account is not None and has_permission(
+            account, topic_need(topic, PUB), self._resources
+        )
 
     def _check(self, connection: Connection, command: RemotingCommand) -> None:
         host = connection.peer[0]
@@ -154,7 +170,7 @@ class AccessGate:
         )  # fmt: skip
         if not same_text(wanted, given) or account is _NOBODY:
             raise refused(_NOT_SIGNED)
-        problem = self._sessions.problem(connection, stamp)
+        problem = self._sessions.problem(connection, stamp, account.access_key)
         if problem:
             raise refused(f"the request is a copy or its clock is wrong: {problem}")
 

@@ -8,6 +8,7 @@ for brokers. Codes that this broker does not serve have rules, too, so that serv
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from broker_core.access.accounts import PUB, SUB
@@ -22,6 +23,7 @@ from broker_core.access.permissions import (
     Rule,
     fields,
     group_need,
+    refused,
     topic_need,
 )
 from broker_core.codec.heartbeat_data import parse_heartbeat
@@ -30,13 +32,14 @@ from broker_core.codec.json_fields import text_field, whole_number
 from broker_core.codec.message_properties import REAL_TOPIC
 from broker_core.codec.message_queue import parse_lock_request
 from broker_core.codec.message_record import decode_record
-from broker_core.codec.pop_handle import parse_batch_acks
+from broker_core.codec.pop_handle import batch_ack_names
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
 from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import RequestCode as Code
 
 _DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 def _account(needs: Any) -> Rule:
@@ -81,16 +84,35 @@ def _topic_of(group: str, topic: str) -> Need:
     return topic_need(topic, SUB)
 
 
-def _consumed(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+def _progress(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+    """Of the group itself; shows no message."""
     group = command.ext.get("consumerGroup", "")
     yield group_need(group)
     yield _topic_of(group, command.ext.get("topic", ""))
 
 
+def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """Every reading of the name of a retry topic must be allowed: it may hold all of them."""
+    yield from _progress(command, resources)
+    group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
+    if group and topic.startswith(f"{RETRY_PREFIX}{group}_"):
+        for owner, popped in resources.other_retry_owners(group, topic):
+            yield group_need(owner)
+            if popped:
+                yield topic_need(popped, SUB)
+
+
+def _reply(command: RemotingCommand, resources: Resources, topic_field: str) -> Iterable[Need]:
+    """A reply goes to a client, whatever its topic is: only the topic of replies says who may."""
+    topic = command.ext.get(topic_field, "")
+    if not topic.endswith(REPLY_TOPIC_SUFFIX) or not resources.is_system_topic(topic):
+        raise refused(f"{topic!r:.140} is not the reply topic of this cluster")
+    yield topic_need(topic, PUB)
+
+
 def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    acks = parse_batch_acks(command.body)[1]
     # Who acknowledges nothing names nobody who may.
-    for group, topic in {(ack.group, ack.topic) for ack in acks} or {("", "")}:
+    for group, topic in batch_ack_names(command.body) or {("", "")}:
         yield group_need(group)
         yield _topic_of(group, topic)
 
@@ -194,6 +216,7 @@ def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 _CONSUME: Final = _account(_consumed)
+_PROGRESS: Final = _account(_progress)
 _EITHER: Final = _account(fields(topic="topic", permission=PUB | SUB))
 _READ_TOPIC: Final = _account(fields(topic="topic"))
 _GROUP: Final = _account(fields(group="consumerGroup"))
@@ -202,8 +225,8 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.SEND_MESSAGE: _send("topic"),
     Code.SEND_MESSAGE_V2: _send("b"),
     Code.SEND_BATCH_MESSAGE: _send("b"),
-    Code.SEND_REPLY_MESSAGE: _send("topic"),
-    Code.SEND_REPLY_MESSAGE_V2: _send("b"),
+    Code.SEND_REPLY_MESSAGE: _account(partial(_reply, topic_field="topic")),
+    Code.SEND_REPLY_MESSAGE_V2: _account(partial(_reply, topic_field="b")),
     Code.CONSUMER_SEND_MSG_BACK: _account(_sent_back),
     Code.END_TRANSACTION: _account(_transaction),
     Code.RECALL_MESSAGE: _send("topic"),
@@ -213,11 +236,11 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.PEEK_MESSAGE: _CONSUME,
     Code.NOTIFICATION: _CONSUME,
     Code.POLLING_INFO: _CONSUME,
-    Code.ACK_MESSAGE: _CONSUME,
+    Code.ACK_MESSAGE: _PROGRESS,
     Code.BATCH_ACK_MESSAGE: _account(_all_acknowledged),
-    Code.CHANGE_MESSAGE_INVISIBLETIME: _CONSUME,
-    Code.QUERY_CONSUMER_OFFSET: _CONSUME,
-    Code.UPDATE_CONSUMER_OFFSET: _CONSUME,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _PROGRESS,
+    Code.QUERY_CONSUMER_OFFSET: _PROGRESS,
+    Code.UPDATE_CONSUMER_OFFSET: _PROGRESS,
     Code.QUERY_MESSAGE: _READ_TOPIC,
     Code.QUERY_CONSUME_QUEUE: _READ_TOPIC,
     Code.VIEW_MESSAGE_BY_ID: _account(_viewed),

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker_core.access.accounts import PUB, SUB, Account
 from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.topic_name import topic_name_problem
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import ResponseCode
 
@@ -51,6 +52,10 @@ class Resources(Protocol):
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether the topic is one of the servers' own."""
+
+    def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
+        """Who else may have messages in the retries of what a group popped: groups, and the topics
+        that these pop, or ""."""
 
 
 Needs = Callable[[RemotingCommand, Resources], Iterable[Need]]
@@ -96,16 +101,25 @@ def check_permission(
             )
 
 
+def has_permission(account: Account, need: Need, resources: Resources) -> bool:
+    """Whether the account may do one thing; admins may do everything."""
+    return account.is_admin or _has(account, need, resources)
+
+
 def refused(reason: str) -> NoPermission:
     """The one answer to everything that is not allowed."""
     return NoPermission(ResponseCode.NO_PERMISSION, f"access denied: {reason}")
 
 
 def _has(account: Account, need: Need, resources: Resources) -> bool:
-    if not need.name:
+    # A name that cannot be one is never covered by a default: what looks it up might read it as
+    # another that has an entry of its own.
+    if not need.name or need.name != need.name.strip():
         return False
     if need.is_group:
         return bool(account.group_permission(need.name) & need.permission)
+    if topic_name_problem(need.name) is not None:
+        return False
     is_system = resources.is_system_topic(need.name)
     return bool(account.topic_permission(need.name, is_system=is_system) & need.permission)
 

@@ -1,13 +1,17 @@
 """Tells originals from copies among requests with the strict signature.
 
-A session belongs to the connection on which it was first seen, and its sequence only rises, so that
-neither a request nor a whole recorded connection can be played again. A session is remembered as
-long as a copy of it could still pass the check of its time. What was seen before a restart is
-forgotten, so times before the start are refused.
+A session belongs to the connection on which it was first seen, and a connection has one session.
+Its sequence only rises, so that neither a request nor a whole recorded connection can be played
+again. A session is remembered as long as a copy of it could still pass the check of its time. What
+was seen before a restart is forgotten, so times before the start are refused.
+
+The table is limited, and so is the share of one account in it: who opens connections without end
+keeps no other account out.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker_core.codec.request_signature import StrictStamp
@@ -20,12 +24,21 @@ CLOCK_SKEW_MAX_MS: Final = 300_000
 # The same right after a start, when nothing is known about earlier requests.
 _START_SKEW_MS: Final = 5_000
 SESSIONS_MAX: Final = 200_000
+# One account may have the table divided by this.
+ACCOUNT_SHARE: Final = 4
+# Sessions that one request may clear away: more than it can add.
+_SWEEP_MAX: Final = 64
+
+# Key of `Connection.attributes`: the session of this connection.
+_SESSION: Final = "access.strict_session"
 
 
 class _Session:
-    __slots__ = ("connection", "forget_at", "sequence")
+    __slots__ = ("account", "connection", "forget_at", "name", "sequence")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, name: str, account: str, connection: Connection) -> None:
+        self.name = name
+        self.account = account
         self.connection: Connection | None = connection
         self.sequence = 0
         # When the connection is gone: from when on no copy can be in time.
@@ -38,13 +51,17 @@ class StrictSessions:
     def __init__(self, clock: Clock, sessions_max: int = SESSIONS_MAX) -> None:
         self._clock = clock
         self._sessions_max = sessions_max
+        self._account_max = max(sessions_max // ACCOUNT_SHARE, 1)
         self._started_ms = clock.wall_ms()
         self._sessions: dict[str, _Session] = {}
+        self._counts: dict[str, int] = {}
+        # Those whose connection is gone, by the time from which on they can be forgotten.
+        self._ended: deque[_Session] = deque()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def problem(self, connection: Connection, stamp: StrictStamp) -> str:
+    def problem(self, connection: Connection, stamp: StrictStamp, account: str = "") -> str:
         """Why a request whose signature is right is refused all the same; "" if it is not.
 
         Raises `LimitReached` when too many sessions are remembered.
@@ -57,7 +74,9 @@ class StrictSessions:
         if session is None:
             if stamp.time_ms < self._started_ms - _START_SKEW_MS:
                 return "it was signed before this server started"
-            session = self._opened(connection, stamp.session)
+            if _SESSION in connection.attributes:
+                return "its connection has another session: one is used for all requests"
+            session = self._opened(connection, stamp.session, account)
         if session.connection is not connection:
             return "its session belongs to another connection"
         if stamp.sequence <= session.sequence:
@@ -65,24 +84,39 @@ class StrictSessions:
         session.sequence = stamp.sequence
         return ""
 
-    def _opened(self, connection: Connection, name: str) -> _Session:
-        if len(self._sessions) >= self._sessions_max:
-            self.forget_old()
+    def _opened(self, connection: Connection, name: str, account: str) -> _Session:
+        self.forget_old()
         if len(self._sessions) >= self._sessions_max:
             raise LimitReached(f"{self._sessions_max} signed connections in a few minutes")
-        session = self._sessions[name] = _Session(connection)
+        count = self._counts.get(account, 0)
+        if count >= self._account_max:
+            raise LimitReached(
+                f"{count} signed connections of account {account} in a few minutes, at most "
+                f"{self._account_max}: keep connections open"
+            )
+        session = self._sessions[name] = _Session(name, account, connection)
+        self._counts[account] = count + 1
+        connection.attributes[_SESSION] = name
         connection.on_close(lambda _: self._closed(session))
         return session
 
     def _closed(self, session: _Session) -> None:
         session.connection = None
         session.forget_at = self._clock.monotonic() + 2 * CLOCK_SKEW_MAX_MS / 1000
+        self._ended.append(session)
 
-    def forget_old(self) -> None:
-        """Drop sessions that cannot be imitated any more."""
+    def forget_old(self, count_max: int = _SWEEP_MAX) -> int:
+        """Drop sessions that cannot be imitated any more, up to a number; how many were."""
         now = self._clock.monotonic()
-        self._sessions = {
-            name: session
-            for name, session in self._sessions.items()
-            if session.connection is not None or session.forget_at > now
-        }
+        count = 0
+        # They come in the order in which their time ends.
+        while count < count_max and self._ended and self._ended[0].forget_at <= now:
+            session = self._ended.popleft()
+            del self._sessions[session.name]
+            left = self._counts[session.account] - 1
+            if left:
+                self._counts[session.account] = left
+            else:
+                del self._counts[session.account]
+            count += 1
+        return count

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from broker_core.broker.retry_owners import RetryOwner, RetryOwners
 from broker_core.broker.sink_staging import SinkStaging
-from broker_core.broker.system_topics import is_system_topic, refuses_sends
+from broker_core.broker.system_topics import refuses_sends
+from broker_core.broker.topic_table import TopicTable
 from broker_core.broker.viewed_record import is_for_readers
 from broker_core.codec.message_properties import REAL_TOPIC
 from broker_core.codec.message_record import MessageRecord, decode_record
@@ -14,7 +16,15 @@ from broker_core.store.message_store import MessageStore
 class BrokerResources:
     """Answers from the log and from what is being staged."""
 
-    def __init__(self, store: MessageStore, staging: SinkStaging) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        staging: SinkStaging,
+        topics: TopicTable,
+        retry_owners: RetryOwners,
+    ) -> None:
+        self._topics = topics
+        self._retry_owners = retry_owners
         self._store = store
         self._staging = staging
 
@@ -46,4 +56,8 @@ class BrokerResources:
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether it must be named to be allowed."""
-        return is_system_topic(topic)
+        return self._topics.is_system(topic)
+
+    def other_retry_owners(self, group: str, topic: str) -> list[RetryOwner]:
+        """Who else may have messages in the retries of what a group popped."""
+        return self._retry_owners.others(group, topic)

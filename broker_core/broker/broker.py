@@ -311,6 +311,7 @@ class Broker:
         self, parts: BrokerParts, security: BrokerSecurity, observability: Observability
     ) -> RemotingServer:
         handler = observability.timed(security.guarded(parts.router, parts.access_resources))
+        parts.transaction_check.may_publish = security.may_publish
         return RemotingServer(
             handler,
             self._limits,

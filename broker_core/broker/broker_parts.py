@@ -47,6 +47,7 @@ from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.replication_role import ReplicationRole
 from broker_core.broker.request_modes import MODES_FILE, RequestModes
 from broker_core.broker.request_router import RequestRouter
+from broker_core.broker.retry_owners import RetryOwners
 from broker_core.broker.send_hooks import SendHooks
 from broker_core.broker.send_plan import SendPlanner
 from broker_core.broker.send_planning import send_planner
@@ -371,7 +372,8 @@ class BrokerParts:
             expiry_ms=settings.staging_expiry_ms,
             delay_level_max=len(self.levels_ms),
         )
-        self.access_resources = BrokerResources(store, staging)
+        owners = RetryOwners(self.topics, self.groups, self.offsets)
+        self.access_resources = BrokerResources(store, staging, self.topics, owners)
         publisher = SinkPublisher(
             store=store, batches=self.sinks, staging=staging, stats=self.stats
         )

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from broker_core.access.access_gate import AccessGate
 from broker_core.access.account_file import AccountFile
-from broker_core.access.accounts import AccountTable
+from broker_core.access.accounts import Account, AccountTable
 from broker_core.access.broker_rules import BROKER_RULES
 from broker_core.access.credentials import Credentials, read_secret_file
 from broker_core.access.permissions import Resources
@@ -137,6 +137,10 @@ class BrokerSecurity:
     def is_stranger(self, host: str) -> bool:
         """Whether peers of this host have to show an account."""
         return self._gate is not None and self._gate.is_stranger(host)
+
+    def may_publish(self, account: Account | None, topic: str) -> bool:
+        """Whether the client of an account may send to a topic; anyone may without accounts."""
+        return self._gate is None or self._gate.may_publish(account, topic)
 
     def start(self) -> None:
         """Watch the file of the accounts."""

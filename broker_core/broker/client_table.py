@@ -8,24 +8,41 @@ at once, so that they share the queues anew.
 The subscription of a group to a topic is the newest that any member brought, and stays as long as
 one member lists the topic. RocketMQ drops a topic as soon as any member leaves it out, so that
 members with different lists take each other's subscriptions away with every heartbeat.
+
+What is addressed to a client id goes to its owner: the connection that brought the id first, as
+long as it is there and sends heartbeats. Others may use the id as well, because clients of separate
+containers sometimes do, but not those of another account. A client that comes back with the same
+account from the same host owns its id at once. Memory is limited in bytes, per client and in all.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker_core.access.accounts import TRUSTED_PEER, Account
 from broker_core.broker.request_fields import checked_group, checked_topic
 from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
 from broker_core.codec.subscription_data import SubscriptionData
-from broker_core.errors import InvalidArgument, LimitReached
+from broker_core.errors import InvalidArgument, LimitReached, NoPermission
+from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 CLIENT_ID_SIZE_MAX: Final = 255
+# What one client, and all together, may keep in this table, in bytes. Clients that take no more
+# than the free share are not counted, so that the large ones cannot keep the others out.
+CLIENT_SIZE_MAX: Final = 4 << 20
+CLIENTS_SIZE_MAX: Final = 128 << 20
+FREE_SIZE: Final = 16 << 10
+# Roughly what the objects of one member, subscription and tag take beside their texts.
+_MEMBER_SIZE: Final = 500
+_SUBSCRIPTION_SIZE: Final = 400
+_TAG_SIZE: Final = 120
 
 # Tells one member that its group changed.
 Notify = Callable[[Connection, str], None]
@@ -39,11 +56,13 @@ _WATCHED: Final = "broker.clients"
 class Member:
     """One connection in one group."""
 
-    __slots__ = ("client_id", "connection", "language", "seen_at", "seen_wall_ms", "subscriptions",
-                 "version")  # fmt: skip
+    __slots__ = ("account", "client_id", "connection", "language", "seen_at", "seen_wall_ms",
+                 "subscriptions", "version")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        # Whose signature its last heartbeat had; None where there are no accounts.
+        self.account: Account | None = None
         self.client_id = ""
         self.language = 0
         self.version = 0
@@ -71,12 +90,16 @@ class ConsumerGroup:
 class _Client:
     """The groups of one connection."""
 
-    __slots__ = ("client_id", "consumers", "producers")
+    __slots__ = ("account", "client_id", "consumers", "producers", "seen_at", "size")
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
+        self.account: Account | None = None
         self.consumers: set[str] = set()
         self.producers: set[str] = set()
+        self.seen_at = 0.0
+        # What its heartbeat takes, in bytes.
+        self.size = 0
 
 
 class ClientTable:
@@ -97,6 +120,8 @@ class ClientTable:
         producer_groups_max: int = 50_000,
         groups_per_client_max: int = 4_096,
         topics_per_consumer_max: int = 4_096,
+        client_size_max: int = CLIENT_SIZE_MAX,
+        size_max: int = CLIENTS_SIZE_MAX,
     ) -> None:
         self._clock = clock
         self._expiry_s = expiry_ms / 1000
@@ -107,11 +132,16 @@ class ClientTable:
         self._producer_groups_max = producer_groups_max
         self._groups_per_client_max = groups_per_client_max
         self._topics_per_consumer_max = topics_per_consumer_max
+        self._client_size_max = client_size_max
+        self._size_max = size_max
+        # Bytes of the clients that take more than the free share.
+        self._size = 0
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Member]] = {}
         self._clients: dict[Connection, _Client] = {}
         # Client id -> its connections; more than one after a reconnection.
         self._connections: dict[str, dict[Connection, None]] = {}
+        self._owners: dict[str, Connection] = {}
 
     # Hot path
 
@@ -133,11 +163,15 @@ class ClientTable:
 
     def consumer_connection(self, group: str, client_id: str) -> Connection | None:
         """Where a member of a consumer group can be reached."""
+        owner = self._owners.get(client_id)
         found = self._consumers.get(group)
-        for member in reversed(found.members.values()) if found is not None else ():
-            if member.client_id == client_id:
-                return member.connection
-        return None
+        if owner is None or found is None:
+            return None
+        if owner in found.members:
+            return owner
+        # Another client that has the same id, in this group.
+        ids = ((member.connection, member.client_id) for member in found.members.values())
+        return next((connection for connection, known in ids if known == client_id), None)
 
     def consumer_groups(self) -> list[str]:
         """Every consumer group with a live member, sorted."""
@@ -160,11 +194,18 @@ class ClientTable:
         return list(self._producers.get(group, ()))
 
     def producer_by_client_id(self, client_id: str) -> Connection | None:
-        """Where a producer can be reached; its newest connection when it has several."""
-        for connection in reversed(self._connections.get(client_id, {})):
-            if self._clients[connection].producers:
-                return connection
-        return None
+        """Where a producer can be reached: the owner of the id, if it is one."""
+        owner = self._owners.get(client_id)
+        if owner is None or self._clients[owner].producers:
+            return owner
+        # Another client that has the same id, of which this one cannot be meant.
+        others = (c for c in self._connections[client_id] if self._clients[c].producers)
+        return next(others, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that clients with much to say take; see `FREE_SIZE`."""
+        return self._size
 
     # Coming
 
@@ -194,16 +235,26 @@ class ClientTable:
                 checked_topic(subscription.topic)
 
     def heartbeat(
-        self, connection: Connection, heartbeat: HeartbeatData, language: int, version: int
+        self,
+        connection: Connection,
+        heartbeat: HeartbeatData,
+        language: int,
+        version: int,
+        account: Account | None = None,
     ) -> set[str]:
         """Register or refresh; returns the consumer groups that changed, whose members were told.
 
-        Raises `LimitReached` after everything that fits was registered.
+        Raises `NoPermission` for the id of another account's client and `LimitReached` for more
+        bytes than a client may take: nothing was changed then. Raises `LimitReached`, too, after
+        everything that fits was registered.
         """
         self.check(heartbeat)
         if connection.is_closed:
             return set()
-        client = self._client(connection, heartbeat.client_id)
+        self._check_account(connection, heartbeat.client_id, account)
+        size = self._checked_size(connection, heartbeat)
+        client = self._client(connection, heartbeat.client_id, account)
+        self._count(client, size)
         changed: set[str] = set()
         refused: list[str] = []
         for consumer in heartbeat.consumers:
@@ -215,6 +266,7 @@ class ClientTable:
                 )
                 continue
             group, member, is_new = found
+            member.account = account
             self._seen(member, heartbeat.client_id, language, version)
             if self._take(group, member, consumer, heartbeat.without_sub) or is_new:
                 changed.add(consumer.group)
@@ -223,6 +275,7 @@ class ClientTable:
             if producer is None:
                 refused.append(f"{len(self._producers)} producer groups, no more are allowed")
             else:
+                producer.account = account
                 self._seen(producer, heartbeat.client_id, language, version)
         self._forget_if_idle(connection, client)
         self._tell(changed)
@@ -286,7 +339,65 @@ class ClientTable:
 
     # Inside
 
-    def _client(self, connection: Connection, client_id: str) -> _Client:
+    def _check_account(
+        self, connection: Connection, client_id: str, account: Account | None
+    ) -> None:
+        owner = self._owner(client_id)
+        if owner is None or owner is connection or account is None or account is TRUSTED_PEER:
+            return
+        if not _is_same(self._clients[owner].account, account):
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION,
+                f"clientID {client_id!r:.260} is in use by a client of another account: give this "
+                "one another instance name",
+            )
+
+    def _owner(self, client_id: str) -> Connection | None:
+        """The connection that an id belongs to, unless it has been silent for a long time."""
+        owner = self._owners.get(client_id)
+        if owner is None or owner.is_closed:
+            return None
+        silent_s = self._clock.monotonic() - self._clients[owner].seen_at
+        return owner if silent_s < self._expiry_s / 2 else None
+
+    def _own(self, connection: Connection, client: _Client) -> None:
+        """Make the connection the owner of its id, if that is not somebody else's."""
+        owner = self._owner(client.client_id)
+        if owner is None or (
+            owner.peer[0] == connection.peer[0]
+            and client.account is not None
+            and client.account is not TRUSTED_PEER
+            and _is_same(self._clients[owner].account, client.account)
+        ):
+            self._owners[client.client_id] = connection
+
+    def _checked_size(self, connection: Connection, heartbeat: HeartbeatData) -> int:
+        """What a client takes after this heartbeat, in bytes."""
+        size = _size_of(heartbeat)
+        known = self._clients.get(connection)
+        before = known.size if known is not None else 0
+        if heartbeat.without_sub:
+            size = max(size, before)
+        if size > self._client_size_max:
+            raise LimitReached(
+                f"the groups and subscriptions of one client take {size} bytes, at most "
+                f"{self._client_size_max}: use fewer tags or several clients"
+            )
+        if _counted(size) > _counted(before) and (
+            self._size - _counted(before) + _counted(size) > self._size_max
+        ):
+            raise LimitReached(
+                f"the subscriptions of all clients take {self._size} bytes, at most "
+                f"{self._size_max}: only clients of up to {FREE_SIZE} bytes are taken now, and "
+                f"this one has {size}"
+            )
+        return size
+
+    def _count(self, client: _Client, size: int) -> None:
+        self._size += _counted(size) - _counted(client.size)
+        client.size = size
+
+    def _client(self, connection: Connection, client_id: str, account: Account | None) -> _Client:
         client = self._clients.get(connection)
         if client is None:
             self._clients[connection] = client = _Client(client_id)
@@ -296,7 +407,10 @@ class ClientTable:
         elif client.client_id != client_id:
             self._forget_id(connection, client)
             client.client_id = client_id
+        client.account = account
+        client.seen_at = self._clock.monotonic()
         self._connections.setdefault(client_id, {})[connection] = None
+        self._own(connection, client)
         return client
 
     def _consumer_member(
@@ -372,13 +486,20 @@ class ClientTable:
     def _forget_if_idle(self, connection: Connection, client: _Client) -> bool:
         if client.consumers or client.producers:
             return False
-        del self._clients[connection]
+        self._count(client, 0)
         self._forget_id(connection, client)
+        del self._clients[connection]
         return True
 
     def _forget_id(self, connection: Connection, client: _Client) -> None:
         connections = self._connections[client.client_id]
         connections.pop(connection, None)
+        if self._owners.get(client.client_id) is connection:
+            # The next one that came with the id, if there is one.
+            del self._owners[client.client_id]
+            for other in connections:
+                self._owners[client.client_id] = other
+                break
         if not connections:
             del self._connections[client.client_id]
 
@@ -398,6 +519,30 @@ class ClientTable:
             group = self._consumers.get(name)
             for connection in list(group.members) if group is not None else ():
                 self._notify(connection, name)
+
+
+def _is_same(one: Account | None, other: Account | None) -> bool:
+    """Whether two clients have the same account; a white list is none."""
+    if one is None or other is None:
+        return one is other
+    return one.access_key == other.access_key and (one is TRUSTED_PEER) == (other is TRUSTED_PEER)
+
+
+def _counted(size: int) -> int:
+    return size if size > FREE_SIZE else 0
+
+
+def _size_of(heartbeat: HeartbeatData) -> int:
+    """Bytes that a heartbeat takes as long as its client is here."""
+    size = _MEMBER_SIZE * (1 + len(heartbeat.producers) + len(heartbeat.consumers))
+    size += sum(map(sys.getsizeof, heartbeat.producers))
+    for consumer in heartbeat.consumers:
+        size += sys.getsizeof(consumer.group)
+        for subscription in consumer.subscriptions:
+            size += _SUBSCRIPTION_SIZE
+            size += sys.getsizeof(subscription.topic) + sys.getsizeof(subscription.sub_string)
+            size += sum(map(sys.getsizeof, subscription.tags)) + _TAG_SIZE * len(subscription.tags)
+    return size
 
 
 def _settle(group: ConsumerGroup, before: Iterable[SubscriptionData]) -> bool:

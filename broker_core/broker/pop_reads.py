@@ -154,9 +154,11 @@ class PopReads:
             if not self._is_full(ask, batch):
                 found = self._get(ask, key, ledger.next_offset, ask.count_max - batch.count)
                 if found.status is GetStatus.FOUND:
-                    offsets = _offsets(found.records)
-                    records = self._shown(ask, key, offsets[0], batch, found.messages())
-                    batch.add(records, PopSpan(key[1], key[2], offsets[0], offsets))
+                    messages = [each for each in found.messages() if _is_of(each, ask)]
+                    offsets = [message.queue_offset for message in messages]
+                    if messages:
+                        records = self._shown(ask, key, offsets[0], batch, messages)
+                        batch.add(records, PopSpan(key[1], key[2], offsets[0], offsets))
             batch.rest += self._rest(key, ledger)
         return batch
 
@@ -380,7 +382,8 @@ def _is_of(message: MessageRecord, ask: PopAsk) -> bool:
         return True
     properties = message.properties
     if FIRST_POP_TIME not in properties:
-        return True
+        # Sent back by the group that the whole name says.
+        return False
     is_groups = properties.get(ORIGIN_GROUP, ask.group) == ask.group
     return is_groups and properties.get(RETRY_TOPIC, ask.topic) == ask.topic
 

@@ -100,7 +100,9 @@ def join_content(content: dict[str, Any], page: Mapping[str, Any]) -> None:
 
 def parse_body(body: bytes | memoryview) -> Mapping[str, Any]:
     """The object in a body; none is an empty one."""
-    return object_field({"body": parse_json(bytes(body))}, "body") if body else {}
+    if not body:
+        return {}
+    return object_field({"body": parse_json(bytes(body), references=True)}, "body")
 
 
 # Offsets

@@ -2,7 +2,8 @@
 
 A half is asked about when it is older than `transactionTimeOut`, or than the time for which its own
 property CHECK_IMMUNITY_TIME_IN_SECONDS protects it, once in every round. Only questions that were
-sent count: while no producer of the group is there, a transaction waits. After
+sent count: while no producer of the group is there, or none whose account may send to the topic, a
+transaction waits. After
 `transactionCheckMax` questions without an answer, or shortly before retention would take it, it is
 given up: moved to `TRANS_CHECK_MAX_TIME_TOPIC`, where people can look after it.
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
+from broker_core.access.accounts import Account
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.half_message import Half, check_request
 from broker_core.broker.timed_service import Timer, Timers
@@ -56,6 +59,9 @@ class TransactionCheck:
         self._turn = 0
         # Groups without a producer in this round: each is told of once.
         self._silent: dict[str, int] = {}
+        # Whether the client of an account may be shown what is for a topic. The broker that has
+        # accounts sets it.
+        self.may_publish: Callable[[Account | None, str], bool] = lambda account, topic: True
         self.asked_count = 0
         self.given_up_count = 0
 
@@ -137,7 +143,7 @@ class TransactionCheck:
             )  # fmt: skip
 
     def _ask(self, half: Half, times: int) -> bool:
-        producer = self._producer(half.group)
+        producer = self._producer(half.group, half.topic)
         if producer is None:
             self._silent[half.group] = self._silent.get(half.group, 0) + 1
             return False
@@ -148,9 +154,17 @@ class TransactionCheck:
         self.asked_count += 1
         return True
 
-    def _producer(self, group: str) -> Connection | None:
-        """One that takes messages now, each in turn."""
-        found = [c for c in self._clients.producer_connections(group) if c.is_writable]
+    def _producer(self, group: str, topic: str) -> Connection | None:
+        """One that takes messages now, each in turn.
+
+        The question carries the message, and anyone may say to be of a producer group: only those
+        that could have sent it are asked.
+        """
+        found = [
+            member.connection
+            for member in self._clients.producers(group)
+            if member.connection.is_writable and self.may_publish(member.account, topic)
+        ]
         if not found:
             return None
         self._turn += 1

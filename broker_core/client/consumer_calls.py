@@ -185,7 +185,7 @@ class ConsumerCalls:
 
 def _reset_offsets(command: RemotingCommand) -> dict[MessageQueue, int]:
     """Java's form has a map keyed by queues, the one for C++ clients a list."""
-    found = parse_json(command.body)
+    found = parse_json(command.body, references=True)
     if not isinstance(found, dict):
         raise InvalidArgument("the offsets to reset to are not an object")
     table = found.get("offsetTable")

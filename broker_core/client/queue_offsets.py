@@ -126,7 +126,7 @@ class QueueOffsets:
             return None
         checked(answer)
         try:
-            body = parse_json(answer.body)
+            body = parse_json(answer.body, references=True)
             table = parse_queue_map(body.get("offsetTable") if isinstance(body, dict) else None)
             return {
                 queue: whole_field({"offset": offset}, "offset", None, 0, I64_MAX)

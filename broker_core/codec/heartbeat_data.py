@@ -19,6 +19,9 @@ from broker_core.codec.subscription_data import (
 )
 from broker_core.errors import InvalidArgument
 
+# What a broker parses for a client: thousands of topics, or of tags, and not millions.
+HEARTBEAT_SIZE_MAX: Final = 1 << 20
+
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CLUSTERING: Final = "CLUSTERING"
@@ -78,7 +81,10 @@ def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
 
 def parse_heartbeat(body: bytes | memoryview) -> HeartbeatData:
     """The inverse of `encode_heartbeat`. Whether the names may be used is asked by the broker."""
-    found = parse_json(body)
+    if len(body) > HEARTBEAT_SIZE_MAX:
+        raise InvalidArgument(f"a heartbeat of {len(body)} bytes, at most {HEARTBEAT_SIZE_MAX}")
+    # Java may write a subscription that several groups share once.
+    found = parse_json(body, references=True)
     if not isinstance(found, dict):
         raise InvalidArgument("a heartbeat is not a JSON object")
     return HeartbeatData(

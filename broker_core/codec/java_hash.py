@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
+from typing import Final
 
 _WORD = 1 << 32
 _SIGN = 1 << 31
@@ -17,6 +18,10 @@ _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _POWERS_MAX = 512
 # 31**k mod 2**32, highest power first, so that the last n of them fit a text of n units.
 _POWERS = tuple(pow(31, k, _WORD) for k in range(_POWERS_MAX - 1, -1, -1))
+
+
+# Tags may have 32 KiB; those of people have fewer.
+_REMEMBERED_SIZE_MAX: Final = 256
 
 
 def java_hash(text: bytes) -> int:
@@ -38,9 +43,13 @@ def hash_state(text: bytes) -> int:
     return _extend(0, text)
 
 
-@lru_cache(maxsize=4096)
 def tags_hash(tags: bytes) -> int:
     """`java_hash`, remembered: few tags are used by many messages."""
+    return _remembered_hash(tags) if len(tags) <= _REMEMBERED_SIZE_MAX else java_hash(tags)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_hash(tags: bytes) -> int:
     return java_hash(tags)
 
 

@@ -1,6 +1,7 @@
 """JSON bodies as RocketMQ's Java side writes and reads them.
 
-On top of JSON the reader accepts bare integers as keys, objects as keys and `{"$ref":"$.a[0]"}`:
+On top of JSON the reader accepts bare integers as keys, objects as keys and, where a body may come
+from Java with one object in several places (`references=True`), `{"$ref":"$.a[0]"}`:
 
     {0:"a"}                        → {"0": "a"}, the same as a quoted key
     {{"queueId":0,"topic":"T"}:5}  → {(("queueId", 0), ("topic", "T")): 5}, pairs sorted by name
@@ -65,8 +66,12 @@ def parse_json(
     depth_max: int = DEPTH_MAX,
     values_max: int = VALUES_MAX,
     unique_keys: bool = False,
+    references: bool = False,
 ) -> Any:
-    """The value of one JSON text. Raises `MalformedJson`."""
+    """The value of one JSON text. Raises `MalformedJson`.
+
+    Without `references`, a `$ref` is a name like any other.
+    """
     text = bytes(data)
     if len(text) > size_max:
         raise MalformedJson(f"{len(text)} bytes of JSON, at most {size_max}")
@@ -83,8 +88,8 @@ def parse_json(
         if values > SLOW_VALUES_MAX:
             raise MalformedJson(f"not standard JSON, and up to {values} values")
         value = _DialectReader(text, depth_max, unique_keys).read()
-    if b"$ref" in text or b"\\u" in text:
-        return resolve_references(value, values_max, depth_max)
+    if references and (b"$ref" in text or b"\\u" in text):
+        return resolve_references(value, len(text), depth_max)
     return value
 
 

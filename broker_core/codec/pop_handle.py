@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -42,8 +42,12 @@ ORIGIN_GROUP: Final = "ORIGIN_GROUP"
 
 ORDER_MARK: Final = 999
 HANDLE_SIZE_MAX: Final = 1024
+# Of one BATCH_ACK_MESSAGE: its size, its entries, the bits of an entry, and the messages that all
+# of them acknowledge. Consumers pop 32 messages at a time.
+BATCH_SIZE_MAX: Final = 1 << 20
 ACKS_MAX: Final = 4096
 BITS_MAX: Final = 1 << 17
+ACKED_MAX: Final = 8192
 
 _WORDS: Final = 8
 _I32_MAX: Final = (1 << 31) - 1
@@ -74,7 +78,23 @@ class BatchAck(NamedTuple):
     queue_id: int
     mark: int
     pop_time_ms: int
-    offsets: tuple[int, ...]
+    start_offset: int
+    bits: bytes
+    """Which offsets from the first one on, lowest bit first."""
+
+    @property
+    def message_count(self) -> int:
+        """How many messages."""
+        return int.from_bytes(self.bits, "little").bit_count()
+
+    @property
+    def offsets(self) -> Iterator[int]:
+        """Their offsets, rising."""
+        for number, byte in enumerate(self.bits):
+            while byte:
+                lowest = byte & -byte
+                yield self.start_offset + 8 * number + lowest.bit_length() - 1
+                byte ^= lowest
 
 
 class PopSpan(NamedTuple):
@@ -148,42 +168,60 @@ def span_fields(spans: Iterable[PopSpan], *, is_order: bool) -> dict[str, str]:
 
 def parse_batch_acks(body: bytes | memoryview) -> tuple[str, list[BatchAck]]:
     """Broker name and acks of a BATCH_ACK_MESSAGE."""
-    found = object_field({"body": parse_json(bytes(body))}, "body")
-    items = list_field(found, "acks")
-    if len(items) > ACKS_MAX:
-        raise InvalidArgument(f"acks has {len(items)} entries: give at most {ACKS_MAX}")
-    acks = [_batch_ack(object_field({"ack": item}, "ack")) for item in items]
+    found, items = _batch(body)
+    acks = []
+    count = 0
+    for item in items:
+        ack = _batch_ack(item)
+        count += ack.message_count
+        if count > ACKED_MAX:
+            raise InvalidArgument(f"acks has more than {ACKED_MAX} messages: send several requests")
+        acks.append(ack)
     return text_field(found, "brokerName", ""), acks
 
 
-def _batch_ack(found: Mapping[str, Any]) -> BatchAck:
+def batch_ack_names(body: bytes | memoryview) -> set[tuple[str, str]]:
+    """The groups and topics of a BATCH_ACK_MESSAGE, without what is acknowledged in them."""
+    return {_names_of(item) for item in _batch(body)[1]}
+
+
+def _batch(body: bytes | memoryview) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    if len(body) > BATCH_SIZE_MAX:
+        raise InvalidArgument(f"a batch of {len(body)} bytes, at most {BATCH_SIZE_MAX}")
+    found = object_field({"body": parse_json(body)}, "body")
+    items = list_field(found, "acks")
+    if len(items) > ACKS_MAX:
+        raise InvalidArgument(f"acks has {len(items)} entries: give at most {ACKS_MAX}")
+    return found, [object_field({"ack": item}, "ack") for item in items]
+
+
+def _names_of(found: Mapping[str, Any]) -> tuple[str, str]:
     group = text_field(found, "c")
-    start = whole_field(found, "so", least=0)
     # Apache's retry flag is a text; some clients write it as a number.
-    kind = found.get("r", "0")
+    kind = str(found.get("r", "0"))[:1]
+    return group, real_topic(group, text_field(found, "t"), kind)
+
+
+def _batch_ack(found: Mapping[str, Any]) -> BatchAck:
     return BatchAck(
-        group,
-        real_topic(group, text_field(found, "t"), str(kind)[:1]),
+        *_names_of(found),
         whole_field(found, "q", least=0, most=QUEUE_ID_MAX),
         whole_field(found, "rq", least=0, most=_I32_MAX),
         whole_field(found, "pt", least=0),
-        tuple(start + bit for bit in _bits(found.get("b"))),
+        whole_field(found, "so", least=0),
+        _bits(found.get("b")),
     )
 
 
-def _bits(found: object) -> list[int]:
+def _bits(found: object) -> bytes:
     """Java's `BitSet` as bytes, lowest first: base64, or an array of signed bytes."""
     if isinstance(found, str) and len(found) <= BITS_MAX // 4:
         try:
-            data = base64.b64decode(found, validate=True)
+            return base64.b64decode(found, validate=True)
         except (binascii.Error, ValueError):
             raise InvalidArgument("b is not base64") from None
     elif isinstance(found, list) and len(found) <= BITS_MAX // 8:
         if not all(type(item) is int and -128 <= item <= 255 for item in found):
             raise InvalidArgument("b is not an array of bytes")
-        data = bytes(item & 0xFF for item in found)
-    else:
-        raise InvalidArgument(f"b is missing or has more than {BITS_MAX} bits")
-    return [
-        8 * number + bit for number, byte in enumerate(data) for bit in range(8) if byte >> bit & 1
-    ]
+        return bytes(item & 0xFF for item in found)
+    raise InvalidArgument(f"b is missing or has more than {BITS_MAX} bits")

@@ -205,7 +205,7 @@ def _parse_queue(found: Mapping[str, Any]) -> QueueData:
 
 
 def _parsed_object(body: bytes | memoryview) -> Mapping[str, Any]:
-    return object_field({"body": parse_json(body)}, "body")
+    return object_field({"body": parse_json(body, references=True)}, "body")
 
 
 def _objects(found: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:

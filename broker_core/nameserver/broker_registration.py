@@ -88,7 +88,7 @@ def decode_register_body(
     """Version and topics of a RegisterBrokerBody; no body says nothing about topics."""
     if not len(body):
         return DataVersion(), ()
-    found = object_field({"body": parse_json(body)}, "body")
+    found = object_field({"body": parse_json(body, references=True)}, "body")
     wrapper = object_field(found, "topicConfigSerializeWrapper")
     table = object_field(wrapper, "topicConfigTable")
     _check_topic_count(len(table), limits)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.access.accounts import TRUSTED_PEER, Account
 from broker_core.broker.client_table import ClientTable
 from broker_core.codec.heartbeat_data import BROADCASTING, ConsumerData, HeartbeatData
 from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
-from broker_core.errors import InvalidArgument, LimitReached
+from broker_core.errors import InvalidArgument, LimitReached, NoPermission
 from tests.broker.broker_tables import OpenConnection
 from tests.fakes.manual_clock import ManualClock
 
@@ -112,8 +113,9 @@ class TestMembership:
         clients.consume(old, A)
         clients.consume(new, A)
         assert clients.table.consumer_ids("CG") == [A]
-        assert clients.table.consumer_connection("CG", A) is new
+        assert clients.table.consumer_connection("CG", A) is old
         old.end()
+        assert clients.table.consumer_connection("CG", A) is new
         assert clients.table.consumer_ids("CG") == [A]
 
     def test_a_heartbeat_on_a_closed_connection_registers_nobody(self, clients: Clients) -> None:
@@ -170,13 +172,37 @@ class TestProducers:
         assert clients.table.producer_connections("none") == []
         assert clients.notices() == [], "producers share nothing"
 
-    def test_the_newest_connection_counts(self, clients: Clients) -> None:
+    def test_the_owner_of_an_id_keeps_it_while_it_is_there(self, clients: Clients) -> None:
         old, new = OpenConnection(1), OpenConnection(2)
         clients.produce(old, A, "PG")
         clients.produce(new, A, "PG")
+        assert clients.table.producer_by_client_id(A) is old
+        old.end()
         assert clients.table.producer_by_client_id(A) is new
+        clients.produce(old := OpenConnection(3), A, "PG")
         new.end()
         assert clients.table.producer_by_client_id(A) is old
+
+    def test_an_owner_that_is_silent_loses_its_id(self, clients: Clients) -> None:
+        old, new = OpenConnection(1), OpenConnection(2)
+        clients.produce(old, A, "PG")
+        clients.clock.advance(EXPIRY_MS / 2 - 1)
+        clients.produce(new, A, "PG")
+        assert clients.table.producer_by_client_id(A) is old
+        clients.clock.advance(1)
+        clients.produce(new, A, "PG")
+        assert clients.table.producer_by_client_id(A) is new
+        clients.produce(old, A, "PG")
+        assert clients.table.producer_by_client_id(A) is new
+
+    def test_a_client_that_only_consumes_does_not_hide_a_producer(self, clients: Clients) -> None:
+        """Clients of two containers may have the same id."""
+        consumer, producer = OpenConnection(1), OpenConnection(2)
+        clients.consume(consumer, A)
+        clients.produce(producer, A, "PG")
+        assert clients.table.producer_by_client_id(A) is producer
+        clients.produce(consumer, A, "PG")
+        assert clients.table.producer_by_client_id(A) is consumer
 
     def test_a_consumer_alone_is_no_producer(self, clients: Clients) -> None:
         clients.consume(OpenConnection(), A)
@@ -456,3 +482,75 @@ def _text(clients: Clients, topic: str) -> str:
     found = clients.table.subscription("CG", topic)
     assert found is not None
     return found.sub_string
+
+
+class TestAccounts:
+    ONE, OTHER = Account("one"), Account("other")
+
+    def beat(self, clients: Clients, connection: Any, account: Account | None) -> None:
+        clients.table.heartbeat(connection, HeartbeatData(A, ("PG",)), 0, 409, account)
+
+    def test_the_id_of_another_account_is_refused(self, clients: Clients) -> None:
+        owner, thief = OpenConnection(1), OpenConnection(2)
+        self.beat(clients, owner, self.ONE)
+        with pytest.raises(NoPermission, match="another account"):
+            self.beat(clients, thief, self.OTHER)
+        assert clients.table.producer_by_client_id(A) is owner
+        assert clients.table.producer_connections("PG") == [owner]
+        owner.end()
+        self.beat(clients, thief, self.OTHER)
+        assert clients.table.producer_by_client_id(A) is thief
+
+    def test_a_client_that_comes_back_has_its_id_at_once(self, clients: Clients) -> None:
+        old, new, elsewhere = (OpenConnection(port) for port in (1, 2, 3))
+        elsewhere.peer = ("10.0.0.8", 3)
+        self.beat(clients, old, self.ONE)
+        self.beat(clients, elsewhere, self.ONE)
+        assert clients.table.producer_by_client_id(A) is old, "from another host it waits"
+        # Accounts that were read again are other objects.
+        self.beat(clients, new, Account("one", default_topic=1))
+        assert clients.table.producer_by_client_id(A) is new
+
+    def test_a_white_list_is_no_account(self, clients: Clients) -> None:
+        old, new = OpenConnection(1), OpenConnection(2)
+        self.beat(clients, old, TRUSTED_PEER)
+        self.beat(clients, new, TRUSTED_PEER)
+        assert clients.table.producer_by_client_id(A) is old
+        with pytest.raises(NoPermission):
+            self.beat(clients, new, Account(TRUSTED_PEER.access_key))
+
+
+class TestBytes:
+    LONG = "T:" + " || ".join(f"tag-{number}" for number in range(500))
+
+    def test_one_client(self) -> None:
+        clients = Clients(client_size_max=100_000)
+        a = OpenConnection()
+        clients.consume(a, A, "CG", self.LONG)
+        with pytest.raises(LimitReached, match="of one client take"):
+            clients.consume(a, A, "CG", *(f"T{at}{self.LONG[1:]}" for at in range(10)))
+        group = clients.table.consumers("CG")
+        assert group is not None
+        assert list(group.subscriptions) == ["T"], "as before"
+
+    def test_all_clients(self) -> None:
+        clients = Clients(size_max=300_000)
+        connections = [OpenConnection(port) for port in range(50)]
+        taken = 0
+        for port, connection in enumerate(connections):
+            try:
+                clients.consume(connection, f"{port}", "CG", self.LONG)
+                taken += 1
+            except LimitReached:
+                break
+        assert 1 < taken < 10
+        assert 0 < clients.table.size <= 300_000
+        # Others are not kept out.
+        clients.consume(connections[20], "20", "CG", "T:A || B")
+        # Those that are here go on, and may say less.
+        clients.consume(connections[0], "0", "CG", self.LONG)
+        clients.consume(connections[0], "0", "CG", "T")
+        clients.consume(connections[taken], "again", "CG", self.LONG)
+        for connection in connections:
+            connection.end()
+        assert clients.table.size == 0

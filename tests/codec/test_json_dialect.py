@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.codec import json_references
 from broker_core.codec.json_dialect import RawKeyMap, emit_json, key_fields, parse_json
+from broker_core.codec.json_references import HOPS_MAX
 from broker_core.errors import InvalidArgument, MalformedJson
 from broker_core.protocol_codes import BrokerRole, ResponseCode
 
@@ -19,6 +22,10 @@ QUEUE_KEY = (("brokerName", "b"), ("queueId", 0), ("topic", "T"))
 
 def parsed(text: str, **limits: Any) -> Any:
     return parse_json(text.encode(), **limits)
+
+
+def followed(text: str) -> Any:
+    return parsed(text, references=True)
 
 
 # The five features
@@ -58,20 +65,20 @@ def test_keys_of_keys_and_lists_are_hashable() -> None:
 
 
 def test_references() -> None:
-    found = parsed('{"a":{"b":[{"x":1},2]},"c":{"$ref":"$.a.b[0]"},"d":[{"$ref":"$.a"}]}')
+    found = followed('{"a":{"b":[{"x":1},2]},"c":{"$ref":"$.a.b[0]"},"d":[{"$ref":"$.a"}]}')
     assert found["c"] == {"x": 1}
     assert found["c"] is found["a"]["b"][0]
     assert found["d"][0] is found["a"]
 
 
 def test_references_to_names_with_special_characters() -> None:
-    assert parsed('{"a-b":{"%R%.g":[1]},"c":{"$ref":"$.a\\\\-b.\\\\%R\\\\%\\\\.g"}}')["c"] == [1]
-    assert parsed('{"a.b":[1],"c":{"$ref":"$[\'a.b\']"}}')["c"] == [1]
-    assert parsed('{"t":{0:[1]},"c":{"$ref":"$.t[0]"}}')["c"] == [1]
+    assert followed('{"a-b":{"%R%.g":[1]},"c":{"$ref":"$.a\\\\-b.\\\\%R\\\\%\\\\.g"}}')["c"] == [1]
+    assert followed('{"a.b":[1],"c":{"$ref":"$[\'a.b\']"}}')["c"] == [1]
+    assert followed('{"t":{0:[1]},"c":{"$ref":"$.t[0]"}}')["c"] == [1]
 
 
 def test_references_of_references() -> None:
-    found = parsed('{"a":[1],"b":{"$ref":"$.c"},"c":{"$ref":"$.a"}}')
+    found = followed('{"a":[1],"b":{"$ref":"$.c"},"c":{"$ref":"$.a"}}')
     assert found == {"a": [1], "b": [1], "c": [1]}
 
 
@@ -97,7 +104,7 @@ def test_references_of_references() -> None:
 )
 def test_references_that_lead_nowhere_or_in_circles(text: str) -> None:
     with pytest.raises(MalformedJson):
-        parsed(text)
+        followed(text)
 
 
 def test_references_that_unfold_without_end() -> None:
@@ -106,10 +113,76 @@ def test_references_that_unfold_without_end() -> None:
         for level in range(1, 25)
     )
     with pytest.raises(MalformedJson, match="unfold"):
-        parsed('{"0":[1,1],' + doubling + "}")
+        followed('{"0":[1,1],' + doubling + "}")
     chain = ",".join(f'"{level}":[{{"$ref":"$.{level + 1}"}}]' for level in range(5_000))
     with pytest.raises(MalformedJson, match="unfold"):
-        parsed("{" + chain + ',"5000":1}')
+        followed("{" + chain + ',"5000":1}')
+
+
+def test_references_cannot_repeat_a_long_text() -> None:
+    """The size that a text unfolds to is bounded by its own, whatever it consists of."""
+    long = "x" * 10_000
+    repeated = ",".join(['{"$ref":"$.a"}'] * 1_000)
+    with pytest.raises(MalformedJson, match="unfold"):
+        followed(f'{{"a":["{long}"],"b":[{repeated}]}}')
+    with pytest.raises(MalformedJson, match="no object or array"):
+        followed(f'{{"a":"{long}","b":[{{"$ref":"$.a"}}]}}')
+    # What fastjson writes for a short object in many places is read.
+    assert len(followed(f'{{"a":[1],"b":[{repeated}]}}')["b"]) == 1_000
+
+
+def chain_of(length: int) -> str:
+    """Each name refers to the next one, and the last to an array."""
+    links = ",".join(f'"n{at}":{{"$ref":"$.n{at + 1}"}}' for at in range(length))
+    return f'{{{links},"n{length}":[1]}}'
+
+
+def test_references_lead_through_a_few_others_only() -> None:
+    assert followed(chain_of(HOPS_MAX))["n0"] == [1]
+    with pytest.raises(MalformedJson, match=f"more than {HOPS_MAX} others"):
+        followed(chain_of(HOPS_MAX + 1))
+
+
+def reversed_chain(length: int) -> str:
+    """Each name refers to the one before it: the first hop of each leads to the array."""
+    links = ",".join(f'"n{at}":{{"$ref":"$.n{at - 1}"}}' for at in range(1, length))
+    return f'{{"n0":[1],{links}}}'
+
+
+def stars(count: int) -> str:
+    """Runs of as many hops as are allowed, all to one array."""
+    runs = ",".join(
+        f'"r{run}h{at}":{{"$ref":"$.{f"r{run}h{at + 1}" if at < HOPS_MAX - 1 else "end"}"}}'
+        for run in range(count // HOPS_MAX)
+        for at in range(HOPS_MAX)
+    )
+    return f'{{{runs},"end":[1]}}'
+
+
+@pytest.mark.parametrize("text_of", [reversed_chain, stars, chain_of])
+def test_each_reference_is_looked_up_once(text_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the number of look-ups, for a text of a megabyte."""
+    looked_up: list[str] = []
+    original = json_references._Resolver._at
+
+    def counted(self: Any, path: str) -> Any:
+        looked_up.append(path)
+        # Long before a quadratic way would come to its end.
+        assert len(looked_up) <= 2 * 40_000
+        return original(self, path)
+
+    monkeypatch.setattr(json_references._Resolver, "_at", counted)
+    with contextlib.suppress(MalformedJson):
+        followed(text_of(40_000))
+    assert len(looked_up) <= 40_000
+
+
+def test_references_are_followed_only_where_they_are_expected() -> None:
+    text = '{"a":[1],"b":{"$ref":"$.a"}}'
+    assert parsed(text) == {"a": [1], "b": {"$ref": "$.a"}}
+    assert followed(text)["b"] == [1]
+    for known in (parsed, followed):
+        assert known('{"a":"{\\"$ref\\":\\"$.b\\"}"}') == {"a": '{"$ref":"$.b"}'}
 
 
 def test_a_type_name_is_just_a_string() -> None:
@@ -273,7 +346,7 @@ def test_equal_keys() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for unique_keys in (False, True):
         try:
-            parsed(text, unique_keys=unique_keys)
+            parsed(text, unique_keys=unique_keys, references=not unique_keys)
         except MalformedJson:
             continue
 

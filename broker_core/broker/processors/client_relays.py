@@ -113,7 +113,7 @@ class ClientRelaysProcessor:
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError.for_code(answer.code, f"{who}: {answer.remark or answer.code}")
         try:
-            body = parse_json(answer.body)
+            body = parse_json(answer.body, references=True)
             return parse_queue_map(body.get("messageQueueTable") if isinstance(body, dict) else {})
         except (InvalidArgument, MalformedJson) as error:
             raise UnexpectedAnswer(f"{who} answered what cannot be read: {error}") from None

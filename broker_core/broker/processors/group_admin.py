@@ -75,7 +75,7 @@ class GroupAdminProcessor:
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body)}, "body")
+        found = object_field({"body": parse_json(command.body, references=True)}, "body")
         items = list_field(found, "groupConfigList")
         if not 0 < len(items) <= GROUPS_PER_REQUEST_MAX:
             raise InvalidArgument(

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from broker_core.access.accounts import Account
+from broker_core.access.asking_account import asking_account
 from broker_core.broker.client_table import ClientTable
 from broker_core.broker.group_table import GroupTable
 from broker_core.broker.new_groups import NewGroups
@@ -68,12 +70,14 @@ class HeartbeatProcessor:
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         heartbeat = parse_heartbeat(command.body)
         self._clients.check(heartbeat)
+        # Now: the next request of this connection may have another.
+        account = asking_account(connection)
         makings = self._makings(heartbeat)
         if makings:
             left: set[tuple[str, str]] = set()
             connection.attributes.setdefault(_WAITING, []).append(left)
-            return self._beat_when_made(makings, connection, command, heartbeat, left)
-        return self._beat(connection, command, heartbeat)
+            return self._beat_when_made(makings, connection, command, heartbeat, left, account)
+        return self._beat(connection, command, heartbeat, account)
 
     def _makings(self, heartbeat: HeartbeatData) -> list[asyncio.Future[None]]:
         """Groups and retry topics that are on their way to the disk for this client."""
@@ -92,6 +96,7 @@ class HeartbeatProcessor:
         command: RemotingCommand,
         heartbeat: HeartbeatData,
         left: set[tuple[str, str]],
+        account: Account | None,
     ) -> RemotingCommand:
         """`left` gets what the client takes leave of meanwhile."""
         try:
@@ -105,10 +110,14 @@ class HeartbeatProcessor:
             producers=tuple(g for g in heartbeat.producers if (_PRODUCER, g) not in left),
             consumers=tuple(c for c in heartbeat.consumers if (_CONSUMER, c.group) not in left),
         )
-        return self._beat(connection, command, here)
+        return self._beat(connection, command, here, account)
 
     def _beat(
-        self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        heartbeat: HeartbeatData,
+        account: Account | None,
     ) -> RemotingCommand:
         welcome: list[ConsumerData] = []
         refused: LimitReached | None = None
@@ -125,6 +134,7 @@ class HeartbeatProcessor:
             heartbeat._replace(consumers=tuple(welcome)),
             command.language,
             command.version,
+            account,
         )
         if refused is not None:
             # Everyone else in this heartbeat is served; the client's log says who is not.

@@ -100,7 +100,8 @@ class OffsetResetProcessor:
             )
         live = self._clients.consumers(source)
         is_offline = optional_flag(ext, "offline", False)
-        asked = ext.get("topic", "").strip()
+        # As it is: what it was permitted under must be what is looked up.
+        asked = ext.get("topic", "")
         if asked:
             self._topic(asked)
         self._groups.find_or_create(to)

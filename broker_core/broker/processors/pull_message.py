@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker_core.broker.broker_config import BrokerConfig
@@ -17,6 +18,7 @@ from broker_core.broker.request_fields import (
     required_number,
     required_text,
 )
+from broker_core.broker.retry_owners import RetryOwners
 from broker_core.broker.slave_reads import RETURN_MS, SlaveReads
 from broker_core.broker.system_topics import refuses_pulls
 from broker_core.broker.topic_table import TopicTable
@@ -32,6 +34,7 @@ from broker_core.codec.subscription_data import (
     parse_tag_expression,
 )
 from broker_core.codec.topic_config import PERM_READ, TopicConfig
+from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,
@@ -43,6 +46,8 @@ from broker_core.errors import (
 from broker_core.protocol_codes import GetStatus, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
+from broker_core.runtime.sized_cache import SizedCache
+from broker_core.store.filtered_read import RecordFilter
 from broker_core.store.message_reader import GetResult
 from broker_core.store.message_store import MessageStore
 
@@ -87,7 +92,7 @@ class Pull(NamedTuple):
     size_max: int
     tag_codes: frozenset[int] | None
     broker_id: int
-    sql: SqlFilter | None = None
+    sql: RecordFilter | None = None
     slow_broker_id: int = 1
 
 
@@ -116,6 +121,7 @@ class PullMessageProcessor:
         self._clients = clients
         self._stats = stats
         self._pending = pending
+        self._retry_owners = RetryOwners(topics, groups, offsets)
         self._count_max = config.store.read_count_max
         self._size_max = config.store.read_size_max
 
@@ -211,7 +217,7 @@ class PullMessageProcessor:
     ) -> tuple[frozenset[int] | None, SqlFilter | None]:
         """Tag codes or SQL filter of an expression that a request carries; neither for all."""
         if kind == TAG:
-            subscription = _parsed(topic, text)
+            subscription = _parsed(text)
             return (subscription.codes if subscription.tags else None), None
         subscription = SubscriptionData(topic, text, expression_type=kind)
         return None, self._sql(subscription, HAS_SUBSCRIPTION)
@@ -220,6 +226,8 @@ class PullMessageProcessor:
         self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int
     ) -> None:
         """Answer, or hold for at most `suspend_ms`."""
+        if pull.topic.startswith(RETRY_TOPIC_PREFIX):
+            pull = pull._replace(sql=self._retry_owners.filter(pull.group, pull.topic, pull.sql))
         result = self._read(pull)
         if suspend_ms > 0 and self._code_of(pull, result) == ResponseCode.PULL_NOT_FOUND:
             if self._slave_reads.sends_back():
@@ -244,7 +252,7 @@ class PullMessageProcessor:
                 return SubscriptionData(topic, text, expression_type=kind)
             registered = self._clients.subscription(group, topic)
             if registered is None or registered.is_by_tag or registered.sub_string != text:
-                return _parsed(topic, text)
+                return _parsed(text)
             # Go says TAG whatever it subscribes by; its heartbeat knows better.
             return registered
         found = self._clients.subscription(group, topic)
@@ -377,15 +385,40 @@ def _is_outside(pull: Pull, result: GetResult) -> bool:
     return result.status in _OUTSIDE or (pull.offset != 0 and result.status in _EMPTY)
 
 
-@lru_cache(maxsize=4096)
-def _parsed(topic: str, text: str) -> SubscriptionData:
-    return parse_tag_expression(topic, text)
+def _parsed(text: str) -> SubscriptionData:
+    """The tags of an expression; the topic is left open, because it makes no difference."""
+    return TAG_LISTS.get(text, _tags_of)
 
 
-@lru_cache(maxsize=256)
+def _tags_of(text: str) -> SubscriptionData:
+    return parse_tag_expression("", text)
+
+
+def _tags_size(text: str, parsed: SubscriptionData) -> int:
+    return _ENTRY_SIZE + 2 * sys.getsizeof(text) + _TAG_SIZE * len(parsed.tags)
+
+
 def _compiled(expression: str) -> SqlFilter | str:
     """The filter of an expression, or what is wrong with it: both are asked for again and again."""
+    return FILTERS.get(expression, _compile)
+
+
+def _compile(expression: str) -> SqlFilter | str:
     try:
         return SqlFilter(expression)
     except InvalidSubscription as error:
         return str(error)
+
+
+def _filter_size(expression: str, found: SqlFilter | str) -> int:
+    steps = found.cost if isinstance(found, SqlFilter) else 0
+    return _ENTRY_SIZE + 2 * sys.getsizeof(expression) + _STEP_SIZE * steps
+
+
+# Expressions that pulls bring, parsed. Roughly what an entry, a tag and a step take beside texts.
+CACHE_SIZE_MAX: Final = 8 << 20
+_ENTRY_SIZE: Final = 500
+_TAG_SIZE: Final = 200
+_STEP_SIZE: Final = 500
+TAG_LISTS: Final = SizedCache[str, SubscriptionData](CACHE_SIZE_MAX, _tags_size)
+FILTERS: Final = SizedCache[str, "SqlFilter | str"](CACHE_SIZE_MAX, _filter_size)

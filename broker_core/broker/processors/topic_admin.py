@@ -104,7 +104,7 @@ class TopicAdminProcessor:
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body)}, "body")
+        found = object_field({"body": parse_json(command.body, references=True)}, "body")
         items = list_field(found, "topicConfigList")
         if not 0 < len(items) <= TOPICS_PER_REQUEST_MAX:
             raise InvalidArgument(
