@@ -159,11 +159,6 @@ class ReplicationRole:
             self._note.close()
             self._note = None
 
-    @property
-    def shows_confirmed(self) -> bool:
-        """Whether readers of this master see nothing that one of its slaves may not have."""
-        return self._waits and self.replicas is not None and self.replicas.all_have_confirmed
-
     def capabilities(self) -> dict[str, str]:
         """What a broker is asked for by another one of its group."""
         return {
