@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from broker_core.access.accounts import PUB, SUB, Account
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import NoPermission
-from broker_core.protocol_codes import ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -82,6 +82,8 @@ def check_permission(
     if role < rule.role:
         wanted = "an admin account" if rule.role is Role.ADMIN else "an account of a broker"
         raise refused(f"account {account.access_key} is not {wanted}, request {command.code}")
+    if rule.role is Role.BROKER:
+        _check_broker_name(account, command)
     if rule.needs is None:
         return
     for need in rule.needs(command, resources):
@@ -91,6 +93,18 @@ def check_permission(
                 f"account {account.access_key} has no {_NAMES[need.permission]} permission on "
                 f"{kind} {need.name!r:.140}"
             )
+
+
+def _check_broker_name(account: Account, command: RemotingCommand) -> None:
+    """A broker's account speaks for its own broker, so that it cannot take another one's place."""
+    # Routes in a body are of any broker; ours never sends them.
+    names_none = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    name = command.ext.get("brokerName", "" if names_none else account.broker_name)
+    if account.broker_name and name != account.broker_name:
+        raise refused(
+            f"account {account.access_key} is that of broker {account.broker_name!r:.140}, not of "
+            f"{name!r:.140}, request {command.code}"
+        )
 
 
 def refused(reason: str) -> NoPermission:
