@@ -153,6 +153,15 @@ class RequestCode(enum.IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class RunAnswer(enum.Enum):
+    """Whether a log has what a reader has read of it, as TOPIC_ENDS and CAPABILITIES say."""
+
+    HAS = "1"
+    LACKS = "0"
+    UNSURE = "?"
+    """A slave, or a master that shows less than it has: another broker may know better."""
+
+
 class ResponseCode(enum.IntEnum):
     """What a response says."""
 

@@ -4,9 +4,10 @@
      "accounts": [{"accessKey": "reader", "secretKey": "…", "whiteRemoteAddress": "",
                    "admin": false, "defaultTopicPerm": "DENY", "defaultGroupPerm": "SUB",
                    "topicPerms": ["orders=SUB"], "groupPerms": ["billing=SUB"],
-                   "broker": false}]}
+                   "broker": false, "brokerName": ""}]}
 
-Only `broker` is ours: such an account may register brokers and copy tables for a slave. Strict: a
+`broker` and `brokerName` are ours: such an account may register brokers and copy tables for a
+slave, and with a name only that broker and its slaves. Strict: a
 key that is not known, given twice or of another type refuses the whole text, because half an
 access list is worse than the one from before. Nothing here shows a secret.
 """
@@ -40,8 +41,8 @@ _PERMISSIONS: Final[Mapping[str, int]] = {
 _TOP_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts"})
 _ACCOUNT_KEYS: Final = frozenset(
     {
-        "accessKey", "secretKey", "whiteRemoteAddress", "admin", "broker", "defaultTopicPerm",
-        "defaultGroupPerm", "topicPerms", "groupPerms",
+        "accessKey", "secretKey", "whiteRemoteAddress", "admin", "broker", "brokerName",
+        "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
     }
 )  # fmt: skip
 
@@ -59,6 +60,8 @@ class Account(NamedTuple):
     groups: Mapping[str, int] = {}
     is_trusted: Matches = any_pattern(())
     """Whether a peer at this address needs no signature for this account."""
+    broker_name: str = ""
+    """The only broker that a broker's account may speak for; empty for every one."""
 
     def __repr__(self) -> str:
         return f"<account {self.access_key}>"
@@ -124,16 +127,20 @@ def _account(item: object) -> Account:
     if not isinstance(secret, str) or not SECRET_SIZE_MIN <= len(secret) <= KEY_SIZE_MAX:
         sizes = f"{SECRET_SIZE_MIN} to {KEY_SIZE_MAX}"
         raise InvalidArgument(f"secretKey needs a text of {sizes} characters")
+    is_broker, broker_name = flag_field(item, "broker", False), text_field(item, "brokerName", "")
+    if broker_name and not is_broker:
+        raise InvalidArgument("brokerName is for accounts with broker=true")
     return Account(
         key,
         secret.encode(),
         flag_field(item, "admin", False),
-        flag_field(item, "broker", False),
+        is_broker,
         _permission("defaultTopicPerm", text_field(item, "defaultTopicPerm", "DENY")),
         _permission("defaultGroupPerm", text_field(item, "defaultGroupPerm", "DENY")),
         _permissions(item, "topicPerms"),
         _permissions(item, "groupPerms"),
         any_pattern([text_field(item, "whiteRemoteAddress", "")]),
+        broker_name,
     )
 
 

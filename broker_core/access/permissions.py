@@ -14,7 +14,7 @@ from broker_core.access.accounts import PUB, SUB, Account
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.codec.topic_name import topic_name_problem
 from broker_core.errors import NoPermission
-from broker_core.protocol_codes import ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -90,6 +90,8 @@ def check_permission(
     if role < rule.role:
         wanted = "an admin account" if rule.role is Role.ADMIN else "an account of a broker"
         raise refused(f"account {account.access_key} is not {wanted}, request {command.code}")
+    if rule.role is Role.BROKER:
+        _check_broker_name(account, command)
     if rule.needs is None:
         return
     for need in rule.needs(command, resources):
@@ -104,6 +106,18 @@ def check_permission(
 def has_permission(account: Account, need: Need, resources: Resources) -> bool:
     """Whether the account may do one thing; admins may do everything."""
     return account.is_admin or _has(account, need, resources)
+
+
+def _check_broker_name(account: Account, command: RemotingCommand) -> None:
+    """A broker's account speaks for its own broker, so that it cannot take another one's place."""
+    # Routes in a body are of any broker; ours never sends them.
+    names_none = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    name = command.ext.get("brokerName", "" if names_none else account.broker_name)
+    if account.broker_name and name != account.broker_name:
+        raise refused(
+            f"account {account.access_key} is that of broker {account.broker_name!r:.140}, not of "
+            f"{name!r:.140}, request {command.code}"
+        )
 
 
 def refused(reason: str) -> NoPermission:

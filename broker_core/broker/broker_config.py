@@ -111,6 +111,7 @@ class BrokerConfig:
     ha_classic_master: bool = False
     ha_auth_key: str = dataclasses.field(default="", repr=False)
     ha_auth_key_file: str = ""
+    ha_allow_without_key: bool = False
     ha_tls_enable: bool = False
     ha_heartbeat_ms: int = 5_000
     ha_housekeeping_ms: int = 20_000
@@ -184,6 +185,8 @@ class BrokerConfig:
     metrics_exporter: str = "DISABLE"
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 5557
+    metrics_token_file: str = ""
+    metrics_allow_without_token: bool = False
     slow_request_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -334,6 +337,23 @@ class BrokerConfig:
         if self.ha_auth_key and self.ha_auth_key_file:
             raise InvalidConfig(
                 "ha_auth_key_file", self.ha_auth_key_file, "haAuthKey or haAuthKeyFile, not both"
+            )
+        has_key = bool(self.ha_auth_key or self.ha_auth_key_file)
+        if has_key and self.ha_allow_without_key:
+            raise InvalidConfig(
+                "ha_allow_without_key",
+                True,
+                "haAuthKeyFile (or haAuthKey) or haAllowWithoutKey=true, not both",
+            )
+        is_open = has_key or self.ha_allow_without_key or self.ha_listen_port < 0
+        if not is_open and not _is_loopback(self.listen_host):
+            raise InvalidConfig(
+                "ha_auth_key_file",
+                "",
+                "other machines could copy the log from the replication port and confirm messages: "
+                "set haAuthKeyFile on master and slaves, or haListenPort=-1 for a broker that "
+                "never has a slave; for Apache's slaves, which know no key, set "
+                "haAllowWithoutKey=true on a network that only brokers can reach",
             )
         if self.ha_heartbeat_ms >= self.ha_housekeeping_ms:
             raise InvalidConfig(

@@ -455,6 +455,8 @@ class BrokerParts:
             self.store.store_id,
             lambda: self.store.epoch,
             lambda: not self.config.is_master,
+            history=lambda: self.replication.history,
+            log_end=lambda: self.store.log_range[1],
         )
 
     def _log_id(self) -> str:
@@ -484,7 +486,6 @@ class BrokerParts:
             is_master=self.config.is_master,
             log_id=self._log_id,
             identity=self.identity,
-            shows_confirmed=lambda: self.replication.shows_confirmed,
             store=self.store,
             topics=self.topics,
             groups=self.groups,

@@ -27,6 +27,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "haClassicMaster": "ha_classic_master",
     "haAuthKey": "ha_auth_key",
     "haAuthKeyFile": "ha_auth_key_file",
+    "haAllowWithoutKey": "ha_allow_without_key",
     "haTlsEnable": "ha_tls_enable",
     "haSendHeartbeatInterval": "ha_heartbeat_ms",
     "haHousekeepingInterval": "ha_housekeeping_ms",
@@ -86,6 +87,8 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "metricsExporterType": "metrics_exporter",
     "metricsPromExporterHost": "metrics_host",
     "metricsPromExporterPort": "metrics_port",
+    "metricsTokenFile": "metrics_token_file",
+    "metricsAllowWithoutToken": "metrics_allow_without_token",
     "slowRequestThresholdMs": "slow_request_ms",
 }
 

@@ -51,6 +51,19 @@ def check_security_settings(config: Any) -> None:
             "127.0.0.1, or allowRemote=true and aclEnable=true: metrics tell the names of topics "
             "and groups",
         )
+    if config.metrics_token_file and config.metrics_allow_without_token:
+        raise InvalidConfig(
+            "metrics_allow_without_token", True, "metricsTokenFile or this setting, not both"
+        )
+    is_guarded = config.metrics_token_file or config.metrics_allow_without_token
+    if config.metrics_exporter == "PROM" and not is_local and not is_guarded:
+        raise InvalidConfig(
+            "metrics_token_file",
+            "",
+            f"a file with the token that scrapers show, because other machines can reach "
+            f"{config.metrics_host}; or metricsAllowWithoutToken=true to show the names of topics "
+            "and groups to all of them",
+        )
 
 
 def _check_tls(config: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import socket
 from collections.abc import Callable
@@ -29,8 +30,12 @@ SCRAPE_INTERVAL_S: Final = 1.0
 class MetricsEndpoint:
     """`start` and `stop` it on the event loop; `scrape` gives the page."""
 
-    def __init__(self, scrape: Callable[[], bytes], content_type: str, clock: Clock) -> None:
+    def __init__(
+        self, scrape: Callable[[], bytes], content_type: str, clock: Clock, token: str = ""
+    ) -> None:
+        """`token` is what scrapers have to show as `Authorization: Bearer …`."""
         self._scrape = scrape
+        self._authorization = f"Bearer {token}".encode() if token else b""
         self._content_type = content_type.encode()
         self._clock = clock
         self._server: asyncio.Server | None = None
@@ -84,15 +89,28 @@ class MetricsEndpoint:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             return _response(b"431 Request Header Fields Too Large")
-        words = head.split(b"\r\n", 1)[0].split(b" ")
+        first, *fields = head.split(b"\r\n")
+        words = first.split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response(b"400 Bad Request")
+        if not self._is_allowed(fields):
+            return _response(b"401 Unauthorized", more=b"WWW-Authenticate: Bearer\r\n")
         if words[0] not in (b"GET", b"HEAD"):
             return _response(b"405 Method Not Allowed")
         if words[1].partition(b"?")[0] != PATH:
             return _response(b"404 Not Found")
         page = self._current_page()
         return _response(b"200 OK", page, self._content_type, is_head=words[0] == b"HEAD")
+
+    def _is_allowed(self, fields: list[bytes]) -> bool:
+        if not self._authorization:
+            return True
+        shown = [
+            value.strip()
+            for name, _, value in (field.partition(b":") for field in fields)
+            if name.strip().lower() == b"authorization"
+        ]
+        return len(shown) == 1 and hmac.compare_digest(shown[0], self._authorization)
 
     def _current_page(self) -> bytes:
         now = self._clock.monotonic()
@@ -103,10 +121,15 @@ class MetricsEndpoint:
 
 
 def _response(
-    status: bytes, body: bytes = b"", content_type: bytes = b"text/plain", *, is_head: bool = False
+    status: bytes,
+    body: bytes = b"",
+    content_type: bytes = b"text/plain",
+    *,
+    is_head: bool = False,
+    more: bytes = b"",
 ) -> bytes:
     head = (
         b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n"
-        b"X-Content-Type-Options: nosniff\r\n\r\n"
-    ) % (status, content_type, len(body))
+        b"X-Content-Type-Options: nosniff\r\n%b\r\n"
+    ) % (status, content_type, len(body), more)
     return head if is_head else head + body

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker_core.access.credentials import read_secret_file
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_parts import BrokerParts
 from broker_core.broker.metric_tallies import MetricTallies
@@ -55,10 +56,13 @@ class Observability:
             return
         parts.stats.tallies = MetricTallies()
         metrics = BrokerMetrics(parts, budget, self._timing, refused)
-        self._endpoint = MetricsEndpoint(
-            lambda: text.render(metrics.collect()), text.content_type, self._clock
-        )
         config = self._config
+        token = ""
+        if config.metrics_token_file:
+            token = read_secret_file(config.metrics_token_file, "metricsTokenFile")
+        self._endpoint = MetricsEndpoint(
+            lambda: text.render(metrics.collect()), text.content_type, self._clock, token
+        )
         port = await self._endpoint.start(config.metrics_host, config.metrics_port)
         host = config.metrics_host
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -42,19 +42,6 @@ def read_properties(path: str) -> dict[str, str]:
     return parse_properties(text, path)
 
 
-def read_secret(key: str, path: str) -> bytes:
-    """The first line of a file, for a setting `key` that must not be in a configuration file."""
-    try:
-        with Path(path).open("rb") as file:
-            secret = file.read(4096).splitlines()[:1]
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidConfig(key, path, f"the file cannot be read: {reason}") from error
-    if not secret or not secret[0].strip():
-        raise InvalidConfig(key, path, "a file whose first line is the key")
-    return secret[0].strip()
-
-
 def parse_properties(text: str, source: str = "properties") -> dict[str, str]:
     """The keys and values of a text; `source` is named in errors."""
     found = {}

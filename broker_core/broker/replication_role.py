@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker_core.access.credentials import read_secret_file
 from broker_core.broker.broker_config import BrokerConfig
 from broker_core.broker.broker_security import ReplicationTls, inner_client
-from broker_core.broker.property_file import read_secret
 from broker_core.broker.system_topics import (
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
@@ -159,11 +159,6 @@ class ReplicationRole:
             self._note.close()
             self._note = None
 
-    @property
-    def shows_confirmed(self) -> bool:
-        """Whether readers of this master see nothing that one of its slaves may not have."""
-        return self._waits and self.replicas is not None and self.replicas.all_have_confirmed
-
     def capabilities(self) -> dict[str, str]:
         """What a broker is asked for by another one of its group."""
         return {
@@ -304,11 +299,18 @@ class ReplicationRole:
                 self._key,
                 config.store.broker_role is BrokerRole.SYNC_MASTER
                 and config.store.flush_disk_type is not FlushDiskType.SYNC_FLUSH,
+                needs_key=config.acl_enable and not config.ha_allow_without_key,
             ),
             self._clock,
             self._newer_seen,
             self._mark,
         )
+        if config.ha_allow_without_key:
+            _log.warning(
+                "haAllowWithoutKey=true: every peer that reaches the replication port %s can copy "
+                "the whole log and confirm messages",
+                config.ha_address,
+            )
         self._counts = MessageCounts(self._log.start, self._log.end, self._store.message_count)
         self._mark()
         await self._server.serve(bound, self._tls.server)
@@ -412,5 +414,5 @@ class ReplicationRole:
 
 def _key(config: BrokerConfig) -> bytes:
     if config.ha_auth_key_file:
-        return read_secret("haAuthKeyFile", config.ha_auth_key_file)
+        return read_secret_file(config.ha_auth_key_file, "haAuthKeyFile").encode()
     return config.ha_auth_key.encode()

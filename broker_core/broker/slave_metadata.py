@@ -268,9 +268,7 @@ class SlaveMetadata:
         if answer is None:
             return
         ext = answer.ext
-        self._tables.identity.adopt(
-            ext.get("storeId", ""), ext.get("epoch", ""), ext.get("confirmed") == "1"
-        )
+        self._tables.identity.adopt(ext.get("storeId", ""), ext.get("epoch", ""))
         self._sent(count)
         content = dict(parse_body(answer.body))
         for number in range(1, whole_number(ext.get("pages", "1"), "pages", 1, _PAGES_MAX)):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import gc
 import logging
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,10 +186,19 @@ class _InputEnd(asyncio.Protocol):
 def _write_pid(path: Path | None) -> None:
     if path is None:
         return
+    # In a directory that others can write to, a link there could name any file of this user.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        path.write_text(f"{os.getpid()}\n", encoding="ascii")
+        descriptor = os.open(path, flags, 0o644)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise CommandFailed(f"--pid-file {path}: not an ordinary file with one name")
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
     except OSError as error:
-        raise CommandFailed(f"--pid-file {path}: {error.strerror}") from None
+        reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise CommandFailed(f"--pid-file {path}: {reason}; name another file") from None
 
 
 def _remove_pid(path: Path | None) -> None:

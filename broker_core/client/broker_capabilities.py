@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument, UnexpectedAnswer
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode, RunAnswer
 from broker_core.remoting.client import RemotingClient
 
 _FRAME_SIZE_MIN: Final = 64 << 10
@@ -30,6 +30,12 @@ class Capabilities(NamedTuple):
     """Runs on this host and lets its files be read."""
     topic_ends: bool = False
     """Tells the durable ends of all queues of a topic at once."""
+    run: str = ""
+    """The run of the log that wrote what readers see now; only from `ask`."""
+    has_run: bool | None = None
+    """Whether the log has the run that was asked with; None for a broker that knows of none."""
+    is_unsure: bool = False
+    """A slave that cannot say, or a master that shows less than a slave may have shown."""
 
 
 NO_CAPABILITIES: Final = Capabilities()
@@ -58,6 +64,11 @@ class BrokerCapabilities:
         await asyncio.wait((asking,))
         return asking.result()
 
+    async def ask(self, address: str, run: str = "") -> Capabilities:
+        """Ask again, whatever is known, and whether the log has all of a run."""
+        self.forget(address)
+        return await self._ask(address, run)
+
     def is_known(self, address: str) -> bool:
         """Whether the broker itself said what it can; a busy one may have said nothing."""
         return address in self._known
@@ -66,8 +77,9 @@ class BrokerCapabilities:
         """Another broker answers there now."""
         self._known.pop(address, None)
 
-    async def _ask(self, address: str) -> Capabilities:
-        command = RemotingCommand(RequestCode.CAPABILITIES)
+    async def _ask(self, address: str, run: str | None = None) -> Capabilities:
+        ext = {} if run is None else {"run": run}
+        command = RemotingCommand(RequestCode.CAPABILITIES, ext)
         answer = await self._remoting.request(address, command, self._timeout_ms)
         if answer.code == ResponseCode.SUCCESS:
             known = _parse(answer)
@@ -78,7 +90,8 @@ class BrokerCapabilities:
             return NO_CAPABILITIES
         if len(self._known) >= _ADDRESSES_MAX:
             self._known.clear()
-        self._known[address] = known
+        # Runs belong to the moment.
+        self._known[address] = known._replace(run="", has_run=None, is_unsure=False)
         return known
 
     def _asked(self, address: str, asking: asyncio.Task[Capabilities]) -> None:
@@ -106,4 +119,9 @@ def _parse(answer: RemotingCommand) -> Capabilities:
         ext.get("sink") == "1",
         local_reads=ext.get("localReads") == "1",
         topic_ends=ext.get("topicEnds") == "1",
+        run=ext.get("run", ""),
+        has_run={RunAnswer.HAS.value: True, RunAnswer.LACKS.value: False}.get(
+            ext.get("hasRun", "")
+        ),
+        is_unsure=ext.get("hasRun") == RunAnswer.UNSURE.value,
     )

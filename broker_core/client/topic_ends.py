@@ -12,10 +12,11 @@ from broker_core.errors import (
     InvalidArgument,
     RemoteError,
     RequestTimeout,
+    ServiceNotAvailable,
     SystemBusy,
     UnexpectedAnswer,
 )
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode, RunAnswer
 
 _MASTER_ID: Final = 0
 _QUEUES_MAX: Final = 1 << 20
@@ -29,12 +30,20 @@ class TopicEnds(NamedTuple):
     epoch: str
     from_slave: bool = False
     """Whether the master was not there: it may have more."""
+    run: str = ""
+    """The run of the log that wrote the last of these messages; to be asked with next time."""
+    has_run: bool | None = None
+    """Whether the log has all of the run that was asked with; None when that is not known."""
 
 
 async def ask_topic_ends(
-    client: ClientInstance, topic: str, broker_name: str, group: str
+    client: ClientInstance, topic: str, broker_name: str, group: str, run: str = ""
 ) -> TopicEnds | None:
-    """None for a broker that does not know the question; raises when none answers."""
+    """None for a broker that does not know the question; raises when none answers.
+
+    `run` is what an earlier answer named. `ServiceNotAvailable` is raised by a slave that does not
+    know that run: its master has to be waited for.
+    """
     await client.routes.route(topic)
     address = client.routes.broker_address(broker_name, _MASTER_ID, or_any=True)
     try:
@@ -48,7 +57,10 @@ async def ask_topic_ends(
         # A slave may have taken its place in the route.
         client.routes.refresh_broker_soon(broker_name)
         raise
-    command = RemotingCommand(RequestCode.TOPIC_ENDS, {"topic": topic, "consumerGroup": group})
+    ext = {"topic": topic, "consumerGroup": group}
+    if run:
+        ext["run"] = run
+    command = RemotingCommand(RequestCode.TOPIC_ENDS, ext)
     answer = await client.request_broker(broker_name, command, or_any=True)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         # Another broker took its place.
@@ -66,4 +78,17 @@ def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"{broker_name}: {error}") from None
     ext = answer.ext
-    return TopicEnds(ends, ext.get("storeId", ""), ext.get("epoch", ""), ext.get("slave") == "1")
+    has_run = ext.get("hasRun", "")
+    if has_run == RunAnswer.UNSURE.value:
+        raise ServiceNotAvailable(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"only a broker of {broker_name} answers that may not have all that was read",
+        )
+    return TopicEnds(
+        ends,
+        ext.get("storeId", ""),
+        ext.get("epoch", ""),
+        ext.get("slave") == "1",
+        ext.get("run", ""),
+        {RunAnswer.HAS.value: True, RunAnswer.LACKS.value: False}.get(has_run),
+    )

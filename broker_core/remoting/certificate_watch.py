@@ -1,4 +1,4 @@
-"""Takes up a new certificate while a server runs: connections that come later get it.
+"""Takes up new certificates and authorities while a server runs, for connections that come later.
 
 Files that cannot be used leave the certificate as it was and are reported. Looks are taken on a
 thread, because the files may be on a slow disk.
@@ -11,7 +11,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from broker_core.errors import RmqError
 from broker_core.runtime.repeated_check import RepeatedCheck
@@ -22,15 +22,18 @@ CHECK_INTERVAL_S: Final = 10.0
 
 
 class CertificateWatch(RepeatedCheck):
-    """`load` puts certificate and key into a context, or raises an `RmqError`."""
+    """`load` makes a context of the files, or raises an `RmqError`; `take` puts it to use."""
 
     def __init__(
-        self, context: ssl.SSLContext, files: tuple[str, ...], load: Callable[[ssl.SSLContext], Any]
+        self,
+        files: tuple[str, ...],
+        load: Callable[[], ssl.SSLContext],
+        take: Callable[[ssl.SSLContext], None],
     ) -> None:
         super().__init__(CHECK_INTERVAL_S)
-        self._context = context
         self._files = files
         self._load = load
+        self._take = take
         self._stamp = _stamp(files)
 
     async def check(self) -> bool:
@@ -40,9 +43,7 @@ class CertificateWatch(RepeatedCheck):
             return False
         self._stamp = stamp
         try:
-            # Tried elsewhere first: a failure must not spoil the context that is in use.
-            await asyncio.to_thread(self._load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            self._load(self._context)
+            self._take(await asyncio.to_thread(self._load))
         except RmqError as error:
             _log.error("the certificate stays as it was: %s", error)
             return False

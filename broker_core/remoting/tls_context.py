@@ -88,21 +88,39 @@ def server_tls(
     authority: str = "",
     client_auth: ClientAuth = ClientAuth.NONE,
 ) -> ServerTls:
-    """For a server that runs for long: as `server_context`, and new certificates are taken up."""
-    context = server_context(
-        certificate,
-        key,
-        names,
-        key_password=key_password,
-        authority=authority,
-        client_auth=client_auth,
-    )
+    """For a server that runs for long: as `server_context`, and new files are taken up.
 
-    def load(into: ssl.SSLContext) -> None:
-        _load_chain(into, certificate, key, names, key_password)
+    An OpenSSL context forgets no authority that it ever trusted. So new files make a new context,
+    and the one that listeners hold sends every handshake there.
+    """
 
-    watch = CertificateWatch(context, (certificate, key), load)
-    return ServerTls(context, allows_plain, watch=watch)
+    def load() -> ssl.SSLContext:
+        return server_context(
+            certificate,
+            key,
+            names,
+            key_password=key_password,
+            authority=authority,
+            client_auth=client_auth,
+        )
+
+    context = load()
+    checks_clients = client_auth is not ClientAuth.NONE
+    if checks_clients:
+        # A resumed session would not be verified again.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    newest = [context]
+
+    def take(loaded: ssl.SSLContext) -> None:
+        newest[0] = loaded
+
+    def choose(peer: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+        peer.context = newest[0]
+
+    context.sni_callback = choose
+    files = (certificate, key, authority) if checks_clients else (certificate, key)
+    return ServerTls(context, allows_plain, watch=CertificateWatch(files, load, take))
 
 
 def client_context(

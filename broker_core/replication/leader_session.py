@@ -42,6 +42,8 @@ class LeaderSettings(NamedTuple):
     housekeeping_ms: int = 20_000
     key: bytes = b""
     leans_on_slaves: bool = False
+    needs_key: bool = False
+    """The broker has accounts, so without a key no slave is let in."""
     far_behind: int = 16 << 20
     """Bytes before the end of the log that are in memory for sure."""
 
@@ -209,6 +211,7 @@ class LeaderSession:
         """Apache's slave: 0 means the start of the last file, any other number exactly that."""
         if self._settings.key:
             raise ReplicationRefused("key", "haAuthKey is set, and an Apache slave has no key")
+        self._check_open()
         log = self._log
         if report == 0:
             self.sent = max(log.end - log.end % log.file_size, log.start)
@@ -226,7 +229,16 @@ class LeaderSession:
             self._take_reports(rest)
         return True
 
+    def _check_open(self) -> None:
+        if self._settings.needs_key and not self._settings.key:
+            raise ReplicationRefused(
+                "key",
+                "the master has accounts (aclEnable=true) and no key for slaves: set haAuthKeyFile "
+                "on both; or haAllowWithoutKey=true on the master, for Apache's slaves",
+            )
+
     def _welcome(self, hello: Hello) -> None:
+        self._check_open()
         ours, theirs = self._identity, hello.identity
         for name, mine, other in (
             ("brokerClusterName", ours.cluster_name, theirs.cluster_name),

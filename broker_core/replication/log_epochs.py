@@ -11,12 +11,15 @@ promoted is always newer than the old master, however often that one was restart
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 TERM: Final = 1 << 32
 # Restarts over many years; older entries say nothing that newer ones do not.
 EPOCHS_MAX: Final = 1024
+
+_MARK: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9A-Za-z-]{0,64})", re.ASCII)
 
 
 class Epoch(NamedTuple):
@@ -25,6 +28,28 @@ class Epoch(NamedTuple):
     number: int
     owner: str
     start: int
+
+
+class RunMark(NamedTuple):
+    """The run of a master that wrote the byte before a position of its log.
+
+    A reader keeps it with what it has read. A restored backup, a promoted slave that was behind and
+    a log that was cut cannot have the same run up to the same position again.
+    """
+
+    position: int
+    number: int = 0
+    owner: str = ""
+    """Both empty for bytes that are older than the first epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.position}.{self.number}.{self.owner}"
+
+    @staticmethod
+    def parse(text: str) -> RunMark | None:
+        """None for anything but the text of a mark."""
+        found = _MARK.fullmatch(text)
+        return None if found is None else RunMark(int(found[1]), int(found[2]), found[3])
 
 
 class LastRole(enum.Enum):
@@ -71,6 +96,27 @@ class EpochHistory(NamedTuple):
             if epoch.start < end or (epoch.start == end and is_promotion):
                 number = epoch.number
         return number
+
+    def run_at(self, position: int) -> RunMark:
+        """The run that the byte before `position` belongs to."""
+        writers = [epoch for epoch in self.epochs if epoch.start < position]
+        if not writers:
+            return RunMark(position)
+        return RunMark(position, writers[-1].number, writers[-1].owner)
+
+    def has_run(self, mark: RunMark, end: int) -> bool | None:
+        """Whether a log that ends at `end` has the bytes that `mark` stands for.
+
+        None when nothing contradicts and the log does not go that far: a slave may get them yet.
+        """
+        later = [epoch for epoch in self.epochs if epoch.number > mark.number]
+        is_known = any((e.number, e.owner) == mark[1:] for e in self.epochs)
+        was_dropped = len(self.epochs) == EPOCHS_MAX and mark.number < self.epochs[0].number
+        if mark.number and not is_known and not was_dropped:
+            return False if later else None
+        if later:
+            return mark.position <= later[0].start
+        return True if mark.position <= end else None
 
     def begin(self, owner: str, end: int) -> EpochHistory:
         """A master starts to append at `end`: a restart, or a promotion when it was none before."""

@@ -48,8 +48,6 @@ class ReplicaSet:
         self._settings = settings
         self._end = end
         self._replicas: list[Replica] = []
-        # Slaves that were here in this run, by broker id; those of Apache have none.
-        self._known: set[int | str] = set()
         self.confirmed = Watermark(end() if confirmed is None else confirmed)
         self.on_confirmed: Callable[[], object] | None = None
         self.on_enough: Callable[[bool], object] | None = None
@@ -64,11 +62,6 @@ class ReplicaSet:
     def are_waited_for(self) -> bool:
         """Whether puts wait until slaves have them."""
         return self._settings.in_sync_replicas > 1
-
-    @property
-    def all_have_confirmed(self) -> bool:
-        """Whether what is confirmed is at every slave that was ever here, and not at some only."""
-        return len(self._known) < self._settings.in_sync_replicas
 
     def refuse(self, identity: Identity) -> ReplicationRefused | None:
         """Why a slave of ours may not join now: somebody else has its id, or there are too many."""
@@ -97,9 +90,6 @@ class ReplicaSet:
     def join(self, replica: Replica) -> None:
         """It is being fed from now on; what it has counts."""
         self._replicas.append(replica)
-        if self.all_have_confirmed:
-            identity = replica.identity
-            self._known.add(replica.address if identity is None else identity.broker_id)
         self._moved()
 
     def leave(self, replica: Replica) -> None:

@@ -291,9 +291,11 @@ class Opening:
                 self._state_file.close()
             self._state_file = StoreStateFile.create(self._fs, settled)
             return settled
-        power_lost = state.boot_id != boot_id or state.flags & FLAG_SYNC_FAILED or self._pages_lost
+        # A power cut alone takes no position that a reader keeps: ends are named once they are
+        # durable, in every flush mode (`durable_end`). A disk that failed is not taken at its word.
+        disk_failed = state.flags & FLAG_SYNC_FAILED or self._pages_lost
         seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
-        bump = 1 if not clean and power_lost and seen_early else 0
+        bump = 1 if not clean and disk_failed and seen_early else 0
         settled = state._replace(
             epoch=state.epoch + bump,
             durable_position=log.position,

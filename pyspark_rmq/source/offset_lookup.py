@@ -41,6 +41,14 @@ class Look(NamedTuple):
     """Brokers that may answer later, with the reason."""
     at_slaves: set[str]
     """Brokers whose slave has answered: their queues may end later than it knows."""
+    has_run: dict[str, bool]
+    """Brokers that know whether they have what was read of them before."""
+
+    def name(self, broker: str, store: StoreIdentity) -> None:
+        """One of several topics of a broker has answered."""
+        known = self.stores.get(broker, store)
+        is_same = (known.store_id, known.epoch) == (store.store_id, store.epoch)
+        self.stores[broker] = known.farther(store) if is_same else store
 
     def note_silence(self, broker: str, error: errors.RmqError) -> None:
         """Remember why; raise what will not pass."""
@@ -61,18 +69,22 @@ class OffsetLookup:
         self._admin = Admin(client)
         self._consumer = PullConsumer(client, options.reader_group)
 
-    async def look(self, queues: Iterable[MessageQueue]) -> Look:
+    async def look(
+        self, queues: Iterable[MessageQueue], read: Mapping[str, StoreIdentity] | None = None
+    ) -> Look:
         """Where each queue ends, of which log, and who did not tell.
 
         Our brokers tell all of it in one answer for each topic, and nothing that is not durable.
+        `read` names what was read of each broker before.
         """
+        runs = {broker: store.run for broker, store in (read or {}).items()}
         wanted: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
         at_once, failed = await _each(
-            wanted, lambda key: self._tried(lambda: self._topic_ends(*key))
+            wanted, lambda key: self._tried(lambda: self._topic_ends(*key, runs.get(key[1], "")))
         )
-        found = Look({}, {}, {}, set())
+        found = Look({}, {}, {}, set(), {})
         for (_, broker), error in failed.items():
             found.note_silence(broker, error)
         single: list[MessageQueue] = []
@@ -82,7 +94,9 @@ class OffsetLookup:
                 continue
             if answer.store_id:
                 # Else a slave whose master has not told it yet which log it copies.
-                found.stores[broker] = StoreIdentity(answer.store_id, answer.epoch)
+                found.name(broker, StoreIdentity(answer.store_id, answer.epoch, answer.run))
+            if answer.has_run is not None:
+                found.has_run[broker] = answer.has_run and found.has_run.get(broker, True)
             if answer.from_slave:
                 found.at_slaves.add(broker)
             for queue in wanted[topic, broker]:
@@ -93,8 +107,8 @@ class OffsetLookup:
             await self._look_singly(single, found)
         return found
 
-    async def _topic_ends(self, topic: str, broker: str) -> TopicEnds | None:
-        return await ask_topic_ends(self._client, topic, broker, self._options.reader_group)
+    async def _topic_ends(self, topic: str, broker: str, run: str) -> TopicEnds | None:
+        return await ask_topic_ends(self._client, topic, broker, self._options.reader_group, run)
 
     async def _look_singly(self, queues: Sequence[MessageQueue], found: Look) -> None:
         ends, failed = await _each(queues, lambda q: self._tried(lambda: self._admin.max_offset(q)))
@@ -128,24 +142,32 @@ class OffsetLookup:
             ends = found.ends
         return await _all(queues, lambda queue: self._resolved(positions, queue, ends))
 
-    async def stores(self, brokers: Iterable[str]) -> dict[str, StoreIdentity]:
-        """Which log each broker has; brokers that cannot tell are left out."""
-        found, _ = await _each(brokers, self._store)
+    async def stores(
+        self, brokers: Iterable[str], read: Mapping[str, StoreIdentity] | None = None
+    ) -> dict[str, StoreIdentity]:
+        """Which log each broker has; brokers that cannot tell are left out.
+
+        One that has all that was `read` of it has that log, whatever happened to it since.
+        """
+        known = read or {}
+        found, _ = await _each(
+            brokers, lambda broker: self._store(broker, known.get(broker, StoreIdentity()))
+        )
         return {broker: store for broker, store in found.items() if store is not None}
 
-    async def _store(self, broker: str) -> StoreIdentity | None:
+    async def _store(self, broker: str, read: StoreIdentity) -> StoreIdentity | None:
         """None is a broker of ours that has not said yet."""
         for attempt in range(self._options.lookup_retries + 1):
             if attempt:
                 await pause(self._options.lookup_retry_interval_ms / 1000)
-            found = await self._named(broker)
+            found = await self._named(broker, read)
             if found is not None:
                 return found
             # Busy; or a slave by now, whose master has not told it yet which log it copies.
             self._client.routes.refresh_broker_soon(broker)
         return None
 
-    async def _named(self, broker: str) -> StoreIdentity | None:
+    async def _named(self, broker: str, read: StoreIdentity) -> StoreIdentity | None:
         """As the master calls it; while it is away, a slave of ours calls it by the same name.
 
         Another product has a log without a name.
@@ -153,16 +175,21 @@ class OffsetLookup:
         routes, capabilities = self._client.routes, self._client.capabilities
         failure: errors.RmqError | None = None
         for broker_id, address in sorted(routes.brokers().get(broker, {}).items()):
-            # Another store may be behind the same address by now.
-            capabilities.forget(address)
             try:
-                known = await capabilities.of(address)
+                # Another store may be behind the same address by now.
+                known = await capabilities.ask(address, read.run)
             except (errors.ConnectionLost, errors.RequestTimeout) as error:
                 failure = failure or error
                 continue
             is_other = capabilities.is_known(address) and not known.topic_ends
             if known.store_id or (is_other and broker_id == _MASTER_ID):
-                return StoreIdentity(known.store_id, known.epoch)
+                store = StoreIdentity(known.store_id, known.epoch, known.run)
+                if not read.run or store.store_id != read.store_id:
+                    return store
+                if known.has_run is None:
+                    # An older release is known by its epoch; and who is not sure is asked again.
+                    return None if known.is_unsure else store._replace(run=read.run)
+                return read if known.has_run else store
         if failure is not None:
             raise failure
         return None

@@ -3,7 +3,7 @@
     {"version": 1,
      "queues":  {topic: {broker: {queue: next offset}}},
      "begins":  the same shape: queues whose part of this batch does not begin where the last ended
-     "stores":  {broker: {"id": …, "epoch": …}}   which log the offsets belong to
+     "stores":  {broker: {"id": …, "epoch": …, "run": …}}   which log the offsets belong to
      "rowBytes": {topic: …},  about how large a record is, for planning
      "repeats": {topic: {broker: {queue: [from, until, …]}}}   offsets of this batch to leave out
      "rows":    named rows that were read (`seen_rows.py`); both only with deduplicate
@@ -35,6 +35,18 @@ class StoreIdentity(NamedTuple):
 
     store_id: str = ""
     epoch: str = ""
+    run: str = ""
+    """Who wrote the log up to the last message that was read; empty from an older release."""
+
+    @property
+    def log_position(self) -> int:
+        """How far in the log `run` goes; -1 when that is not known."""
+        text = self.run.partition(".")[0]
+        return int(text) if text.isascii() and text.isdigit() else -1
+
+    def farther(self, other: StoreIdentity) -> StoreIdentity:
+        """Of two names of one log the one whose run goes farther."""
+        return self if self.log_position > other.log_position else other
 
 
 Repeats = Mapping[MessageQueue, tuple[tuple[int, int], ...]]
@@ -58,7 +70,7 @@ class StreamOffset(NamedTuple):
         if self.begins:
             found["begins"] = _nested(self.begins)
         stores = {
-            broker: {"id": store.store_id, "epoch": store.epoch}
+            broker: _store_json(store)
             for broker, store in sorted(self.stores.items())
             if store.store_id
         }
@@ -89,7 +101,9 @@ class StreamOffset(NamedTuple):
                 _flat(found["queues"]),
                 _flat(found.get("begins", {})),
                 {
-                    str(broker): StoreIdentity(str(store["id"]), str(store["epoch"]))
+                    str(broker): StoreIdentity(
+                        str(store["id"]), str(store["epoch"]), str(store.get("run", ""))
+                    )
                     for broker, store in found.get("stores", {}).items()
                 },
                 {str(topic): _whole(size) for topic, size in found.get("rowBytes", {}).items()},
@@ -101,6 +115,11 @@ class StreamOffset(NamedTuple):
             raise errors.InvalidArgument(
                 f"a position {found!r:.120} cannot be used ({error!r:.80}): {_REMEDY}"
             ) from None
+
+
+def _store_json(store: StoreIdentity) -> dict[str, str]:
+    found = {"id": store.store_id, "epoch": store.epoch}
+    return {**found, "run": store.run} if store.run else found
 
 
 def _nested(queues: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -277,7 +277,7 @@ def check_stores(task: Task, options: SourceOptions, connected: Connected) -> No
     # Asked of the broker, also where files are read: replicas share the identity of a log, while
     # the files of each have one of their own.
     topics = {part.broker_name: part.topic for part in task.ranges}
-    found = connected.call(_stores(topics, options, connected))
+    found = connected.call(_stores(topics, expected, options, connected))
     for broker, store in expected.items():
         if broker in found and found[broker] != store:
             report_loss(
@@ -289,8 +289,11 @@ def check_stores(task: Task, options: SourceOptions, connected: Connected) -> No
 
 
 async def _stores(
-    topics: Mapping[str, str], options: SourceOptions, connected: Connected
+    topics: Mapping[str, str],
+    expected: Mapping[str, StoreIdentity],
+    options: SourceOptions,
+    connected: Connected,
 ) -> dict[str, StoreIdentity]:
     for topic in set(topics.values()):
         await connected.client.routes.route(topic)
-    return await OffsetLookup(connected.client, options).stores(topics)
+    return await OffsetLookup(connected.client, options).stores(topics, expected)

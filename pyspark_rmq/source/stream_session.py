@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from broker_core import ClientInstance, MessageQueue, errors
@@ -45,6 +46,8 @@ class Seen(NamedTuple):
     """Brokers whose slave has answered, because the master is away."""
     silent: Collection[str] = ()
     """Brokers of which nobody has answered."""
+    has_run: Mapping[str, bool] = MappingProxyType({})
+    """Brokers that know whether they have what was read of them before."""
 
     def since(self, start: StreamOffset) -> Seen:
         """The same, but that a slave which is behind does not take back what was read.
@@ -65,6 +68,24 @@ class Seen(NamedTuple):
             if queue.broker_name not in nameless
         }
         return self._replace(ends=ends)
+
+    def is_same(self, broker: str, before: StoreIdentity) -> bool:
+        """Whether the log has all that was read of it before."""
+        store = self.stores[broker]
+        if before.store_id != store.store_id:
+            return False
+        # A position of an older release, or a broker of one: only the epoch is known.
+        has_run = self.has_run.get(broker) if before.run else None
+        return before.epoch == store.epoch if has_run is None else has_run
+
+    def named_since(self, start: StreamOffset) -> dict[str, StoreIdentity]:
+        """The logs as the next position names them: a run is never given up for a shorter one."""
+        return {
+            broker: start.stores[broker].farther(store)
+            if broker in start.stores and self.is_same(broker, start.stores[broker])
+            else store
+            for broker, store in self.stores.items()
+        }
 
 
 class StreamSession:
@@ -95,7 +116,10 @@ class StreamSession:
             assert self._options.starting is not None
             queues = await self._discovery.first_queues()
             begins = await self._lookup.resolve(self._options.starting, queues)
-            stores = await self._lookup.stores({queue.broker_name for queue in queues})
+            # After the offsets: whatever they may be past is durable then.
+            stores = (await self._lookup.look(queues)).stores
+            unnamed = {queue.broker_name for queue in queues} - stores.keys()
+            stores |= await self._lookup.stores(unnamed)
             self._initial = StreamOffset(begins, stores=stores, is_initial=True)
         return self._initial
 
@@ -143,18 +167,18 @@ class StreamSession:
 
     # Looking
 
-    async def _look(self) -> Seen:
+    async def _look(self, start: StreamOffset) -> Seen:
         queues = await self._discovery.queues()
-        ends, stores, silent, at_slaves = await self._lookup.look(queues)
-        self._check_silence(silent, bool(ends) or not silent)
+        found = await self._lookup.look(queues, start.stores)
+        self._check_silence(found.silent, bool(found.ends) or not found.silent)
         self._check_topics()
-        return Seen(ends, stores, at_slaves, silent)
+        return Seen(found.ends, found.stores, found.at_slaves, found.silent, found.has_run)
 
-    async def _look_for_target(self) -> Seen:
+    async def _look_for_target(self, start: StreamOffset) -> Seen:
         """What AvailableNow reads: brokers that are away for a moment are waited for."""
         now = self._client.clock.monotonic
         until = now() + self._options.poll_timeout_ms / 1000
-        while (seen := await self._look()).silent and now() < until:
+        while (seen := await self._look(start)).silent and now() < until:
             await pause(_LOOK_AGAIN_S)
         if seen.silent:
             text = f"{', '.join(sorted(seen.silent))} did not answer: nothing of it is read now"
@@ -203,8 +227,8 @@ class StreamSession:
 
     async def _next(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         if self._has_target and self._target is None:
-            self._target = await self._look_for_target()
-        self._seen = seen = self._target or await self._look()
+            self._target = await self._look_for_target(start)
+        self._seen = seen = self._target or await self._look(start)
         seen = seen.since(start)
         odd = self._odd(start, seen)
         begins = await self._begins({queue: seen.ends[queue] for queue in odd})
@@ -238,7 +262,7 @@ class StreamSession:
                 for queue, offset in begins.items()
                 if queue in read or (start.is_initial and queue in start.queues)
             },
-            {**start.stores, **seen.stores},
+            {**start.stores, **seen.named_since(start)},
             {**start.row_sizes, **row_sizes},
         )
 
@@ -298,19 +322,25 @@ class StreamSession:
         replaced = set()
         for broker, store in seen.stores.items():
             before = start.stores.get(broker)
-            if before is None or not before.store_id or before == store:
+            if before is None or not before.store_id or seen.is_same(broker, before):
                 continue
             if before.store_id != store.store_id:
                 replaced.add(broker)
                 text = (
                     f"broker {broker} has another store ({store.store_id}, not {before.store_id})"
                 )
+            elif broker in seen.has_run and before.run:
+                text = (
+                    f"broker {broker} has another log since position {before.log_position} at the"
+                    " latest, where messages were read: a backup was restored, a slave that was"
+                    " behind was promoted, or a crash has cut the log"
+                )
             else:
                 text = (
                     f"broker {broker} came back after a crash in which messages that were read may"
                     f" have been cut off (epoch {store.epoch}, not {before.epoch})"
                 )
-            self._report_once(("store", broker, store), text)
+            self._report_once(("store", broker, store[:2], before.run), text)
         return replaced
 
     def _report_once(self, key: object, text: str) -> None:

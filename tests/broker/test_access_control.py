@@ -286,6 +286,53 @@ def test_forged_registrations_are_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_the_account_of_a_broker_speaks_for_its_own_name(tmp_path: Path) -> None:
+    """One broker that was taken over does not take the place of others."""
+    bound = {**BROKER, "accessKey": "of-b", "broker": True, "brokerName": "broker-b"}
+
+    def registering(name: str, code: int = RequestCode.REGISTER_BROKER) -> RemotingCommand:
+        ext = {
+            "brokerName": name, "brokerAddr": "127.0.0.1:10999", "brokerId": "0",
+            "clusterName": "DefaultCluster", "haServerAddr": "127.0.0.1:10998",
+        }  # fmt: skip
+        body = {"topicConfigSerializeWrapper": {}, "filterServerList": []}
+        return RemotingCommand(code, ext, json.dumps(body).encode())
+
+    async def scenario() -> None:
+        async with cluster(tmp_path) as found:
+            await make_topic(found)
+            write_access_file(found.file, *ACCOUNTS, bound)
+            client = patient_client(sign_request=signer(bound))
+            # Until the file has been read again.
+            while True:
+                answer = await client.request(
+                    found.name_server, registering("broker-b"), TIMEOUT_MS
+                )
+                if answer.code == ResponseCode.SUCCESS:
+                    break
+            for code in (
+                RequestCode.REGISTER_BROKER,
+                RequestCode.UNREGISTER_BROKER,
+                RequestCode.BROKER_HEARTBEAT,
+                RequestCode.QUERY_DATA_VERSION,
+            ):
+                answer = await client.request(
+                    found.name_server, registering("broker-a", code), TIMEOUT_MS
+                )
+                assert answer.code == ResponseCode.NO_PERMISSION
+                assert "broker-b" in (answer.remark or "")
+            bare = RemotingCommand(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "T"}, b"{}")
+            answer = await client.request(found.name_server, bare, TIMEOUT_MS)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            await client.close()
+            async with found.client(READER) as reader:
+                route = await reader.name_servers.route("T")
+            addresses = {a for broker in route.brokers for a in broker.addresses.values()}
+            assert addresses == {found.broker.address}
+
+    asyncio.run(scenario())
+
+
 def test_a_broker_without_its_key_is_not_in_the_routes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

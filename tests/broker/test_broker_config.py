@@ -20,7 +20,12 @@ from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
 SLAVE = StoreConfig(broker_role=BrokerRole.SLAVE)
-REMOTE = {"allowRemote": "true", "aclEnable": "true", "accessFile": "access.json"}
+REMOTE = {
+    "allowRemote": "true",
+    "aclEnable": "true",
+    "accessFile": "access.json",
+    "haAuthKeyFile": "ha.key",
+}
 
 
 def from_properties(**properties: str) -> BrokerConfig:
@@ -138,7 +143,11 @@ def test_a_home_directory_is_expanded() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "fe80::1"])
 def test_listening_to_others_needs_a_word(host: str) -> None:
-    accounts: dict[str, Any] = {"acl_enable": True, "access_file": "access.json"}
+    accounts: dict[str, Any] = {
+        "acl_enable": True,
+        "access_file": "access.json",
+        "ha_auth_key_file": "ha.key",
+    }
     for missing in ({}, {"allow_remote": True}, accounts):
         with pytest.raises(InvalidConfig, match="allowRemote=true, and aclEnable=true"):
             BrokerConfig(listen_host=host, **missing)
@@ -150,6 +159,10 @@ def test_listening_to_others_needs_a_word(host: str) -> None:
 @pytest.mark.parametrize("missing", ["allowRemote", "aclEnable"])
 def test_metrics_for_others_need_the_same(missing: str) -> None:
     prom = {"metricsExporterType": "PROM", "metricsPromExporterHost": "10.1.2.3"}
+    with pytest.raises(InvalidConfig, match="metricsTokenFile"):
+        from_properties(**prom, **REMOTE)
+    assert from_properties(**prom, **REMOTE, metricsAllowWithoutToken="true")
+    prom["metricsTokenFile"] = "metrics.token"
     assert from_properties(**prom, **REMOTE).metrics_host == "10.1.2.3"
     given = {key: text for key, text in REMOTE.items() if key != missing}
     if missing == "aclEnable":

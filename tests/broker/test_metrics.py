@@ -269,6 +269,32 @@ def test_answers_of_the_endpoint(request_bytes: bytes, status: bytes) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [
+        (b"Authorization: Bearer let me in\r\n", b"200 OK"),
+        (b"authorization:Bearer let me in \r\n", b"200 OK"),
+        (b"Authorization: Bearer let me\r\n", b"401 Unauthorized"),
+        (b"Authorization: let me in\r\n", b"401 Unauthorized"),
+        (b"Authorization: Bearer let me in\r\nAuthorization: Bearer x\r\n", b"401 Unauthorized"),
+        (b"", b"401 Unauthorized"),
+    ],
+)
+def test_a_token_is_asked_for(field: bytes, status: bytes) -> None:
+    async def scenario() -> bytes:
+        clock = ManualClock()
+        endpoint = MetricsEndpoint(lambda: b"page", "text/plain", clock, "let me in")
+        port = await endpoint.start("127.0.0.1", 0)
+        try:
+            return await fetch(f"127.0.0.1:{port}", b"GET /metrics HTTP/1.1\r\n%b\r\n" % field)
+        finally:
+            await endpoint.stop()
+
+    answer = asyncio.run(scenario())
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert (b"page" in answer) == (status == b"200 OK")
+
+
 def test_scrapes_share_one_look_and_the_crowd_is_refused() -> None:
     clock = ManualClock()
     looks: list[int] = []

@@ -122,7 +122,15 @@ def test_other_machines_need_accounts(tmp_path: Path) -> None:
     assert (ended.code, ended.output) == (2, b"")
     assert "aclEnable=true" in ended.errors
     assert not (tmp_path / "store").exists()
-    path = written(tmp_path, *lines, "aclEnable=true", f"accessFile={access}")
+    lines += ["aclEnable=true", f"accessFile={access}"]
+    ended = run_rmq("broker", "-c", written(tmp_path, *lines))
+    assert (ended.code, ended.output) == (2, b"")
+    assert "haAuthKeyFile" in ended.errors
+    assert not (tmp_path / "store").exists()
+    key = tmp_path / "ha.key"
+    key.write_text("between brokers\n")
+    key.chmod(0o600)
+    path = written(tmp_path, *lines, f"haAuthKeyFile={key}")
     with running(tmp_path, "broker", "-c", path) as server:
         assert server.end().code == 0
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_the_pid_file_is_there_while_it_serves(tmp_path: Path) -> None:
         assert pid_file.read_text() == f"{server.process.pid}\n"
         assert server.end().code == 0
     assert not pid_file.exists()
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symlink", "hard link"])
+def test_a_pid_file_that_is_a_link_is_refused(tmp_path: Path, make: Callable[..., None]) -> None:
+    """Somebody else may have put it into a shared directory."""
+    precious, pid_file = tmp_path / "precious", tmp_path / "pid"
+    precious.write_text("precious")
+    make(precious, pid_file)
+    ended = run_rmq(*NAMESRV, "--pid-file", str(pid_file))
+    assert ended.code != 0
+    assert "--pid-file" in ended.errors
+    assert precious.read_text() == "precious"
+    assert "Traceback" not in ended.errors
 
 
 def test_a_pid_file_of_another_process_is_left_alone(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Each unit was made durable or was not, independently of all others:
   a name that was added, removed or renamed since its directory was synced
   the length of a file that changed since the file was synced
-  each 512-byte sector that differs from the last synced content
+  each 512-byte sector that differs from the last synced content; one that was stored to several
+  times may also hold what it held between two stores
   (on request) a file renamed before it was synced is empty
 """
 
@@ -28,14 +29,23 @@ _IMAGES_KEPT_MAX = 64
 
 
 class _DirtyFile:
-    """The units of one file. Bits of a choice: length, emptied, then sectors, as far as present."""
+    """The units of one file. Bits of a choice: length, emptied, then sectors, as far as present.
+
+    Above them a bit for each middle version: a sector that reached the disk did so in that version.
+    """
 
     def __init__(self, node: FileNode, path: str, may_be_empty: bool) -> None:
         self.node = node
         self.path = path
         self.old = node.durable
         self.new = bytes(node.content)
-        self.sectors = node.dirty_sectors()
+        versions = node.middle_versions()
+        self.sectors = sorted({*node.dirty_sectors(), *versions})
+        self.versions = [
+            (self.sectors.index(sector), version)
+            for sector, found in versions.items()
+            for version in found
+        ]
         self.has_length = not node.length_lost and len(self.new) != len(self.old)
         self.may_be_empty = may_be_empty and node.renamed_dirty
         self.first_sector_bit = self.has_length + self.may_be_empty
@@ -44,8 +54,18 @@ class _DirtyFile:
         visible = sum(1 for s in self.sectors if s * SECTOR_SIZE < len(self.old))
         self._bits_at_old_length = (1 << (self.first_sector_bit + visible)) - 1
 
-    def canonical(self, choice: int) -> int:
-        """Choices that lead to the same bytes become one."""
+    def canonical(self, choice: int, versions: int) -> int:
+        """Choices that lead to the same bytes become one; with the bits of versions that count."""
+        choice = self._canonical(choice)
+        if not versions or (self.may_be_empty and choice >> self.has_length & 1):
+            return choice
+        counted: dict[int, int] = {}
+        for bit, (index, _) in enumerate(self.versions):
+            if versions >> bit & 1 and choice >> (self.first_sector_bit + index) & 1:
+                counted[index] = bit
+        return choice | sum(1 << (self.width + bit) for bit in counted.values())
+
+    def _canonical(self, choice: int) -> int:
         if self.may_be_empty and choice >> self.has_length & 1:
             return 1 << self.has_length
         if self.has_length and not choice & 1:
@@ -67,13 +87,26 @@ class _DirtyFile:
         length = len(self.new) if self.has_length and choice & 1 else len(self.old)
         bits = choice >> self.first_sector_bit
         chosen = [sector for index, sector in enumerate(self.sectors) if bits >> index & 1]
-        return patched(self.old, self.new, chosen, length)
+        image = patched(self.old, self.new, chosen, length)
+        for bit, (index, version) in enumerate(self.versions):
+            if choice >> (self.width + bit) & 1:
+                start = self.sectors[index] * SECTOR_SIZE
+                room = min(SECTOR_SIZE, len(image) - start)
+                held = version.ljust(SECTOR_SIZE, b"\0")[: max(room, 0)]
+                image = image[:start] + held + image[start + len(held) :]
+        return image
 
     def labels(self) -> list[str]:
         length = [f"length {len(self.old)} -> {len(self.new)} of {self.path}"]
         labels = length if self.has_length else []
         labels += [f"emptied {self.path}"] if self.may_be_empty else []
         return labels + [f"sector {sector} of {self.path}" for sector in self.sectors]
+
+    def version_labels(self) -> list[str]:
+        return [
+            f"a middle version of sector {self.sectors[index]} of {self.path}"
+            for index, _ in self.versions
+        ]
 
 
 class _Names:
@@ -154,6 +187,11 @@ class CrashPoint:
             self._shifts.append(shift)
             shift += file.width
         self.unit_count = shift
+        self._version_shifts: list[int] = []
+        for file in self.files:
+            self._version_shifts.append(shift)
+            shift += len(file.versions)
+        self.version_count = shift - self.unit_count
         self._names: dict[int, _Names] = {}
         self._signatures: dict[tuple[object, ...], int] = {}
 
@@ -174,6 +212,8 @@ class CrashPoint:
         labels = [f"{change.kind} {change.path}" for change in self._pending]
         for file in self.files:
             labels += file.labels()
+        for file in self.files:
+            labels += file.version_labels()
         return labels
 
     def states(
@@ -181,7 +221,8 @@ class CrashPoint:
     ) -> Iterator[CrashState]:
         """Different states, at most `limit`: all of them when the units allow no more.
 
-        Otherwise nothing, everything, each unit missing, each unit alone, and random subsets.
+        Otherwise nothing, everything, each unit missing, each unit alone, each middle version of a
+        sector, and random subsets.
         """
         seen: set[tuple[int, tuple[int, ...]]] = set()
         for units in self._subsets(limit, rng or random.Random(0)):
@@ -189,7 +230,9 @@ class CrashPoint:
             choices = tuple(
                 [
                     self.files[index].canonical(
-                        units >> self._shifts[index] & ((1 << self.files[index].width) - 1)
+                        units >> self._shifts[index] & ((1 << self.files[index].width) - 1),
+                        units >> self._version_shifts[index]
+                        & ((1 << len(self.files[index].versions)) - 1),
                     )
                     for index in names.files
                 ]
@@ -209,13 +252,15 @@ class CrashPoint:
         if limit == 1:
             yield whole
             return
-        if count < 64 and 1 << count <= limit:
-            yield from range(1 << count)
+        everything = count + self.version_count
+        if everything < 64 and 1 << everything <= limit:
+            yield from range(1 << everything)
             return
         yield 0
         yield whole
         singles = [whole ^ 1 << unit for unit in range(count)]
         singles += [1 << unit for unit in range(count)]
+        singles += [whole | 1 << unit for unit in range(count, everything)]
         room = limit - 2
         if len(singles) > room * 3 // 4:
             singles = rng.sample(singles, room * 3 // 4)
@@ -227,6 +272,8 @@ class CrashPoint:
                 subset &= rng.getrandbits(count)
             elif turn % 3 == 2:
                 subset |= rng.getrandbits(count)
+            if turn % 4 > 1:
+                subset |= rng.getrandbits(self.version_count) << count if self.version_count else 0
             # A file without its name hides all its sectors: keep the names every other time.
             yield subset | names if turn % 2 else subset
 

@@ -2,7 +2,8 @@
 
 A file has two images. `durable` is what the last completed sync left on the disk; `cache` is what
 a reader sees. A sector (512 bytes) is dirty when the two differ, unless it is `lost`: a failed
-sync marked it clean, so no later sync will write it.
+sync marked it clean, so no later sync will write it. What a dirty sector held between two stores
+is kept, too: the kernel may have written it back at any time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 SECTOR_SIZE = 512
+# What a sector held since the last sync: the newest few, which differ the most from the old bytes.
+_VERSIONS_MAX = 3
+# Of a longer store only the ends can be shared with another one, unless that is as long.
+_VERSIONED_SECTORS_MAX = 64
 
 
 class FileNode:
@@ -27,6 +32,7 @@ class FileNode:
         "map_count",
         "modified_ms",
         "renamed_dirty",
+        "versions",
     )
 
     def __init__(self, content: bytes, modified_ms: int) -> None:
@@ -41,6 +47,7 @@ class FileNode:
         self.map_count = 0
         self.lock_owner: object = None
         self.renamed_dirty = False
+        self.versions: dict[int, tuple[bytes, ...]] = {}
 
     @property
     def content(self) -> bytes | bytearray:
@@ -55,8 +62,36 @@ class FileNode:
 
     def touched(self, start: int, end: int) -> None:
         """`[start, end)` was stored to: these sectors will be written by the next sync."""
+        sectors = range(start // SECTOR_SIZE, -(-end // SECTOR_SIZE))
         if self.lost:
-            self.lost.difference_update(range(start // SECTOR_SIZE, -(-end // SECTOR_SIZE)))
+            self.lost.difference_update(sectors)
+        if len(sectors) > _VERSIONED_SECTORS_MAX:
+            self._note_version(sectors[0])
+            self._note_version(sectors[-1])
+        else:
+            for sector in sectors:
+                self._note_version(sector)
+
+    def _note_version(self, sector: int) -> None:
+        at = sector * SECTOR_SIZE
+        held = bytes(self.content[at : at + SECTOR_SIZE])
+        known = self.versions.get(sector, ())
+        if not known or known[-1] != held:
+            self.versions[sector] = (*known, held)[-_VERSIONS_MAX:]
+
+    def middle_versions(self) -> dict[int, list[bytes]]:
+        """Of each sector: contents that are neither on the disk for sure nor the newest."""
+        found = {}
+        for sector, versions in sorted(self.versions.items()):
+            at = sector * SECTOR_SIZE
+            ends = [
+                bytes(image[at : at + SECTOR_SIZE]).ljust(SECTOR_SIZE, b"\0")
+                for image in (self.durable, self.content)
+            ]
+            middle = [v for v in versions if v.ljust(SECTOR_SIZE, b"\0") not in ends]
+            if middle and sector not in self.lost:
+                found[sector] = middle
+        return found
 
     def set_length(self, size: int) -> None:
         """Cut, or extend by zeros."""
@@ -97,6 +132,7 @@ class FileNode:
     def synced(self) -> bool:
         """A sync completed; whether it changed the disk."""
         self.renamed_dirty = False
+        self.versions.clear()
         cache = self.cache
         if cache is None or cache == self.durable:
             return False
@@ -110,6 +146,7 @@ class FileNode:
 
     def sync_failed(self, rng: random.Random) -> None:
         """Some dirty sectors reached the disk; all count as clean from now on."""
+        self.versions.clear()
         if self.cache is None:
             return
         new = bytes(self.cache)
@@ -218,6 +255,7 @@ def copied(node: AnyNode, copies: dict[Node, Node]) -> AnyNode:
         file.length_lost = node.length_lost
         file.holes = node.holes
         file.renamed_dirty = node.renamed_dirty
+        file.versions = dict(node.versions)
         return file
     directory = copies[node] = DirectoryNode()
     directory.entries = {name: copied(child, copies) for name, child in node.entries.items()}

@@ -21,6 +21,12 @@ from broker_core import (
     errors,
 )
 from broker_core.runtime.clock import SystemClock
+from broker_core.storage.store_state import (
+    FLAG_SYNC_FAILED,
+    SLOT_SIZE,
+    decode_slot,
+    encode_slot,
+)
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import COLUMNS, PROPERTIES, ChosenColumn
 from pyspark_rmq.options import SourceOptions
@@ -227,15 +233,14 @@ def test_another_epoch_ends_the_short_cut(options_of: Options, tmp_path: Path) -
         reading = local_reader.local_batches([(part, place)], BatchMaker(VALUE), 1 << 20, 20)
         got = [next(reading)]
         broker.kill()
-        # A power cut took what was not synced: another boot, and the next start counts it.
+        # The disk has failed: the next start counts it.
         state = (store / "store_state").read_bytes()
         assert place.layout.boot_id.encode() in state
-        from broker_core.storage.store_state import SLOT_SIZE, decode_slot, encode_slot
-
         slots = [decode_slot(state[:SLOT_SIZE]), decode_slot(state[SLOT_SIZE:])]
         generation, newest = max(slot for slot in slots if slot is not None)
+        failed = newest.flags | FLAG_SYNC_FAILED
         (store / "store_state").write_bytes(
-            encode_slot(newest._replace(boot_id="another", durable_position=0), generation) * 2
+            encode_slot(newest._replace(flags=failed, durable_position=0), generation) * 2
         )
         broker.start()
         left = []

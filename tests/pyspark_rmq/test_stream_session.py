@@ -332,7 +332,7 @@ def test_an_epoch_that_changed_is_noticed(
     fill(broker, topic, q0=1)
     start = query(options_of(subscribe=topic, startingOffsets="earliest")).initial()
     store = start.stores["broker-a"]
-    old = start._replace(stores={"broker-a": store._replace(epoch="0")}, is_initial=False)
+    old = start._replace(stores={"broker-a": store._replace(epoch="0", run="")}, is_initial=False)
     with pytest.raises(DataLost, match="epoch"):
         query(options_of(subscribe=topic)).latest(old)
     end = query(options_of(subscribe=topic, failOnDataLoss="false")).latest(old)

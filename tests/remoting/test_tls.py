@@ -226,6 +226,48 @@ def test_a_name_is_verified_as_well(run: Run, authority: Authority) -> None:
     run(scenario())
 
 
+def test_authorities_of_clients_are_taken_up_and_given_up(
+    run: Run, tmp_path: Path, authority: Authority
+) -> None:
+    """A client whose authority was taken out of the file does not get in any more."""
+    other = Authority(tmp_path, "other")
+    before, after = authority.issue("before"), other.issue("after")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(Path(authority.path).read_bytes())
+    others = Path(other.path).read_bytes()
+
+    async def scenario() -> None:
+        tls = server_tls(
+            *authority.issue("server"), NAMES,
+            authority=str(trusted), client_auth=ClientAuth.REQUIRE,
+        )  # fmt: skip
+        assert tls.watch is not None
+
+        async def gets_in(files: PemFiles, address: str) -> bool:
+            shown = {"certificate": files[0], "key": files[1]}
+            async with client(**trusting(authority, **shown)) as one:
+                try:
+                    await echoed(one, address)
+                except ConnectionLost:
+                    return False
+                return True
+
+        async with serving(tls.context) as (_, address):
+            assert await gets_in(before, address)
+            assert not await gets_in(after, address)
+            trusted.write_bytes(others + b"\n")
+            assert await tls.watch.check()
+            assert not await gets_in(before, address)
+            assert await gets_in(after, address)
+            # What cannot be used changes nothing.
+            trusted.write_bytes(b"no certificate")
+            assert not await tls.watch.check()
+            assert await gets_in(after, address)
+
+    trusted.write_bytes(Path(authority.path).read_bytes())
+    run(scenario())
+
+
 def test_certificates_of_clients(run: Run, tmp_path: Path, authority: Authority) -> None:
     stranger = Authority(tmp_path, "stranger")
     mine, foreign = authority.issue("mine"), stranger.issue("foreign")

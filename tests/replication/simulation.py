@@ -8,12 +8,13 @@ equal on their common range, readers saw nothing that was not confirmed.
 
 from __future__ import annotations
 
+import enum
 import functools
 import random
 from typing import NamedTuple
 
 from broker_core.broker.newer_master import is_newer
-from broker_core.errors import LogsDiverged, RmqError
+from broker_core.errors import CorruptStore, LogsDiverged, RmqError, StoreUnusable
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
 from broker_core.store.message import Message
 from tests.fakes.manual_clock import ManualClock
@@ -21,8 +22,26 @@ from tests.fakes.simulated_disk import SimulatedCrash
 from tests.replication.simulated_node import TOPIC, Link, Node
 
 
+class Broken(enum.Enum):
+    """The promises that are checked."""
+
+    ACKED_LOST = "acknowledged messages are gone"
+    LOGS_DIFFER = "logs or queues are not the same"
+    SHOWN_EARLY = "readers see what is not confirmed"
+    TAKEN_BACK = "readers no longer see what they have seen"
+    TWICE = "a message is there twice"
+    TWO_MASTERS = "two masters go on side by side"
+    SPLICED = "a slave's log goes on in the middle of a record"
+    NOT_TOGETHER = "the group does not come together again"
+    UNUSABLE = "a store cannot be opened or used"
+
+
 class Violation(AssertionError):
     """An invariant does not hold; the text has the seed."""
+
+    def __init__(self, broken: Broken, text: str) -> None:
+        super().__init__(f"{broken.value}: {text}")
+        self.broken = broken
 
 
 class Plan(NamedTuple):
@@ -299,6 +318,8 @@ class World:
             step()  # type: ignore[operator]
         except SimulatedCrash:
             self._down(node)
+        except (CorruptStore, StoreUnusable) as error:
+            self._violated(Broken.UNUSABLE, f"{node.name}: {error!r}")
 
     def _down(self, node: Node) -> None:
         self.trace.append(f"crash {node.name}")
@@ -337,7 +358,12 @@ class World:
                 return
             self.clock.advance(10)
         state = [node.describe() for node in self.nodes]
-        self._violated(f"the group did not come together again: {state}")
+        broken = Broken.NOT_TOGETHER
+        if len(self._masters()) > 1:
+            broken = Broken.TWO_MASTERS
+        elif any("damage at position" in line for line in self.trace[-50:]):
+            broken = Broken.SPLICED
+        self._violated(broken, f"{state}")
 
     def _lead_again(self) -> None:
         """Nobody is master: the operator promotes, as in `_promote`."""
@@ -363,15 +389,20 @@ class World:
             assert node.store is not None
             visible = node.store.replication.visible_position
             if visible > node.shown:
-                self._violated(f"{node.name} shows what no slave has")
+                self._violated(Broken.SHOWN_EARLY, f"{node.name} shows what no slave has")
             end = node.store.offsets(TOPIC, 0)[1]
             unit = node.store.units(TOPIC, 0, end - 1, 1) if end else []
             if unit and unit[0][0] + unit[0][1] > visible:
-                self._violated(f"readers of {node.name} see more than is visible")
+                self._violated(
+                    Broken.SHOWN_EARLY, f"readers of {node.name} see more than is visible"
+                )
             # A killed process must not take back what readers have seen; a power cut may, until
             # a slave is there again.
             if not self.plan.power_cuts and end < node.seen_offset:
-                self._violated(f"the queue of {node.name} ends at {end} after {node.seen_offset}")
+                self._violated(
+                    Broken.TAKEN_BACK,
+                    f"the queue of {node.name} ends at {end} after {node.seen_offset}",
+                )
             node.seen_offset = end
 
     def _check_end(self) -> None:
@@ -381,20 +412,22 @@ class World:
                 continue
             start = max(node.log.start, master.log.start)
             if node.bytes_from(start) != master.bytes_from(start):
-                self._violated(f"{node.name} and {master.name} differ")
+                self._violated(Broken.LOGS_DIFFER, f"{node.name} and {master.name} differ")
         found = master.bodies()
         if len(set(found)) != len(found):
-            self._violated("a message is there twice")
+            self._violated(Broken.TWICE, "a message is there twice")
         for node in self.nodes:
             if node.bodies() != found:
-                self._violated(f"readers of {node.name} see something else")
+                self._violated(Broken.LOGS_DIFFER, f"readers of {node.name} see something else")
         lost = self.acked - set(found)
         if self.plan.keeps_acked and lost:
-            self._violated(f"{len(lost)} acknowledged messages are gone: {sorted(lost)[:3]}")
+            self._violated(
+                Broken.ACKED_LOST, f"{len(lost)} acknowledged messages are gone: {sorted(lost)[:3]}"
+            )
 
-    def _violated(self, text: str) -> None:
+    def _violated(self, broken: Broken, text: str) -> None:
         last = "; ".join(self.trace[-12:])
-        raise Violation(f"seed {self.seed}, {self.plan}: {text}. Last: {last}")
+        raise Violation(broken, f"seed {self.seed}, {self.plan}: {text}. Last: {last}")
 
 
 def _progress(node: Node) -> tuple[int, int]:

@@ -168,6 +168,7 @@ async def test_two_slaves_with_one_id(tmp_path: Path) -> None:
 async def test_a_key_is_asked_for(tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_text("correct horse\n")
+    key_file.chmod(0o600)
     keyed = {"ha_auth_key_file": str(key_file)}
     async with pair(tmp_path, of_master=keyed, of_slave={"ha_auth_key": "wrong"}) as (_, slave):
         await until(lambda: "haAuthKey" in slave.parts.replication.status()["problem"])

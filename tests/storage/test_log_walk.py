@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable
 
 import pytest
 
 from broker_core.dispatch.log_dispatcher import LogDispatcher
-from broker_core.errors import CorruptStore, StoreUnusable
+from broker_core.errors import CorruptStore, StoreFenced, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.storage.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.log_walk import KeptSteps, group_header_at, walk_step
 from broker_core.storage.recovery import check_files_present, find_log_end, list_log
+from broker_core.store.durable_end import when_visible_is_durable
 from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -246,17 +248,34 @@ class TestVerdicts:
         with pytest.raises(CorruptStore, match=FIRST):
             open_small(disk, **ASYNC)
 
-    def test_the_epoch_changes_when_seen_messages_may_be_gone(self) -> None:
+    def test_a_power_cut_keeps_the_epoch_and_every_end_that_was_named(self) -> None:
+        """With ASYNC_FLUSH, too: only what is durable is named to readers that keep offsets."""
         disk = new_disk()
         store = open_small(disk, **ASYNC)
         put_all(store, "T", numbered(5, 300))
-        put_all(store, "T", [])
+        named: list[BaseException | None] = []
+        when_visible_is_durable(store, named.append)
+        store.flush()
+        assert named == [None]
         store.append(Message("T", b"seen, not durable"))
-        epochs = set()
+        ends = set()
         for state in disk.crash_states(limit=30):
             again = open_small(disk.reboot(state), **ASYNC)
-            epochs.add((again.epoch, again.recovery.epoch_changed))
-        assert epochs == {(2, True)}
+            assert (again.epoch, again.recovery.epoch_changed) == (1, False)
+            assert bodies(again, "T")[:5] == numbered(5, 300)
+            ends.add(again.offsets("T", 0)[1])
+        assert ends == {5, 6}
+
+    def test_the_epoch_changes_when_the_disk_failed(self) -> None:
+        disk = new_disk()
+        store = open_small(disk, **ASYNC)
+        put_all(store, "T", numbered(5, 300))
+        store.append(Message("T", b"seen, not durable"))
+        disk.fail(disk.operation_count + 1, errno.EIO, sticky=True, methods={"sync"})
+        with pytest.raises(StoreFenced):
+            store.flush()
+        again = open_small(disk.kill(), **ASYNC)
+        assert (again.epoch, again.recovery.epoch_changed) == (2, True)
 
     def test_with_synchronous_flush_the_epoch_stays(self) -> None:
         disk = new_disk()

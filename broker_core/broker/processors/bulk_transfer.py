@@ -84,6 +84,14 @@ class BulkTransferProcessor:
             "frameSizeMax": str(self._frame_size_max),
             **self._of_replication(),
         }
+        run = command.ext.get("run")
+        if run is not None:
+            shown = self._store.replication
+            # Empty: which run is it now.
+            fields["run"] = self._identity.run_at(shown.visible_position)
+            if run:
+                answer = self._identity.has_run(run, is_sure=not shown.waits_to_show)
+                fields["hasRun"] = answer.value
         if is_loopback(connection):
             fields["localReads"] = "1"
         epoch = command.ext.get(NEWER_MASTER, "")

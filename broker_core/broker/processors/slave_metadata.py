@@ -56,7 +56,6 @@ class SlaveMetadataProcessor:
         is_master: bool,
         log_id: Callable[[], str],
         identity: LogIdentity,
-        shows_confirmed: Callable[[], bool],
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
@@ -70,7 +69,6 @@ class SlaveMetadataProcessor:
         self._is_master = is_master
         self._log_id = log_id
         self._identity = identity
-        self._shows_confirmed = shows_confirmed
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -139,7 +137,6 @@ class SlaveMetadataProcessor:
             "logId": self._log_id(),
             "storeId": self._identity.store_id,
             "epoch": self._identity.epoch,
-            "confirmed": "1" if self._shows_confirmed() else "0",
         }
         if ext.get("paged") == "1":
             pages = split_content(content)
