@@ -50,7 +50,7 @@ MAY_CATCH_ALL: Mapping[str, str] = {
     "broker_core/remoting/request_dispatch.py": "the one place that turns exceptions into answers",
     "broker_core/runtime/supervisor.py": "a failed background task stops its broker",
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
-    "pyspark_rmq/source/local_reader.py": "a read goes on over the network, whatever its short cut met",
+    "pyspark_rmq/source/local_reader.py": "the network takes over, whatever failed",
 }
 
 MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")
