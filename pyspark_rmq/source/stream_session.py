@@ -15,6 +15,7 @@ from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.filter_check import FilterCheck
 from pyspark_rmq.source.gone_queues import ask_remains, describe_unread, unread_of
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
@@ -78,6 +79,7 @@ class StreamSession:
         self._options = options
         self._discovery = TopicDiscovery(client, options)
         self._lookup = OffsetLookup(client, options)
+        self._filter = FilterCheck(client, options)
         self._watch = ArrivalWatch(client, options.reader_group)
         self._initial: StreamOffset | None = None
         self._has_target = False
@@ -272,6 +274,7 @@ class StreamSession:
             self._target = await self._look_for_target(start)
         self._seen = seen = self._target or await self._look(start)
         seen = seen.since(start)
+        await self._filter.check(seen.ends)
         odd = self._odd(start, seen)
         cut = {queue: seen.ends[queue] for queue in odd if self._was_cut(queue, start, seen)}
         begins = await self._begins({queue: seen.ends[queue] for queue in odd if queue not in cut})

@@ -380,7 +380,7 @@ def test_positions_must_name_topics_that_are_read(
     new_topic: Topics, options_of: Options, query: Any
 ) -> None:
     options = options_of(subscribe=new_topic(1), startingOffsets='{"other":5}')
-    with pytest.raises(errors.InvalidArgument, match="'other', which is not read"):
+    with pytest.raises(errors.InvalidConfig, match="'other', which is not read"):
         query(options).initial()
 
 
