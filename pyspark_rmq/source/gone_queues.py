@@ -63,6 +63,21 @@ async def ask_remains(
     return found
 
 
+async def is_gone(client: ClientInstance, queue: MessageQueue, group: str) -> bool:
+    """Whether a queue that could not be read does not exist any more.
+
+    The master says so, or with another product the route, too.
+    """
+    try:
+        is_shown = queue in await client.routes.subscribe_queues(queue.topic, refresh=True)
+    except errors.TopicNotExist:
+        is_shown = False
+    except errors.RmqError:
+        is_shown = True
+    remains = await ask_remains(client, [queue], [queue.topic] if is_shown else [], group)
+    return queue in remains.gone
+
+
 def unread_of(
     gone: Mapping[MessageQueue, int], position: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int | None]:

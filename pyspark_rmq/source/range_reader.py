@@ -35,7 +35,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.data_loss import report_loss
-from pyspark_rmq.source.gone_queues import ask_remains
+from pyspark_rmq.source.gone_queues import is_gone
 from pyspark_rmq.source.local_reader import local_batches, local_places
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
@@ -211,10 +211,7 @@ def _runs_of(
             fails=options.fails_on_data_loss,
         )
     except errors.RemoteError as error:
-        remains = connected.call(
-            ask_remains(connected.client, [part.queue], [], options.reader_group)
-        )
-        if part.queue not in remains.gone:
+        if not connected.call(is_gone(connected.client, part.queue, options.reader_group)):
             raise
         report_loss(
             f"queue {part.queue_id} of {part.topic} on {part.broker_name} is gone, because the"
