@@ -229,7 +229,7 @@ class StreamSession:
         reasons = "; ".join(f"{broker}: {error}" for broker, error in sorted(silent.items()))
         text = (
             f"broker {', '.join(sorted(silent))} did not answer within {waited_s:.1f} s"
-            f" (rmqConsumer.pollTimeoutMs={self._options.poll_timeout_ms:g}): whether it has"
+            f" (rmqConsumer.pollTimeoutMs={self._options.poll_timeout_ms}): whether it has"
             " messages that were not read is not known"
         )
         if self._options.fails_on_data_loss or not seen.ends:

@@ -61,22 +61,26 @@ def topic(broker: EmbeddedBroker, new_topic: Topics) -> str:
     return name
 
 
+@pytest.fixture
+def batch_of(broker: EmbeddedBroker, topic: str) -> Options:
+    """Options of a batch read of the topic."""
+    return lambda **given: SourceOptions.parse(
+        {**broker.options, "subscribe": topic, **given}
+    ).for_batch()
+
+
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 @pytest.mark.parametrize("named,text", UNKNOWN + PAST)
 def test_positions_that_do_not_fit(
-    topic: str, options_of: Options, option: str, named: Any, text: str
+    topic: str, options_of: Options, batch_of: Options, option: str, named: Any, text: str
 ) -> None:
     value = json.dumps({topic: named})
-    given = {"subscribe": topic, option: value}
-    if option == "endingOffsets":
-        given["startingOffsets"] = "earliest"
-    options = options_of(**given)
     with pytest.raises(errors.InvalidConfig, match=text) as failure:
-        plan(options)
+        plan(batch_of(**{option: value}))
     assert str(failure.value).startswith(f"{option}={value!r}")
     if option == "startingOffsets":
         with pytest.raises(errors.InvalidConfig, match=text):
-            initial(options)
+            initial(options_of(subscribe=topic, startingOffsets=value))
 
 
 @pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
@@ -88,11 +92,10 @@ def test_positions_that_do_not_fit(
     ],
 )
 def test_times_of_queues_that_are_not_there(
-    topic: str, options_of: Options, option: str, named: Any, text: str
+    topic: str, batch_of: Options, option: str, named: Any, text: str
 ) -> None:
-    options = options_of(subscribe=topic, **{option: json.dumps({topic: named})})
     with pytest.raises(errors.InvalidConfig, match=text):
-        plan(options)
+        plan(batch_of(**{option: json.dumps({topic: named})}))
 
 
 def test_positions_that_fit(topic: str, options_of: Options) -> None:
