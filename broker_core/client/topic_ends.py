@@ -71,7 +71,8 @@ async def ask_queue_remains(
             ends = found.ends
         elif answer.code != TopicNotExist.response_code:
             raise RemoteError.for_code(answer.code, answer.remark)
-    offered, gone = {}, {}
+    offered: dict[int, int] = {}
+    gone: dict[int, int] = {}
     for queue_id in queue_ids:
         if queue_id < len(ends):
             offered[queue_id] = ends[queue_id]
