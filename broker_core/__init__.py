@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker_core.client.stage_writer import StagedAt
     from broker_core.client.sync_consumers import SyncPullConsumer
     from broker_core.client.sync_face import SyncAdmin, SyncProducer
-    from broker_core.client.topic_ends import TopicEnds, ask_topic_ends
+    from broker_core.client.topic_ends import TopicEnds, ask_queue_remains, ask_topic_ends
     from broker_core.codec import column_names
     from broker_core.codec.arrow_columns import batch_from_arrow, to_arrow
     from broker_core.codec.column_batch import ColumnBatch
@@ -86,6 +86,7 @@ __all__ = [
     "admin_groups",
     "admin_topics",
     "ask_local_range",
+    "ask_queue_remains",
     "ask_topic_ends",
     "batch_from_arrow",
     "codec_backend",
@@ -136,6 +137,7 @@ _HOMES = {
     "SyncPullConsumer": "broker_core.client.sync_consumers",
     "TopicEnds": "broker_core.client.topic_ends",
     "ask_local_range": "broker_core.client.local_range",
+    "ask_queue_remains": "broker_core.client.topic_ends",
     "ask_topic_ends": "broker_core.client.topic_ends",
     "batch_from_arrow": "broker_core.codec.arrow_columns",
     "codec_backend": "broker_core.codec.record_columns",

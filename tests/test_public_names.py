@@ -44,6 +44,7 @@ def test_public_names() -> None:
         "admin_groups",
         "admin_topics",
         "ask_local_range",
+        "ask_queue_remains",
         "ask_topic_ends",
         "batch_from_arrow",
         "codec_backend",

@@ -2,11 +2,15 @@
 
 Takes no lock, writes nothing, follows no link, and trusts nothing: the identity in the state file
 must be the one that the owner named, and every record is verified against its place in the log, its
-queue entry and its checksums, as the owner would do. Whatever is odd is a `StoreUnusable` or a
-`CorruptRecord`; the caller then asks the owner over the network.
+queue entry and its checksums, as the owner would do. A mismatch is a `StoreUnusable`, after which
+the caller asks the owner over the network. `CorruptRecord` is proven damage: a record that fails
+its checks a second time, after its files were opened and its queue entries read again, in a store
+that is still the one that the owner named.
 
-Log files are mapped and stay mapped until `forget_below` or `close`: bytes below the bound that the
-owner gave do not change for as long as its epoch lasts, also when it has removed the file's name.
+Log files are mapped, up to `SEGMENTS_MAX` of them, and stay mapped until `forget_below` or `close`:
+bytes below the bound that the owner gave do not change for as long as its epoch lasts, also when it
+has removed the file's name. A call never evicts a file that it uses, and runs are cut so that one
+call does not need more files than that.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy as np
 from broker_core.codec.local_range import LocalRange, StoreLayout
 from broker_core.codec.record_columns import decode_columns
 from broker_core.codec.record_layout import DAMAGE_ONLY
-from broker_core.errors import StoreUnusable
+from broker_core.errors import CorruptRecord, StoreUnusable
 from broker_core.storage.consume_queue import QUEUE_DIR, UNIT_SIZE
 from broker_core.storage.file_system import StoreFile
 from broker_core.storage.posix_file_system import PosixFileSystem
@@ -109,7 +113,7 @@ class ReadOnlyStore:
         while start < until:
             count = min(until - start, _BATCHES_AT_ONCE * count_max)
             units = self._units(topic, queue_id, start, count)
-            for run in _cut(start, units, size_max, count_max):
+            for run in _cut(start, units, size_max, count_max, self.layout.segment_size):
                 if run is None:
                     raise StoreUnusable(f"queue {queue_id} of {topic} has entries that are none")
                 yield run
@@ -117,16 +121,43 @@ class ReadOnlyStore:
 
     def columns(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
         """The records of a run as columns, see `codec.column_names`; bodies stay compressed."""
+        try:
+            return self._decoded(topic, queue_id, run, wanted)
+        except CorruptRecord:
+            return self._decoded_anew(topic, queue_id, run, wanted)
+
+    def _decoded(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
+        bases = self._bases(run)
+        self._make_room(bases)
+        spans = [(base, self._segment(base)) for base in bases]
+        return decode_columns(
+            spans, run.units, run.first_offset, queue_id, topic.encode(), wanted,
+            self.layout.check_level | DAMAGE_ONLY,
+        )  # fmt: skip
+
+    def _decoded_anew(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
+        """Tell damage from files that were replaced or entries that were rebuilt meanwhile."""
+        for base in self._bases(run):
+            if base in self._segments:
+                self._segments.pop(base).close()
+        if self._units(topic, queue_id, run.first_offset, run.count) != run.units:
+            raise StoreUnusable(f"the entries of queue {queue_id} of {topic} have changed")
+        try:
+            return self._decoded(topic, queue_id, run, wanted)
+        except CorruptRecord as error:
+            self.check_identity()
+            base = error.position - error.position % self.layout.segment_size
+            path = f"{self.directory}/{COMMIT_LOG_DIR}/{segment_name(base)}"
+            raise CorruptRecord(path, error.position, error.reason) from None
+
+    def _bases(self, run: UnitRun) -> list[int]:
+        """Where the log files begin that have records of the run."""
         size = self.layout.segment_size
         first, last = run.low // size, (run.high - 1) // size
         touched = [first, last]
         if last - first > 1:
             touched = np.unique(unit_bounds(run.units)[0] // size).tolist()
-        spans = [(base, self._segment(base)) for base in (n * size for n in sorted({*touched}))]
-        return decode_columns(
-            spans, run.units, run.first_offset, queue_id, topic.encode(), wanted,
-            self.layout.check_level | DAMAGE_ONLY,
-        )  # fmt: skip
+        return [number * size for number in sorted({*touched})]
 
     def forget_below(self, log_start: int) -> None:
         """Let go of files that the owner has removed, so that their space becomes free."""
@@ -154,16 +185,21 @@ class ReadOnlyStore:
             start = until
         return b"".join(parts)
 
+    def _make_room(self, bases: list[int]) -> None:
+        """Evict what was used longest ago, and nothing that a call for these files will use."""
+        kept = {*bases}
+        spare = [base for base in self._segments if base not in kept]
+        for base in spare[: max(0, len(spare) + len(kept) - SEGMENTS_MAX)]:
+            self._segments.pop(base).close()
+
     def _segment(self, base: int) -> memoryview:
         file = self._segments.get(base)
         if file is None:
-            file = self._open(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
-            if file.size != self.layout.segment_size:
-                file.close()
-                raise StoreUnusable(f"{file.path} has another size than the files of its store")
-            self._segments[base] = file
-            if len(self._segments) > SEGMENTS_MAX:
-                self._segments.popitem(last=False)[1].close()
+            file = self._segments[base] = self._open(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
+        # Each time: reading a mapped page behind the end of its file would kill the process.
+        if file.size != self.layout.segment_size:
+            self._segments.pop(base).close()
+            raise StoreUnusable(f"{file.path} has another size than the files of its store")
         self._segments.move_to_end(base)
         return file.buffer()
 
@@ -175,20 +211,26 @@ class ReadOnlyStore:
 
 
 def _cut(
-    first_offset: int, units: bytes, size_max: int, count_max: int
+    first_offset: int, units: bytes, size_max: int, count_max: int, segment_size: int
 ) -> Iterator[UnitRun | None]:
-    """Runs of neighbouring units; None instead when they cannot be units."""
+    """Runs of neighbouring units; None instead when they cannot be units.
+
+    A run has records of at most `SEGMENTS_MAX` log files.
+    """
     starts, ends = unit_bounds(units)
     sizes = ends - starts
     if starts.min() < 0 or sizes.min() <= 0 or sizes.max() > _RECORD_SIZE_MAX:
         yield None
         return
     bodies = np.maximum(sizes - _RECORD_OVERHEAD, 1).cumsum()
+    # How often the records have gone on in another file so far.
+    changes = (np.diff(starts // segment_size, prepend=starts[0] // segment_size) != 0).cumsum()
     view = memoryview(units)
     at, before, end = 0, 0, len(sizes)
     while at < end:
         until = int(np.searchsorted(bodies, before + size_max, side="right"))
-        until = min(max(at + 1, until), at + count_max, end)
+        files = int(np.searchsorted(changes, changes[at] + SEGMENTS_MAX, side="left"))
+        until = min(max(at + 1, until), at + count_max, files, end)
         low, high = int(starts[at:until].min()), int(ends[at:until].max())
         yield UnitRun(first_offset + at, view[at * UNIT_SIZE : until * UNIT_SIZE], low, high)
         at, before = until, int(bodies[until - 1])

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from broker_core import ClientInstance
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.filter_check import FilterCheck
 from pyspark_rmq.source.key_index import by_index
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange, plan_tasks
@@ -28,6 +29,7 @@ async def plan_batch(
 async def batch_ranges(client: ClientInstance, options: SourceOptions) -> list[QueueRange]:
     """Where every queue begins and ends for this read, whatever the conditions."""
     queues = await TopicDiscovery(client, options).first_queues()
+    await FilterCheck(client, options).check(queues)
     lookup = OffsetLookup(client, options)
     assert options.starting is not None
     starts = await lookup.resolve(options.starting, queues)

@@ -4,8 +4,10 @@
     reader's thread  entries ──► records in the mapped log ──► the next batches
 
 The broker says, for each range, where its files are, which log they are and how far it may be read;
-`ReadOnlyStore` proves it. Anything odd (a file that retention took, another epoch, no permission)
-ends the short cut: what was not handed out yet is left to the network, which knows the reason.
+`ReadOnlyStore` proves it. Any failure (a file that retention took, another epoch, no permission, no
+descriptors left) ends the short cut: what was not handed out yet is left to the network, which
+knows the reason. Only damage that was proven is an error here, because the network would find it,
+too, after retries.
 """
 
 from __future__ import annotations
@@ -68,24 +70,42 @@ def local_batches(
 ) -> Generator[Any, None, list[QueueRange]]:
     """Batches of the ranges in order; returns what is left to read in another way."""
     reading = _LocalReading(places, maker, size_max, rows_max)
-    worker = _process.worker()
     ahead: deque[Future[_Made | None]] = deque()
     number, offset = 0, places[0][0].start if places else 0
+    has_failed = False
     try:
+        worker = _process.worker()
         ahead.extend(worker.submit(reading.next) for _ in range(_BATCHES_AHEAD))
         while (made := ahead.popleft().result()) is not None:
             ahead.append(worker.submit(reading.next))
             number, offset, batch = made
             yield batch
-    except (errors.RmqError, OSError) as error:
-        _log.info("files of a broker are left for the network: %s", error)
+    except errors.CorruptStore:
+        has_failed = True
+        raise
+    except Exception as error:  # noqa: BLE001 - the read goes on without the short cut
+        has_failed = True
+        is_known = isinstance(error, errors.RmqError | OSError)
+        _log.log(
+            logging.INFO if is_known else logging.WARNING,
+            "files of a broker are left for the network: %r",
+            error,
+            exc_info=not is_known,
+        )
         return _rest(places, number, offset)
     finally:
         for future in ahead:
             future.cancel()
-        # The thread may be in the middle of a batch; its maps are given back after that.
-        worker.submit(reading.close).result()
+        _end(reading, has_failed)
     return []
+
+
+def _end(reading: _LocalReading, has_failed: bool) -> None:
+    """Give back the maps; the thread may be in the middle of a batch, so after that."""
+    try:
+        _process.worker().submit(reading.close, keep=not has_failed).result()
+    except Exception as error:  # noqa: BLE001 - the rows are complete, or left to the network
+        _log.warning("files of a broker could not be closed: %r", error)
 
 
 def _rest(places: Sequence[Place], number: int, offset: int) -> list[QueueRange]:
@@ -111,12 +131,14 @@ class _LocalReading:
         """Number of the range, offset after the batch, batch; None at the end."""
         return next(self._made, None)
 
-    def close(self) -> None:
-        """Give back the store, whose maps the next task may use."""
+    def close(self, keep: bool) -> None:
+        """Give back the store, whose maps the next task may use; not after a failure."""
         self._made.close()
-        if self._store is not None:
-            _process.give_back(self._store)
-            self._store = None
+        store, self._store = self._store, None
+        if store is not None and keep:
+            _process.give_back(store)
+        elif store is not None:
+            store.close()
 
     def _make(self) -> Generator[_Made, None, None]:
         for number, (part, place) in enumerate(self._places):
@@ -227,8 +249,8 @@ def _problem(place: LocalRange) -> str:
     """Why the store cannot be opened here; empty when it can."""
     try:
         _process.give_back(_process.take(place))
-    except errors.RmqError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 - any failure is a reason to use the network
+        return str(error) or repr(error)
     return ""
 
 

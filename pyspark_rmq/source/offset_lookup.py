@@ -126,20 +126,20 @@ class OffsetLookup:
     async def resolve(
         self, positions: Positions, queues: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """What `positions` mean for each queue now."""
-        known = {queue.topic for queue in queues}
-        for topic, _, _ in positions.named:
-            if topic not in known:
-                raise errors.InvalidArgument(
-                    f"option {positions.option} names topic {topic!r:.140}, which is not read"
-                )
+        """What `positions` mean for each queue now; raises `InvalidConfig` if they do not fit."""
+        positions.check_queues(queues)
         asked = (positions.default, *positions.named.values())
         ends: Mapping[MessageQueue, int] = {}
-        if any(position.anchor is Anchor.LATEST for position in asked):
+        if any(position.anchor in (Anchor.LATEST, Anchor.OFFSET) for position in asked):
             found = await self.look(queues)
             for error in found.silent.values():
                 raise error
             ends = found.ends
+            for queue, end in ends.items():
+                anchor, number = positions.of(queue)
+                # The master of a slave may have more.
+                if anchor is Anchor.OFFSET and queue.broker_name not in found.at_slaves:
+                    positions.check_end(queue, number, end)
         return await _all(queues, lambda queue: self._resolved(positions, queue, ends))
 
     async def stores(

@@ -35,6 +35,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.gone_queues import is_gone
 from pyspark_rmq.source.local_reader import local_batches, local_places
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import QueueRange
@@ -207,6 +208,15 @@ def _runs_of(
             f"queue {part.queue_id} of {part.topic} on {part.broker_name} was to be read from"
             f" offset {part.start} to {part.until}, and has {error.min_offset} to"
             f" {error.max_offset} only: offset {error.offset} was deleted or cut off",
+            fails=options.fails_on_data_loss,
+        )
+    except errors.RemoteError as error:
+        if not connected.call(is_gone(connected.client, part.queue, options.reader_group)):
+            raise
+        report_loss(
+            f"queue {part.queue_id} of {part.topic} on {part.broker_name} is gone, because the"
+            " topic has fewer read queues there now, was deleted there, or is not readable:"
+            f" {part.until - at} messages, offsets {at} to {part.until}, were not read ({error})",
             fails=options.fails_on_data_loss,
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ _LATEST_IN_JSON: Final = -1
 _EARLIEST_IN_JSON: Final = -2
 _ANY_BROKER: Final = ""
 _WHOLE_TOPIC: Final = -1
+_SHOWN_MAX: Final = 20
 
 
 class Anchor(enum.Enum):
@@ -64,6 +65,44 @@ class Positions(NamedTuple):
     """The option that said so, for messages."""
     strict_times: bool = False
     """Whether a time after the last message of a queue is an error rather than its end."""
+    text: str = ""
+    """The value of the option, for messages."""
+
+    def check_queues(self, queues: Sequence[MessageQueue]) -> None:
+        """Raise `InvalidConfig` if a queue is named that is not read."""
+        for topic, broker, queue_id in self.named:
+            of_topic = [queue for queue in queues if queue.topic == topic]
+            if not of_topic:
+                raise self.unusable(
+                    f"it names topic {topic!r:.140}, which is not read; name topics of subscribe,"
+                    " subscribePattern or assign"
+                )
+            here = [queue for queue in of_topic if broker in (_ANY_BROKER, queue.broker_name)]
+            if not here:
+                known = ", ".join(sorted({queue.broker_name for queue in of_topic}))
+                raise self.unusable(
+                    f"it names broker {broker!r:.140}, which has no queue of {topic} that is read;"
+                    f" brokers of the topic are {known}"
+                )
+            found = sorted({queue.queue_id for queue in here})
+            if queue_id != _WHOLE_TOPIC and queue_id not in found:
+                where = f" on {broker}" if broker else ""
+                raise self.unusable(
+                    f"it names queue {queue_id} of {topic}{where}, which does not exist or is not"
+                    f" read; there are the queues {_shown(found)}"
+                )
+
+    def check_end(self, queue: MessageQueue, offset: int, end: int) -> None:
+        """Raise `InvalidConfig` for an offset that the queue does not have yet."""
+        if offset > end:
+            raise self.unusable(
+                f"offset {offset} is past the end of queue {queue.queue_id} of {queue.topic} on"
+                f" {queue.broker_name}, which ends at {end}; use at most {end}, or latest (-1)"
+            )
+
+    def unusable(self, reason: str) -> errors.InvalidConfig:
+        """An error that names the option and its value."""
+        return errors.InvalidConfig(self.option, self.text, reason)
 
     def of(self, queue: MessageQueue) -> Position:
         """The place that counts for a queue: the nearest that names it."""
@@ -79,6 +118,11 @@ class Positions(NamedTuple):
         return self.default
 
 
+def _shown(queue_ids: Sequence[int]) -> str:
+    more = ", …" if len(queue_ids) > _SHOWN_MAX else ""
+    return ", ".join(map(str, queue_ids[:_SHOWN_MAX])) + more
+
+
 def parse_positions(
     option: str, text: str, default: Position, *, is_end: bool = False
 ) -> Positions:
@@ -87,7 +131,7 @@ def parse_positions(
         return Positions(_parse_word(option, text, is_end), option=option)
     found = option_values.json_object(option, text, _ACCEPTED)
     named = _by_queue(option, text, found, lambda value: _parse_value(option, text, value, is_end))
-    return Positions(default, MappingProxyType(named), option)
+    return Positions(default, MappingProxyType(named), option, text=text)
 
 
 def parse_times(option: str, text: str, default: Position, *, strict: bool) -> Positions:
@@ -102,7 +146,7 @@ def parse_times(option: str, text: str, default: Position, *, strict: bool) -> P
         raise errors.InvalidConfig(option, text, _TIMES_ACCEPTED)
 
     named = _by_queue(option, text, found, time_of)
-    return Positions(default, MappingProxyType(named), option, strict)
+    return Positions(default, MappingProxyType(named), option, strict, text)
 
 
 def at_time(option: str, text: str, *, strict: bool) -> Positions:

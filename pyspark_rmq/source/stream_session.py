@@ -15,6 +15,8 @@ from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.data_loss import report_loss
+from pyspark_rmq.source.filter_check import FilterCheck
+from pyspark_rmq.source.gone_queues import ask_remains, describe_unread, unread_of
 from pyspark_rmq.source.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
 from pyspark_rmq.source.patience import is_passing, pause
@@ -25,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 # How long a topic that was read may be unknown to all name servers before it counts as deleted.
 TOPIC_GRACE_S: Final = 30.0
+NAMELESS: Final = StoreIdentity()
 _SAMPLE_INTERVAL_S: Final = 60.0
 _LOOK_AGAIN_S: Final = 0.2
 
@@ -44,8 +47,8 @@ class Seen(NamedTuple):
     stores: Mapping[str, StoreIdentity]
     at_slaves: Collection[str] = ()
     """Brokers whose slave has answered, because the master is away."""
-    silent: Collection[str] = ()
-    """Brokers of which nobody has answered."""
+    silent: Mapping[str, errors.RmqError] = MappingProxyType({})
+    """Brokers that did not answer, or whose master alone could, with the reason."""
     has_run: Mapping[str, bool] = MappingProxyType({})
     """Brokers that know whether they have what was read of them before."""
 
@@ -96,6 +99,7 @@ class StreamSession:
         self._options = options
         self._discovery = TopicDiscovery(client, options)
         self._lookup = OffsetLookup(client, options)
+        self._filter = FilterCheck(client, options)
         self._watch = ArrivalWatch(client, options.reader_group)
         self._initial: StreamOffset | None = None
         self._has_target = False
@@ -105,7 +109,6 @@ class StreamSession:
         self._row_sizes: dict[str, tuple[int, float]] = {}
         self._committed: Mapping[MessageQueue, int] = {}
         self._last_batch_at: float | None = None
-        self._silent_since: float | None = None
         self._reported: set[object] = set()
 
     # What Spark asks
@@ -133,11 +136,11 @@ class StreamSession:
             # After a restart: queues that were read are known, also those of a broker that is away.
             self._discovery.remember(start.queues)
         await self._commit(start)
-        end = await self._next(start, limits)
+        end = await self._settled(start, limits)
         if end is start and may_wait and not self._has_target:
             seconds = self._options.latest_offset_wait_ms / 1000
             if seconds and await self._watch.wait(self._seen.ends, seconds):
-                end = await self._next(start, limits)
+                end = await self._settled(start, limits)
         if end is not start:
             self._last_batch_at = self._client.clock.monotonic()
         self._position = end
@@ -170,43 +173,107 @@ class StreamSession:
     async def _look(self, start: StreamOffset) -> Seen:
         queues = await self._discovery.queues()
         found = await self._lookup.look(queues, start.stores)
-        self._check_silence(found.silent, bool(found.ends) or not found.silent)
+        seen = Seen(found.ends, found.stores, found.at_slaves, found.silent, found.has_run)
         self._check_topics()
-        return Seen(found.ends, found.stores, found.at_slaves, found.silent, found.has_run)
+        seen = await self._with_remains(start, seen.since(start))
+        self._note_silence(seen.silent)
+        return seen
+
+    async def _with_remains(self, start: StreamOffset, seen: Seen) -> Seen:
+        """The same, with what brokers say about queues of `start` that the look has not found.
+
+        Reports loss for queues that are gone and were not read to their end.
+        """
+        absent = {
+            queue
+            for queue in start.queues.keys() - seen.ends.keys()
+            if queue.broker_name not in seen.silent and ("gone", queue) not in self._reported
+        }
+        if not absent:
+            return seen
+        # Offsets of a store that was replaced mean nothing; that is reported for the store.
+        replaced = self._replaced(start, seen)
+        remains = await ask_remains(
+            self._client,
+            sorted(queue for queue in absent if queue.broker_name not in replaced),
+            self._discovery.missing_since,
+            self._options.reader_group,
+        )
+        unread = unread_of(remains.gone, start.queues)
+        if unread:
+            self._reported.update(("gone", queue) for queue in unread)
+            report_loss(
+                describe_unread(unread, start.queues), fails=self._options.fails_on_data_loss
+            )
+        return seen._replace(
+            ends={**seen.ends, **remains.offered}, silent={**remains.silent, **seen.silent}
+        )
 
     async def _look_for_target(self, start: StreamOffset) -> Seen:
         """What AvailableNow reads: brokers that are away for a moment are waited for."""
         now = self._client.clock.monotonic
-        until = now() + self._options.poll_timeout_ms / 1000
+        began = now()
+        until = began + self._options.poll_timeout_ms / 1000
         while (seen := await self._look(start)).silent and now() < until:
             await pause(_LOOK_AGAIN_S)
         if seen.silent:
-            text = f"{', '.join(sorted(seen.silent))} did not answer: nothing of it is read now"
-            if self._options.fails_on_data_loss:
-                raise errors.ServiceNotAvailable(
-                    errors.ServiceNotAvailable.response_code,
-                    f"broker {text}. Set failOnDataLoss=false to read the other brokers all the"
-                    " same, or rmqConsumer.pollTimeoutMs to wait longer",
-                )
-            _log.warning("broker %s, for failOnDataLoss is off", text)
+            self._go_on_without(seen, seen.silent, now() - began)
         return seen
 
-    def _check_silence(self, silent: Mapping[str, errors.RmqError], has_answers: bool) -> None:
-        """Queues of a broker that is away wait; a cluster that is away for long is an error."""
-        now = self._client.clock.monotonic()
+    async def _settled(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        """The end of the next batch; `start` only when every broker has said that it has no more.
+
+        Spark takes `start` for "everything was read" (`processAllAvailable`), so a broker that is
+        away is waited for while there is nothing else to read.
+        """
+        now = self._client.clock.monotonic
+        began = now()
+        end = await self._next(start, limits)
+        while end is start and not self._has_target:
+            silent = {
+                broker: error
+                for broker, error in self._seen.silent.items()
+                if ("left out", broker) not in self._reported
+            }
+            if not silent:
+                break
+            waited_s = now() - began
+            if waited_s * 1000 >= self._options.poll_timeout_ms:
+                self._go_on_without(self._seen, silent, waited_s)
+                break
+            await pause(_LOOK_AGAIN_S)
+            end = await self._next(start, limits)
+        return end
+
+    def _go_on_without(
+        self, seen: Seen, silent: Mapping[str, errors.RmqError], waited_s: float
+    ) -> None:
+        """Raise, or warn and leave them out until they answer again."""
+        reasons = "; ".join(f"{broker}: {error}" for broker, error in sorted(silent.items()))
+        text = (
+            f"broker {', '.join(sorted(silent))} did not answer within {waited_s:.1f} s"
+            f" (rmqConsumer.pollTimeoutMs={self._options.poll_timeout_ms}): whether it has"
+            " messages that were not read is not known"
+        )
+        if self._options.fails_on_data_loss or not seen.ends:
+            raise errors.ServiceNotAvailable(
+                errors.ServiceNotAvailable.response_code,
+                f"{text}. Start the broker, raise rmqConsumer.pollTimeoutMs to wait longer, or set"
+                " failOnDataLoss=false to read the other brokers without it. The reason:"
+                f" {reasons}",
+            )
+        self._reported.update(("left out", broker) for broker in silent)
+        _log.warning("%s; going on without it, for failOnDataLoss is off (%s)", text, reasons)
+
+    def _note_silence(self, silent: Mapping[str, errors.RmqError]) -> None:
+        """Queues of a broker that is away wait."""
         for broker, error in silent.items():
             self._say_once(("silent", broker), f"broker {broker} does not answer: {error}")
         self._reported -= {
             key
             for key in self._reported
-            if isinstance(key, tuple) and key[0] == "silent" and key[1] not in silent
+            if isinstance(key, tuple) and key[0] in ("silent", "left out") and key[1] not in silent
         }
-        if has_answers:
-            self._silent_since = None
-            return
-        self._silent_since = now if self._silent_since is None else self._silent_since
-        if (now - self._silent_since) * 1000 >= self._options.poll_timeout_ms:
-            raise next(iter(silent.values()))
 
     def _check_topics(self) -> None:
         now = self._client.clock.monotonic()
@@ -230,8 +297,11 @@ class StreamSession:
             self._target = await self._look_for_target(start)
         self._seen = seen = self._target or await self._look(start)
         seen = seen.since(start)
+        await self._filter.check(seen.ends)
         odd = self._odd(start, seen)
-        begins = await self._begins({queue: seen.ends[queue] for queue in odd})
+        cut = {queue: seen.ends[queue] for queue in odd if self._was_cut(queue, start, seen)}
+        begins = await self._begins({queue: seen.ends[queue] for queue in odd if queue not in cut})
+        begins.update(cut)
         backlog = [
             QueueRange(*queue, begins[queue] if queue in odd else start.queues[queue], end)
             for queue, end in sorted(seen.ends.items())
@@ -240,7 +310,15 @@ class StreamSession:
         ]
         backlog = [part for part in backlog if part.rows > 0]
         rows = sum(part.rows for part in backlog)
-        if not rows or self._should_wait(rows, limits):
+        moved = {
+            # Offsets of a log that was replaced or cut mean nothing, also where nothing is read.
+            **{queue: 0 for queue in self._without_past(start, seen) if queue not in begins},
+            **{queue: begins[queue] for queue in begins if queue in start.queues},
+        }
+        # A position above the end of its queue is corrected at once, by a batch without rows if
+        # need be: messages that come would be taken for those that were read.
+        is_moved = any(start.queues[queue] != offset for queue, offset in moved.items())
+        if not is_moved and (not rows or self._should_wait(rows, limits)):
             return start
         row_sizes = await self._sizes(backlog)
         parts = limited(backlog, min(rows, _rows_max(limits, row_sizes, backlog)))
@@ -250,9 +328,7 @@ class StreamSession:
             begins = {**start.queues, **begins}
         queues = {
             **start.queues,
-            # Offsets of a log that was replaced or cut mean nothing, also where nothing is read.
-            **{queue: 0 for queue in self._without_past(start, seen) if queue not in begins},
-            **{queue: begins[queue] for queue in begins if queue in start.queues},
+            **moved,
             **{queue: part.until for queue, part in read.items()},
         }
         return StreamOffset(
@@ -278,13 +354,32 @@ class StreamSession:
         }
         for queue in sorted(odd):
             if queue in start.queues and queue.broker_name not in replaced:
+                end, position = seen.ends[queue], start.queues[queue]
+                then = (
+                    f"{position - end} messages at the end of the log were cut off; reading goes on"
+                    f" at {end}"
+                    if self._was_cut(queue, start, seen)
+                    else "the topic was deleted and made again, or the log was cut; its broker does"
+                    " not name its log, so that the queue is read again from its first offset"
+                )
                 self._report_once(
-                    ("cut", queue, seen.ends[queue]),
+                    ("cut", queue, end),
                     f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} ends at"
-                    f" {seen.ends[queue]}, and was read up to {start.queues[queue]} before: the"
-                    " topic was deleted and made again, or the log was cut",
+                    f" {end}, and was read up to {position} before: {then}",
                 )
         return odd
+
+    def _was_cut(self, queue: MessageQueue, start: StreamOffset, seen: Seen) -> bool:
+        """Whether a queue that ends before its position is one of the log that was read.
+
+        A broker of ours that has another store says so; one of another product cannot say.
+        """
+        position = start.queues.get(queue)
+        if position is None or seen.ends[queue] >= position:
+            return False
+        before = start.stores.get(queue.broker_name, NAMELESS)
+        store = seen.stores.get(queue.broker_name, before)
+        return bool(store.store_id) and before.store_id in ("", store.store_id)
 
     async def _begins(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Where these queues begin; without those whose broker has just gone away."""

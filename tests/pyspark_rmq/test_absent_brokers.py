@@ -110,7 +110,10 @@ def test_available_now_does_not_end_well_without_a_broker(is_listed: bool) -> No
         if not is_listed:
             cluster.unregister(cluster.brokers[1])
         session.fix_target()
-        with pytest.raises(errors.ServiceNotAvailable, match=r"b did not answer.*failOnData"):
+        with pytest.raises(
+            errors.ServiceNotAvailable,
+            match=r"b did not answer within .* s \(rmqConsumer.pollTimeoutMs=300\).*failOnData",
+        ):
             await _planned(session)
 
     _run(work, **impatient)

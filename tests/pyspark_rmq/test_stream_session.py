@@ -345,10 +345,8 @@ def test_a_queue_that_ends_before_the_checkpoint_is_noticed(
     topic = new_topic(1)
     fill(broker, topic, q0=2)
     old = StreamOffset({MessageQueue(topic, "broker-a", 0): 50})
-    with pytest.raises(DataLost, match=r"ends at 2, and was read up to 50"):
+    with pytest.raises(DataLost, match=r"ends at 2, and was read up to 50.*48 messages"):
         query(options_of(subscribe=topic)).latest(old)
-    end = query(options_of(subscribe=topic, failOnDataLoss="false")).latest(old)
-    assert ranges(old, end) == {0: (0, 2)}
 
 
 def test_a_queue_that_is_away_keeps_its_position(
@@ -376,7 +374,7 @@ def test_positions_must_name_topics_that_are_read(
     new_topic: Topics, options_of: Options, query: Any
 ) -> None:
     options = options_of(subscribe=new_topic(1), startingOffsets='{"other":5}')
-    with pytest.raises(errors.InvalidArgument, match="'other', which is not read"):
+    with pytest.raises(errors.InvalidConfig, match="'other', which is not read"):
         query(options).initial()
 
 
@@ -421,20 +419,15 @@ def test_servers_that_are_away_for_a_while_hold_the_query_up(
         options = SourceOptions.parse({**given, "startingOffsets": "earliest"}).for_stream()
         running = query(options)
         start = running.initial()
-        other.kill()
-        assert running.latest(start, may_wait=True) is start
-        other.start()
         fill(other, "t", q1=2)
-        # It is not asked for all the time while it is away.
-        clock = SystemClock()
-        until = clock.monotonic() + 300
-        while (end := running.latest(start)) is start:
-            assert clock.monotonic() < until
-        assert ranges(start, end) == {1: (0, 2)}
-        # And a query that starts while they are away waits as well, if it was started before.
-        again = query(options)
-        other.kill()
-        assert again.latest(end) is end
+        for is_new in (False, True):
+            other.kill()
+            # Also a query that starts while they are away, if it was started before.
+            asked = query(options) if is_new else running
+            answer = asked.connected.begin(asked.session.latest(start, NO_LIMITS, may_wait=True))
+            other.start()
+            # The answer comes when the broker has said what it has, and not before.
+            assert ranges(start, answer.result(timeout=300)) == {1: (0, 2)}
 
 
 def test_a_cluster_that_stays_away_ends_the_query(query: Any) -> None:
