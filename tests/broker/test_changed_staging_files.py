@@ -127,7 +127,9 @@ def test_it_is_refused(
     monkeypatch.setattr(StagedProofs, "__init__", made)
 
     async def scenario() -> None:
-        config = broker_config(tmp_path)
+        # Over several log files, or within one, where two threads write.
+        size = 1 << 20 if change in (damaged, emptied) else 16 << 20
+        config = broker_config(tmp_path, mappedFileSizeCommitLog=str(size))
         async with running(config) as asker:
             await asker.make_topic("Alpha")
             await asker.make_topic("Bravo")
