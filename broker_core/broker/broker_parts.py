@@ -203,7 +203,7 @@ class BrokerParts:
             store=self.store,
             table=self._table(SINKS_FILE),
             clock=self.clock,
-            once_keep_ms=2 * self.config.store.staging_expiry_ms,
+            prepared_keep_ms=2 * self.config.store.staging_expiry_ms,
         )
 
     def _transactions(self) -> Transactions:

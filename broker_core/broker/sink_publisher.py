@@ -403,6 +403,9 @@ class SinkPublisher:
             self._promise_no_more({part.staging_id for part in note.parts})
             if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)
+            if self._batches.is_current(identity):
+                # Earlier runs are fenced. What they staged must not take room from others.
+                self._staging.drop_other_runs(identity.sink, identity.run, self._promised)
         if not pending.done():
             pending.set_result(None)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, measure_batch
-from broker_core.codec.staged_block import encode_head, encode_table, join_heads
+from broker_core.codec.staged_block import HEAD_SIZE, encode_head, encode_table, join_heads
 from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import InlineWorker, Worker
@@ -123,6 +123,28 @@ class StagingArea:
         drafts = sum(draft.room for draft in self._drafts.values())
         kept = (*self._sealed.values(), *self._claimed.values())
         return drafts + sum(size for size, _ in kept)
+
+    @property
+    def size_max(self) -> int:
+        """What all of them may take."""
+        return self._size_max
+
+    def size_of(self, staging_id: str) -> int:
+        """Bytes on disk of one batch; 0 when there is none."""
+        draft = self._drafts.get(staging_id)
+        if draft is not None:
+            return draft.room
+        return self._sealed.get(staging_id, (0, 0.0))[0]
+
+    def growth_of(self, staging_id: str, run: TemplateRun) -> int:
+        """How many bytes more an `append` takes on disk."""
+        draft = self._draft(staging_id)
+        size = HEAD_SIZE + len(encode_table(run.queues)) + run.size
+        return max(draft.size + size - draft.room, 0)
+
+    def growth_until(self, staging_id: str, size: int) -> int:
+        """How many bytes more it takes on disk with this size."""
+        return max(size - self._draft(staging_id).room, 0)
 
     def begin(self) -> str:
         """A fresh id; nobody can guess another writer's."""
@@ -309,6 +331,8 @@ class StagingArea:
         for staging_id in staging_ids:
             if staging_id in self._sealed:
                 self._sealed[staging_id] = self._sealed[staging_id][0], now
+            elif staging_id in self._drafts:
+                self._drafts[staging_id].touched = now
 
     def make_durable(self, staging_ids: Iterable[str]) -> None:
         """Let sealed batches survive a power cut; waits for the disk, on any thread."""
