@@ -8,7 +8,7 @@ does not exist and a signature that is wrong get the same answer after the same 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from broker_core.access.accounts import TRUSTED_PEER, Account, AccountTable
@@ -52,6 +52,10 @@ class NoResources:
     def sink_of(self, staging_id: str) -> str | None:
         """There are no sinks."""
         return None
+
+    def topics_of(self, staging_id: str) -> Iterable[str]:
+        """Nothing is staged."""
+        return ()
 
     def is_system_topic(self, topic: str) -> bool:
         """Nobody asks."""

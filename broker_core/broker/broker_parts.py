@@ -382,7 +382,6 @@ class BrokerParts:
             publisher=publisher,
             # Files that clients write cannot be checked against what each of them may do.
             local_root="" if self.config.acl_enable else self.config.store_root,
-            own_host=settings.store_host,
         )
 
     def _administration(self) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -173,7 +173,7 @@ class SinkStaging:
         with naming_properties():
             self._staging.append(staging_id, run, count)
         draft.blocks.append(checksum)
-        draft.topics.update(topic.decode("latin-1") for topic, _ in queues)
+        draft.topics.update(_topics(queues, records))
         self._renew(draft.batch)
         return count
 
@@ -440,6 +440,18 @@ class SinkStaging:
             )
         if size > self._message_size_max + (64 << 10):
             raise MessageTooLarge(f"a staged record has {size} bytes")
+
+
+def _topics(queues: QueueKeys, records: memoryview) -> Iterator[str]:
+    """Of parked rows, where they will go."""
+    yield from (topic.decode("latin-1") for topic, _ in queues if topic != _SCHEDULE)
+    at = 0 if any(topic == _SCHEDULE for topic, _ in queues) else len(records)
+    while at < len(records):
+        size = _BODY_SIZE.unpack_from(records, at)[0]
+        record = decode_record(records[at : at + size])
+        at += size
+        if record.topic == SCHEDULE_TOPIC:
+            yield record.properties.get(names.REAL_TOPIC, "")
 
 
 def _key(identity: BatchIdentity) -> _BatchKey:

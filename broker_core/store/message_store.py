@@ -432,6 +432,11 @@ class MessageStore:
     # State
 
     @property
+    def boot_id(self) -> str:
+        """Of the machine, as the store's state names it."""
+        return self._parts.flush.state.boot_id
+
+    @property
     def store_id(self) -> str:
         """Identity of this log."""
         return self._parts.flush.state.store_id

@@ -14,8 +14,8 @@ import pytest
 from broker_core import SinkClient, errors
 from broker_core.broker.staged_proofs import StagedProofs
 from broker_core.client.stage_writer import StagedAt
-from broker_core.codec.staged_block import BlockEncoder
 from broker_core.codec.sink_messages import BatchIdentity
+from broker_core.codec.staged_block import BlockEncoder
 from broker_core.storage.group_writer import GroupWriter
 from broker_core.storage.staging import StagedBatch
 from broker_core.store.message_store import MessageStore
