@@ -341,13 +341,15 @@ class SinkStaging:
     def _check_writers(self, sink: str) -> None:
         """One sink leaves others half of the places that they have not taken."""
         unsealed = [draft for draft in self._drafts.values() if draft.part is None]
-        if len(unsealed) >= self._drafts_max:
+        is_full = len(unsealed) >= self._drafts_max
+        mine = sum(draft.identity.sink == sink for draft in unsealed)
+        share = max((self._drafts_max - len(unsealed) + mine) // 2, 1)
+        if is_full and mine == len(unsealed):
             raise LimitReached(
                 f"{len(unsealed)} writers stage data on this broker, at most {self._drafts_max} can"
             )
-        mine = sum(draft.identity.sink == sink for draft in unsealed)
-        share = max((self._drafts_max - len(unsealed) + mine) // 2, 1)
-        if mine >= share and self._others_want(sink):
+        if is_full or (mine >= share and self._others_want(sink)):
+            # It passes when others have sealed what they stage.
             raise SystemBusy(
                 ResponseCode.SYSTEM_BUSY,
                 f"{mine} writers of sink {sink} stage data on this broker, and other sinks want "

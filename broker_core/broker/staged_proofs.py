@@ -5,7 +5,8 @@
 
 A proof says that every block and every record of a file is what its writer said, and may be sent.
 It stands as long as nobody has touched the file since it was sealed; what has no proof when it is
-published, as after a restart, is proven then.
+published, as after a restart, is proven then. Changes that the file system does not tell are found
+when the records are copied, by their checksums (`storage/staged_run.py`).
 """
 
 from __future__ import annotations

@@ -109,6 +109,26 @@ def test_a_sink_alone_has_it_all() -> None:
     alone.stage(identity(1), [b"x" * 1_000] * 15)
 
 
+def test_a_newcomer_waits_for_one_that_has_it_all() -> None:
+    sinks = SinkStore(staging_size_max=20_000, staging_limits={"drafts_max": 4})
+    writers = [sinks.staging.begin(identity()) for _ in range(4)]
+    [block] = blocks_of([b"x" * 1_000] * 16)
+    sinks.staging.append(writers[0], 0, *parse_block(block))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity(sink="new"))
+    sinks.staging.seal(writers[0])
+    # It may not grow while another one waits.
+    with pytest.raises(SystemBusy):
+        sinks.staging.append(writers[1], 0, *parse_block(blocks_of([b"x"])[0]))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity())
+    newcomer = sinks.staging.begin(identity(sink="new"))
+    with pytest.raises(SystemBusy, match="sinkStagingSizeMax=20000"):
+        sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
+    sinks.staging.drop(writers)
+    sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
+
+
 def test_writers_are_shared_too() -> None:
     sinks = SinkStore(staging_limits={"drafts_max": 16})
     begun = [sinks.staging.begin(identity(sink="other"))]
