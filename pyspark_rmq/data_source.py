@@ -14,6 +14,7 @@ from pyspark_rmq.sink.batch_writer import RmqBatchWriter
 from pyspark_rmq.sink.guarantee import decide_guarantee
 from pyspark_rmq.sink.sink_columns import SinkColumns, find_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.sink_topics import require_topics
 from pyspark_rmq.sink.stream_writer import RmqStreamWriter
 from pyspark_rmq.source.batch_reader import (
     RmqBatchReader,
@@ -69,6 +70,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
             raise errors.InvalidArgument('a topic cannot be overwritten: use mode("append")')
         options = SinkOptions.parse(self.options).for_batch()
         columns = _written(schema, options)
+        require_topics(options)
         return RmqBatchWriter(options, columns, decide_guarantee(options, columns))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> RmqStreamWriter:
@@ -81,6 +83,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         freeze_once()
         options = SinkOptions.parse(self.options).for_stream()
         columns = _written(schema, options)
+        require_topics(options)
         return self.writer_type(options, columns, decide_guarantee(options, columns), schema)
 
 

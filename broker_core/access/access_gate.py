@@ -60,6 +60,10 @@ class NoResources:
         """There are no sinks."""
         return None
 
+    def topics_of(self, staging_id: str) -> Iterable[str]:
+        """Nothing is staged."""
+        return ()
+
     def is_system_topic(self, topic: str) -> bool:
         """Nobody asks."""
         return False

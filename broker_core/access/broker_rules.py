@@ -178,6 +178,12 @@ def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
         yield group_need(sink, PUB)
 
 
+def _sealed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    yield from _staged(command, resources)
+    for topic in resources.topics_of(command.ext.get("stagingId", "")):
+        yield topic_need(topic, PUB)
+
+
 def _stage_append(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
     yield from _staged(command, resources)
     queues, records = parse_block(command.body)
@@ -207,8 +213,12 @@ def _stage_drop(command: RemotingCommand, resources: Resources) -> Iterable[Need
             yield group_need(sink, PUB)
 
 
-def _published(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    yield group_need(parse_publication(command.body).identity.sink, PUB)
+def _published(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    publication = parse_publication(command.body)
+    yield group_need(publication.identity.sink, PUB)
+    for part in publication.parts:
+        for topic in resources.topics_of(part.staging_id):
+            yield topic_need(topic, PUB)
 
 
 def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
@@ -275,7 +285,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.BULK_SEND: _account(fields(topic="topic", permission=PUB)),
     Code.STAGE_BEGIN: _account(_sink),
     Code.STAGE_APPEND: _account(_stage_append),
-    Code.STAGE_SEAL: _account(_staged),
+    Code.STAGE_SEAL: _account(_sealed),
     Code.STAGE_DROP: _account(_stage_drop),
     Code.SINK_PUBLISH: _account(_published),
     Code.SINK_STATUS: _account(_sink),

@@ -50,6 +50,9 @@ class Resources(Protocol):
     def sink_of(self, staging_id: str) -> str | None:
         """The sink that data is staged for; None if nothing is staged under the id."""
 
+    def topics_of(self, staging_id: str) -> Iterable[str]:
+        """The topics that data is staged for; none if nothing is staged under the id."""
+
     def is_system_topic(self, topic: str) -> bool:
         """Whether the topic is one of the servers' own."""
 

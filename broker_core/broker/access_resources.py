@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_core.broker.retry_owners import RetryOwner, RetryOwners
 from broker_core.broker.sink_staging import SinkStaging
 from broker_core.broker.system_topics import refuses_sends
@@ -53,6 +55,10 @@ class BrokerResources:
     def sink_of(self, staging_id: str) -> str | None:
         """The sink that a writer stages for."""
         return self._staging.sink_of(staging_id)
+
+    def topics_of(self, staging_id: str) -> Iterable[str]:
+        """The topics that records are staged for."""
+        return self._staging.topics_of(staging_id)
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether it must be named to be allowed."""

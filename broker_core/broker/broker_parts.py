@@ -204,7 +204,7 @@ class BrokerParts:
             store=self.store,
             table=self._table(SINKS_FILE),
             clock=self.clock,
-            once_keep_ms=2 * self.config.store.staging_expiry_ms,
+            prepared_keep_ms=2 * self.config.store.staging_expiry_ms,
         )
 
     def _transactions(self) -> Transactions:
@@ -384,7 +384,6 @@ class BrokerParts:
             publisher=publisher,
             # Files that clients write cannot be checked against what each of them may do.
             local_root="" if self.config.acl_enable else self.config.store_root,
-            own_host=settings.store_host,
         )
 
     def _administration(self) -> tuple[Any, ...]:

@@ -62,6 +62,9 @@ SINKS_FILE: Final = "config/sinkBatches.json"
 SINKS_MAX: Final = 20_000
 # A sink that is silent for longer may be forgotten when there are too many.
 KEEP_MS: Final = 7 * 86_400_000
+# A batch job has one run, which repeats its commit for a minute or so and then gives up. Later ones
+# find nothing staged: they are refused, and cannot publish anything twice.
+ONCE_KEEP_MS: Final = 600_000
 # Batches of a sink that a late repeat is compared with.
 BATCHES_KEPT: Final = 8
 RUNS_KEPT: Final = 64
@@ -93,7 +96,8 @@ class SinkBatches:
         clock: Clock,
         sinks_max: int = SINKS_MAX,
         keep_ms: int = KEEP_MS,
-        once_keep_ms: int = 7_200_000,
+        once_keep_ms: int = ONCE_KEEP_MS,
+        prepared_keep_ms: int = 7_200_000,
     ) -> None:
         self._store = store
         self._table = table
@@ -101,6 +105,7 @@ class SinkBatches:
         self._sinks_max = sinks_max
         self._keep_ms = keep_ms
         self._once_keep_ms = once_keep_ms
+        self._prepared_keep_ms = prepared_keep_ms
         self._sinks: dict[str, Sink] = {}
         # Every note below this offset is entered, and where in the log the last of them lies.
         self._entered = 0
@@ -385,9 +390,16 @@ class SinkBatches:
         self._change_count += 1
 
     def _forget_jobs(self) -> None:
-        """A batch job has one run: once its staged data has expired, nobody can repeat it."""
-        limit = self._time.now_ms - self._once_keep_ms
-        old = [name for name, s in self._sinks.items() if s.once and s.silent_since_ms < limit]
+        """A batch job has one run: a few minutes after its batch nobody repeats it.
+
+        A part that waits for its coordinator's decision waits as long as staged data does.
+        """
+        now_ms = self._time.now_ms
+        old = []
+        for name, sink in self._sinks.items():
+            keep_ms = self._once_keep_ms if sink.prepared is None else self._prepared_keep_ms
+            if sink.once and sink.silent_since_ms < now_ms - keep_ms:
+                old.append(name)
         for name in old:
             del self._sinks[name]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.codec.sink_messages import PART_NOTE, SinkNote, encode_note
 from broker_core.errors import StagingRefused
-from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.commit_log import RecordRun
 from broker_core.store.group_room import group_room
 from broker_core.store.message_store import MessageStore
 
@@ -42,7 +42,7 @@ def naming_properties() -> Iterator[None]:
         raise StagingRefused(in_properties(str(error))) from error
 
 
-def check_part_fits(store: MessageStore, prepare: SinkNote, runs: Sequence[TemplateRun]) -> None:
+def check_part_fits(store: MessageStore, prepare: SinkNote, runs: Sequence[RecordRun]) -> None:
     """Raise `StagingRefused` if a part might be too large for a group when it is completed."""
     identity = prepare.identity
     note = encode_note(SinkNote(PART_NOTE, identity, prepare.token))

@@ -56,7 +56,7 @@ from broker_core.errors import (
 )
 from broker_core.protocol_codes import PutStatus, ResponseCode
 from broker_core.storage.append_group import Inspected
-from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.commit_log import RecordRun
 from broker_core.storage.staging import StagedBatch
 from broker_core.store.message_store import MessageStore
 from broker_core.store.put_result import PutResult
@@ -342,7 +342,7 @@ class SinkPublisher:
 
     async def _proven(
         self, sink: str, opened: contextlib.ExitStack, batches: list[StagedBatch]
-    ) -> tuple[tuple[TemplateRun, ...], Inspected]:
+    ) -> tuple[tuple[RecordRun, ...], Inspected]:
         """Proofs and room from other threads: others are served meanwhile, but not this sink."""
         store = self._store
         with self._held(sink):
@@ -350,9 +350,9 @@ class SinkPublisher:
             await store.prepare_room(sum(batch.size for batch in batches))
         if not store.staging.has_sealed(batches):
             raise StagingRefused("staged data was dropped while it was being published")
-        return opened.enter_context(store.staging.open_runs(batches, is_proven=True)), inspected
+        return opened.enter_context(store.staging.open_runs(batches)), inspected
 
-    def _prove(self, batches: list[StagedBatch], runs: tuple[TemplateRun, ...]) -> None:
+    def _prove(self, batches: list[StagedBatch], runs: tuple[RecordRun, ...]) -> None:
         """Look at what writers put into the staging area themselves, or before a restart."""
         if self._staging.are_proven(batches):
             return
@@ -363,7 +363,7 @@ class SinkPublisher:
         self._proofs.check(runs)
 
     def _next_offsets(
-        self, runs: tuple[TemplateRun, ...], *, is_checked: bool = False
+        self, runs: tuple[RecordRun, ...], *, is_checked: bool = False
     ) -> dict[tuple[str, int], int]:
         queues = {queue for run in runs for queue in run.queues}
         if not is_checked:
@@ -403,6 +403,9 @@ class SinkPublisher:
             self._promise_no_more({part.staging_id for part in note.parts})
             if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)
+            if self._batches.is_current(identity):
+                # Earlier runs are fenced. What they staged must not take room from others.
+                self._staging.drop_other_runs(identity.sink, identity.run, self._promised)
         if not pending.done():
             pending.set_result(None)
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from broker_core.broker.sink_limits import naming_properties
@@ -33,6 +34,7 @@ from broker_core.errors import (
     NoPermission,
     RemoteError,
     StagingRefused,
+    SystemBusy,
 )
 from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock
@@ -42,6 +44,11 @@ from broker_core.store.message_store import MessageStore
 
 # Each has an open file.
 DRAFTS_MAX: Final = 1_024
+# A sink that asked for a place so recently may want another one.
+WANTING_S: Final = 600.0
+# Of larger batches not every request renews the time of every part.
+_RENEWED_MAX: Final = 128
+_RENEWALS: Final = 16
 
 _DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUE_COUNT: Final = 4
@@ -54,15 +61,32 @@ _TRANSACTION: Final = 0x0C
 _I32_MAX: Final = (1 << 31) - 1
 _SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 
+# Sink, batch and run
+_BatchKey = tuple[str, int, str]
+
+
+class _Batch:
+    """What one run stages for one batch: all of it is under way as long as one part is."""
+
+    __slots__ = ("ids", "renewed", "touched")
+
+    def __init__(self, now: float) -> None:
+        self.ids: set[str] = set()
+        self.touched = now
+        # When the staging area was told.
+        self.renewed = now
+
 
 class _Draft:
     """One staging id that is being written or waits to be published."""
 
-    __slots__ = ("blocks", "identity", "is_proven", "part", "touched")
+    __slots__ = ("batch", "blocks", "identity", "is_proven", "part", "topics")
 
-    def __init__(self, identity: BatchIdentity, touched: float) -> None:
+    def __init__(self, identity: BatchIdentity, batch: _Batch) -> None:
         self.identity = identity
-        self.touched = touched
+        self.batch = batch
+        # Where its records go
+        self.topics: set[str] = set()
         # Checksum of each block, to know one that comes again.
         self.blocks = array("L")
         # What was sealed
@@ -95,6 +119,9 @@ class SinkStaging:
         self._delay_level_max = delay_level_max
         self._drafts_max = drafts_max
         self._drafts: dict[str, _Draft] = {}
+        self._batches: dict[_BatchKey, _Batch] = {}
+        # Sink -> when it asked for a place last; the latest comes last.
+        self._asked: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._drafts)
@@ -104,17 +131,26 @@ class SinkStaging:
         draft = self._drafts.get(staging_id)
         return None if draft is None else draft.identity.sink
 
+    def topics_of(self, staging_id: str) -> frozenset[str]:
+        """The topics that a writer has staged records for, as far as it is known."""
+        draft = self._drafts.get(staging_id)
+        return frozenset() if draft is None else frozenset(draft.topics)
+
     def begin(self, identity: BatchIdentity) -> str:
         """A fresh id for one writer of a batch."""
         self._forget_expired()
-        unsealed = sum(draft.part is None for draft in self._drafts.values())
-        if unsealed >= self._drafts_max:
-            raise LimitReached(
-                f"{unsealed} writers stage data on this broker, at most {self._drafts_max} can"
-            )
-        self._keep_alive(identity)
-        staging_id = self._staging.begin()
-        self._drafts[staging_id] = _Draft(identity, self._clock.monotonic())
+        self._note_asked(identity.sink)
+        self._check_writers(identity.sink)
+        now = self._clock.monotonic()
+        batch = self._batches.setdefault(_key(identity), _Batch(now))
+        self._renew(batch)
+        try:
+            staging_id = self._staging.begin()
+            self._drafts[staging_id] = _Draft(identity, batch)
+            batch.ids.add(staging_id)
+        finally:
+            if not batch.ids:
+                del self._batches[_key(identity)]
         return staging_id
 
     def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
@@ -132,10 +168,13 @@ class SinkStaging:
             raise StagingRefused(f"{staging_id} {state}, not block {index}")
         self.check_queues(queues)
         count = self._checked(queues, records)
+        run = TemplateRun(queues, records)
+        self._check_share(draft, self._staging.growth_of(staging_id, run))
         with naming_properties():
-            self._staging.append(staging_id, TemplateRun(queues, records), count)
+            self._staging.append(staging_id, run, count)
         draft.blocks.append(checksum)
-        draft.touched = self._clock.monotonic()
+        draft.topics.update(_topics(queues, records))
+        self._renew(draft.batch)
         return count
 
     def seal(self, staging_id: str) -> StagedPart:
@@ -144,7 +183,7 @@ class SinkStaging:
         if draft.part is None:
             draft.part = StagedPart(*self._staging.seal(staging_id))
             draft.is_proven = True
-            draft.touched = self._clock.monotonic()
+            self._renew(draft.batch)
         return draft.part
 
     def grow(self, staging_id: str, size: int) -> int:
@@ -155,9 +194,10 @@ class SinkStaging:
         draft = self._draft(staging_id)
         if draft.part is not None or draft.blocks:
             raise StagingRefused(f"{staging_id} is sealed, or blocks were sent for it")
+        self._check_share(draft, self._staging.growth_until(staging_id, size))
         with naming_properties():
             before = self._staging.grow(staging_id, size)
-        draft.touched = self._clock.monotonic()
+        self._renew(draft.batch)
         return before
 
     def seal_written(self, part: StagedPart) -> StagedPart:
@@ -166,11 +206,13 @@ class SinkStaging:
         if draft.part is None:
             if draft.blocks:
                 raise StagingRefused(f"blocks were sent for {part.staging_id}")
+            self._check_share(draft, self._staging.growth_until(part.staging_id, part.size))
             with naming_properties():
                 queues = self._staging.seal_written(StagedBatch(*part))
             self.check_queues(queues)
             draft.part = part
-            draft.touched = self._clock.monotonic()
+            draft.topics.update(topic.decode("latin-1") for topic, _ in queues)
+            self._renew(draft.batch)
         if draft.part != part:
             raise StagingRefused(f"{part.staging_id} was sealed with other numbers")
         return part
@@ -184,20 +226,29 @@ class SinkStaging:
         """Forget staged data; unknown ids are none of it. How many were there."""
         dropped = 0
         for staging_id in staging_ids:
-            self._drafts.pop(staging_id, None)
+            self._forget(staging_id)
             dropped += self._staging.drop(staging_id)
         return dropped
 
     def published(self, staging_ids: Iterable[str]) -> None:
         """Their records are durable in the log."""
         for staging_id in staging_ids:
-            self._drafts.pop(staging_id, None)
+            self._forget(staging_id)
             self._staging.recycle(staging_id)
 
     def release(self, staging_ids: Iterable[str]) -> None:
         """They are promised to somebody: neither swept nor expired from here on."""
         for staging_id in staging_ids:
-            self._drafts.pop(staging_id, None)
+            self._forget(staging_id)
+
+    def drop_other_runs(self, sink: str, run: str, promised: Container[str]) -> int:
+        """Drop what earlier runs of a sink have staged: only `run` can publish from now on."""
+        old = [
+            staging_id
+            for staging_id, draft in self._drafts.items()
+            if draft.identity.sink == sink and draft.identity.run != run
+        ]
+        return self.drop(name for name in old if name not in promised)
 
     def sweep(self, sink: str, batch: int) -> int:
         """Drop what is staged for batches of a sink up to `batch`: nobody can publish it."""
@@ -251,18 +302,84 @@ class SinkStaging:
             )
         return draft
 
-    def _keep_alive(self, identity: BatchIdentity) -> None:
-        """A batch with a task that begins is under way, however long ago its first one ended."""
-        now = self._clock.monotonic()
-        mine = [name for name, d in self._drafts.items() if d.identity[:3] == identity[:3]]
-        for name in mine:
-            self._drafts[name].touched = now
-        self._staging.touch(mine)
+    def _forget(self, staging_id: str) -> None:
+        draft = self._drafts.pop(staging_id, None)
+        if draft is not None:
+            draft.batch.ids.discard(staging_id)
+            if not draft.batch.ids:
+                self._batches.pop(_key(draft.identity), None)
+
+    def _renew(self, batch: _Batch) -> None:
+        """Somebody is at work on the batch, however long ago its first parts were sealed."""
+        batch.touched = now = self._clock.monotonic()
+        if len(batch.ids) <= _RENEWED_MAX or now - batch.renewed > self._expiry_s / _RENEWALS:
+            batch.renewed = now
+            self._staging.touch(batch.ids)
 
     def _forget_expired(self) -> None:
         limit = self._clock.monotonic() - self._expiry_s
-        old = [name for name, draft in self._drafts.items() if draft.touched < limit]
+        old = [name for name, draft in self._drafts.items() if draft.batch.touched < limit]
         self.drop(name for name in old if not self._staging.is_kept(name))
+
+    # Shares
+
+    def _note_asked(self, sink: str) -> None:
+        now = self._clock.monotonic()
+        self._asked.pop(sink, None)
+        self._asked[sink] = now
+        for name, asked in list(islice(self._asked.items(), 64)):
+            if asked > now - WANTING_S:
+                break
+            del self._asked[name]
+
+    def _others_want(self, sink: str) -> bool:
+        """Whether another sink has staged data, or asked for a place not long ago."""
+        if any(name != sink for name in islice(self._asked, 2)):
+            return True
+        return any(draft.identity.sink != sink for draft in self._drafts.values())
+
+    def _check_writers(self, sink: str) -> None:
+        """One sink leaves others half of the places that they have not taken."""
+        unsealed = [draft for draft in self._drafts.values() if draft.part is None]
+        is_full = len(unsealed) >= self._drafts_max
+        mine = sum(draft.identity.sink == sink for draft in unsealed)
+        share = max((self._drafts_max - len(unsealed) + mine) // 2, 1)
+        if is_full and mine == len(unsealed):
+            raise LimitReached(
+                f"{len(unsealed)} writers stage data on this broker, at most {self._drafts_max} can"
+            )
+        if is_full or (mine >= share and self._others_want(sink)):
+            # It passes when others have sealed what they stage.
+            raise SystemBusy(
+                ResponseCode.SYSTEM_BUSY,
+                f"{mine} writers of sink {sink} stage data on this broker, and other sinks want "
+                f"to: at most {share} of {self._drafts_max} are for one sink",
+            )
+
+    def _check_share(self, draft: _Draft, more: int) -> None:
+        """One sink leaves others half of the room that they have not taken.
+
+        `more` are the bytes that the next request adds.
+        """
+        sink = draft.identity.sink
+        if more <= 0 or not self._others_want(sink):
+            return
+        staging = self._staging
+        mine = sum(
+            staging.size_of(staging_id)
+            for staging_id, other in self._drafts.items()
+            if other.identity.sink == sink
+        )
+        left = staging.size_max - (staging.size - mine)
+        share = left // 2
+        if mine + more > share:
+            raise SystemBusy(
+                ResponseCode.SYSTEM_BUSY,
+                f"sink {sink} has {mine} bytes staged on this broker, {more} more are too many "
+                f"while other sinks want room: {share} are for one sink, half of what the others "
+                f"leave of sinkStagingSizeMax={staging.size_max}. It passes when they have "
+                "published. Or set sinkStagingSizeMax higher in broker.conf",
+            )
 
     def _checked(self, queues: QueueKeys, records: memoryview) -> int:
         """Prove every record; the number of them."""
@@ -325,3 +442,19 @@ class SinkStaging:
             )
         if size > self._message_size_max + (64 << 10):
             raise MessageTooLarge(f"a staged record has {size} bytes")
+
+
+def _topics(queues: QueueKeys, records: memoryview) -> Iterator[str]:
+    """Of parked rows, where they will go."""
+    yield from (topic.decode("latin-1") for topic, _ in queues if topic != _SCHEDULE)
+    at = 0 if any(topic == _SCHEDULE for topic, _ in queues) else len(records)
+    while at < len(records):
+        size = _BODY_SIZE.unpack_from(records, at)[0]
+        record = decode_record(records[at : at + size])
+        at += size
+        if record.topic == SCHEDULE_TOPIC:
+            yield record.properties.get(names.REAL_TOPIC, "")
+
+
+def _key(identity: BatchIdentity) -> _BatchKey:
+    return identity.sink, identity.batch, identity.run

@@ -5,7 +5,8 @@
 
 A proof says that every block and every record of a file is what its writer said, and may be sent.
 It stands as long as nobody has touched the file since it was sealed; what has no proof when it is
-published, as after a restart, is proven then.
+published, as after a restart, is proven then. Changes that the file system does not tell are found
+when the records are copied, by their checksums (`storage/staged_run.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker_core.codec.sink_messages import QueueKeys
-from broker_core.errors import MalformedRecord, RmqError, StagingRefused
+from broker_core.errors import MalformedRecord, StagingRefused
 from broker_core.storage.append_group import Inspected
-from broker_core.storage.commit_log import TemplateRun
-from broker_core.storage.staging import NOTHING_READ, ReadSoFar, StagedBatch
+from broker_core.storage.commit_log import RecordRun, TemplateRun
+from broker_core.storage.staged_run import NOTHING_READ, PrivateMemory, ReadSoFar
+from broker_core.storage.staging import StagedBatch
 from broker_core.store.message_store import MessageStore
 
 CheckRecords = Callable[[QueueKeys, memoryview], None]
@@ -30,7 +32,7 @@ class Proof(NamedTuple):
     read: ReadSoFar = NOTHING_READ
     runs: Inspected = ()
     batch: StagedBatch | None = None
-    modified_ms: int = 0
+    fingerprint: tuple[int, ...] = ()
 
 
 _Proving = asyncio.Future[Proof]
@@ -84,15 +86,11 @@ class StagedProofs:
             await asyncio.wait(standing)
         return tuple(run for proof in standing for run in proof.result().runs)
 
-    def check(self, runs: Sequence[TemplateRun]) -> None:
+    def check(self, runs: Sequence[RecordRun]) -> None:
         """Raise what sends of such records would raise; on any thread."""
-        try:
-            for run in runs:
-                with memoryview(run.records) as records:
-                    self._check_records(run.queues, records)
-        except RmqError as error:
-            # Its frames hold pieces of a map, which could not be closed then.
-            raise error.with_traceback(None) from None
+        memory = PrivateMemory()
+        for run in runs:
+            self._check_records(run.queues, memoryview(run.load(memory)))
 
     # Inside
 
@@ -101,7 +99,7 @@ class StagedProofs:
         found = _found(proof)
         if found.batch != batch:
             return None
-        untouched = found.modified_ms == self._store.staging.modified_ms(batch.staging_id)
+        untouched = found.fingerprint == self._store.staging.fingerprint(batch.staging_id)
         return proof if untouched else None
 
     def _anew(self, batch: StagedBatch) -> _Proving:
@@ -125,18 +123,23 @@ class StagedProofs:
         self, staging_id: str, before: Proof, until: int, batch: StagedBatch | None
     ) -> Proof:
         """On a thread."""
-        staging = self._store.staging
-        modified_ms = staging.modified_ms(staging_id)
-        with staging.open_blocks(staging_id, before.read, until) as (runs, read):
-            try:
-                found = before.runs + self._store.inspect_runs(runs)
-            except MalformedRecord as error:
-                text = f"the staged records cannot be published: {error}"
-                raise StagingRefused(text) from None
-            self.check(runs)
+        staging, memory = self._store.staging, PrivateMemory()
+        fingerprint = staging.fingerprint(staging_id)
+        found, read = list(before.runs), before.read
+        with staging.open_blocks(staging_id, read, until) as blocks:
+            for block, after in blocks:
+                # One look at the file for both: the second must not see another one.
+                run = TemplateRun(block.queues, block.load(memory))
+                try:
+                    found += self._store.inspect_runs((run,))
+                except MalformedRecord as error:
+                    text = f"the staged records cannot be published: {error}"
+                    raise StagingRefused(text) from None
+                self.check((run,))
+                read = after
         if batch is not None and read != (batch.size, batch.record_count, batch.checksum):
             raise StagingRefused(f"{staging_id}: size, count or checksum does not match")
-        return Proof(read, found, batch, modified_ms)
+        return Proof(read, tuple(found), batch, fingerprint)
 
 
 def _found(proof: _Proving | None) -> Proof:

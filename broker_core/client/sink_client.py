@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.client.backoff import Backoff, may_pass
 from broker_core.client.broker_capabilities import Capabilities
 from broker_core.client.client_config import ClientConfig
@@ -175,12 +176,15 @@ class SinkClient(StartedPart):
             "once": "true" if identity.once else "false",
         }
         begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
+        address = await self._address(broker_name)
+        connection = await self.client.remoting.connect(address, _APPEND_TIMEOUT_MS)
         return StageWriter(
             Requests(partial(self._ask, broker_name), partial(self._begin, broker_name)),
             self.client.clock,
             broker_name,
             identity,
             begun,
+            is_near=is_loopback_host(connection.peer[0]),
             block_size=self._block_size,
             window_size=self._window_size,
             body_size_max=capabilities.frame_size_max - _HEADER_ROOM,

@@ -1,27 +1,39 @@
 """A staging file that its writer writes itself, because the broker is on the same machine.
 
-The broker names its directory to writers that it takes for neighbours. The file has a name that
-nobody can guess and exists already: whoever can open it there, and as its owner only can, is one.
+The broker names its directory to writers that come over the loopback interface. The writer trusts
+it no further: before it opens the file it compares the machine and the id of the store that it
+finds there, and the file has a name of one form only. So no answer leads it to any other file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.staged_block import BlockEncoder, join_heads
-from broker_core.errors import StoreUnusable
+from broker_core.errors import StoreFormatUnsupported, StoreUnusable
 from broker_core.storage.file_system import StoreFile
 from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.storage.store_state import stored_id
+
+STAGING_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def open_stage_file(root: str, staging_id: str, block_size: int) -> StageFile | None:
-    """None when the broker is elsewhere after all, or belongs to somebody else."""
+def open_stage_file(
+    root: str, staging_id: str, block_size: int, store_id: str = "", boot_id: str = ""
+) -> StageFile | None:
+    """None when the broker is elsewhere after all, or the directory is not the store it names."""
+    if not root.startswith("/") or not STAGING_ID.fullmatch(staging_id):
+        return None
     try:
         with contextlib.closing(PosixFileSystem(root, create=False)) as file_system:
+            if file_system.boot_id() != boot_id or stored_id(file_system) != store_id:
+                return None
             return StageFile(file_system.open(f"staging/{staging_id}"), block_size)
-    except (OSError, StoreUnusable):
+    except (OSError, StoreUnusable, StoreFormatUnsupported):
         return None
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from broker_core.client.client_instance import checked
-from broker_core.client.stage_file import StageFile, open_stage_file
+from broker_core.client.stage_file import STAGING_ID, StageFile, open_stage_file
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.json_fields import whole_number
 from broker_core.codec.remoting_command import RemotingCommand
@@ -83,6 +83,7 @@ class StageWriter:
         identity: BatchIdentity,
         begun: RemotingCommand,
         *,
+        is_near: bool,
         block_size: int,
         window_size: int,
         body_size_max: int,
@@ -107,11 +108,14 @@ class StageWriter:
             self._store_host = _PLACEHOLDER[int(begun.ext["storeHostSize"])]
         except (KeyError, ValueError):
             raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}") from None
-        root = begun.ext.get("root", "")
+        if not STAGING_ID.fullmatch(self.staging_id):
+            raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}: stagingId is none")
         self._granted = 0
-        self._file: StageFile | None = (
-            open_stage_file(root, self.staging_id, block_size) if root else None
-        )
+        self._file: StageFile | None = None
+        # Only a broker on this machine can have made the file: another one names any it likes.
+        if is_near and "root" in begun.ext:
+            place = (begun.ext.get("storeId", ""), begun.ext.get("bootId", ""))
+            self._file = open_stage_file(begun.ext["root"], self.staging_id, block_size, *place)
 
     @property
     def is_local(self) -> bool:

@@ -24,14 +24,11 @@ typedef struct {
     uint64_t body_size_max;
 } Inspection;
 
-/* The record goes where the caller says that its queue is, and can take the store's host. */
-static Reason check_place(const Inspection *inspection, const Record *record, uint64_t queue) {
-    if (inspection->store_host_size != 0 &&
-        record_store_host_size(record) != inspection->store_host_size)
-        return REASON_STORE_HOST_DISAGREES;
-    if (inspection->places == NULL)
+/* The record goes where the caller says that its queue is. */
+static Reason check_place(const Place *places, const Record *record, uint64_t queue) {
+    if (places == NULL)
         return REASON_NONE;
-    const Place *place = &inspection->places[queue];
+    const Place *place = &places[queue];
     if (load_u32(record->start + AT_QUEUE_ID) != place->queue_id)
         return REASON_QUEUE_ID_DISAGREES;
     if (record->topic_size != place->topic_size ||
@@ -48,7 +45,10 @@ static Reason inspect_record(Inspection *inspection, const uint8_t *start, size_
     uint64_t queue = record_position(record);
     if (queue >= inspection->queue_count)
         return REASON_BAD_QUEUE_REFERENCE;
-    reason = check_place(inspection, record, queue);
+    if (inspection->store_host_size != 0 &&
+        record_store_host_size(record) != inspection->store_host_size)
+        return REASON_STORE_HOST_DISAGREES;
+    reason = check_place(inspection->places, record, queue);
     if (reason == REASON_NONE && inspection->check_crc != 0)
         reason = record_verify(record, inspection->check_crc);
     if (reason != REASON_NONE)
@@ -163,6 +163,7 @@ done:
 typedef struct {
     uint8_t *next_offsets;
     uint64_t queue_count;
+    const Place *places; /* as in Inspection */
     uint64_t store_timestamp;
     const uint8_t *store_host;
     size_t store_host_size;
@@ -221,6 +222,8 @@ static size_t relocate_records(Relocation *relocation, const uint8_t *run, size_
                 fault->reason = REASON_BAD_QUEUE_REFERENCE;
             else if (record_store_host_size(&record) != relocation->store_host_size)
                 fault->reason = REASON_STORE_HOST_DISAGREES;
+            else
+                fault->reason = check_place(relocation->places, &record, queue);
         }
         if (fault->reason != REASON_NONE) {
             fault->where = (int64_t)start;
@@ -236,23 +239,26 @@ static size_t relocate_records(Relocation *relocation, const uint8_t *run, size_
 
 PyObject *codec_relocate_run(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"run", "run_start", "next_offsets", "store_timestamp", "store_host",
-                            "out", "out_start", "out_limit", "position", NULL};
+                            "out", "out_start", "out_limit", "position", "places", NULL};
     CodecState *state = PyModule_GetState(module);
-    Py_buffer run, next_offsets, store_host, out;
+    Py_buffer run, next_offsets, store_host, out, table = {0};
     int64_t run_start, store_timestamp, out_start, out_limit, position;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&y*O&O&O&O&:relocate_run", names,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&O&y*O&O&O&O&|y*:relocate_run", names,
                                      &run, to_bounded, &run_start, to_writable, &next_offsets,
                                      to_int64, &store_timestamp, &store_host, to_writable, &out,
                                      to_bounded, &out_start, to_bounded, &out_limit, to_int64,
-                                     &position))
+                                     &position, &table))
         return NULL;
     PyObject *result = NULL;
+    Place *places = NULL;
     int in_range = is_range(run_start, run.len, run.len) && is_range(out_start, out_limit, out.len);
     if (!in_range || position < 0) {
         raise_value_error(state, in_range ? REASON_BAD_LOG_POSITION : REASON_BAD_RANGE);
-    } else {
+    } else if (table.len == 0 ||
+               (places = parse_places(state, &table, (uint64_t)next_offsets.len / 8)) != NULL) {
         Relocation relocation = {.next_offsets = next_offsets.buf,
                                  .queue_count = (uint64_t)next_offsets.len / 8,
+                                 .places = places,
                                  .store_timestamp = (uint64_t)store_timestamp,
                                  .store_host = store_host.buf,
                                  .store_host_size = (size_t)store_host.len,
@@ -269,6 +275,8 @@ PyObject *codec_relocate_run(PyObject *module, PyObject *args, PyObject *keyword
                      ? Py_BuildValue("(nn)", (Py_ssize_t)run_next, (Py_ssize_t)relocation.cursor)
                      : raise_malformed_record(state, fault);
     }
+    PyMem_Free(places);
+    PyBuffer_Release(&table);
     PyBuffer_Release(&out);
     PyBuffer_Release(&store_host);
     PyBuffer_Release(&next_offsets);

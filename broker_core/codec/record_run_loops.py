@@ -155,9 +155,11 @@ def relocate_run(
     out_start: int,
     out_limit: int,
     position: int,
+    places: bytes = b"",
 ) -> tuple[int, int]:
     """Copy templates of `run[run_start:]` into `out` while they fit, as records of the log.
 
+    With `places` (see `encode_places`) each record must be of the queue that it refers to.
     Returns (first byte of `run` not copied, end of the bytes written); advances `next_offsets`.
     """
     view = as_view(run)
@@ -172,15 +174,16 @@ def relocate_run(
     check_int64(position)
     if position < 0:
         raise ValueError(reasons.BAD_LOG_POSITION)
+    destinations = _parse_places(bytes(places), len(offsets))
     stamp = I64.pack(store_timestamp) + store_host
     cursor, out_cursor = run_start, out_start
     while cursor < len(view):
         try:
             record = parse_record(view, cursor, len(view))
-            if not 0 <= record.physical_offset < len(offsets):
-                raise RecordFault(reasons.BAD_QUEUE_REFERENCE)  # noqa: TRY301
+            _check_place(record, [], len(offsets), 0)
             if len(record.store_host) != len(store_host):
                 raise RecordFault(reasons.STORE_HOST_DISAGREES)  # noqa: TRY301
+            _check_place(record, destinations, len(offsets), 0)
         except RecordFault as fault:
             raise MalformedRecord(cursor, fault.reason) from None
         out_end = out_cursor + record.size

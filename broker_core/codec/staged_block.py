@@ -17,13 +17,13 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack  # type: ignore[import-untyped]
 
-from broker_core.codec.column_batch import Buffer, ColumnBatch
+from broker_core.codec.column_batch import Buffer, ColumnBatch, check_queues
 from broker_core.codec.record_columns import body_crc, encode_batch, measure_batch
-from broker_core.errors import StagingRefused
+from broker_core.errors import InvalidArgument, StagingRefused
 
 _HEAD: Final = struct.Struct(">4sIQQI")
 _MAGIC: Final = b"RMQU"
@@ -32,19 +32,25 @@ _TEMPLATE: Final = -1
 _SPARE_SIZE: Final = 8
 
 HEAD_SIZE: Final = _HEAD.size
+# 4,096 queues whose topics have 255 bytes take less.
+TABLE_SIZE_MAX: Final = 4 << 20
 
 QueueKeys = tuple[tuple[bytes, int], ...]
 
 
-class StagedBlock(NamedTuple):
-    """One block of a file."""
+class BlockHead(NamedTuple):
+    """What comes before the table of a block."""
 
-    head: bytes
-    queues: QueueKeys
+    data: bytes
+    table_size: int
+    records_size: int
     record_count: int
     checksum: int
-    records_at: int
-    end: int
+
+    @property
+    def size(self) -> int:
+        """Of the whole block."""
+        return HEAD_SIZE + self.table_size + self.records_size
 
 
 def encode_table(queues: QueueKeys) -> bytes:
@@ -99,41 +105,22 @@ class BlockEncoder:
                 row = after
 
 
-def parse_block_at(staging_id: str, view: memoryview, position: int) -> StagedBlock:
-    """The block that begins there; its records are not looked at. Raises `StagingRefused`."""
-    if len(view) - position < HEAD_SIZE:
+def parse_head(staging_id: str, data: bytes) -> BlockHead:
+    """Raises `StagingRefused` for what is not the head of a block."""
+    if len(data) < HEAD_SIZE:
         raise StagingRefused(f"{staging_id}: a block header is cut")
-    head = bytes(view[position : position + HEAD_SIZE])
-    magic, table_size, records_size, count, checksum = _HEAD.unpack(head)
-    table_at = position + HEAD_SIZE
-    records_at = table_at + table_size
-    if magic != _MAGIC or records_at + records_size > len(view):
-        raise StagingRefused(f"{staging_id}: a block is damaged or cut")
+    magic, table_size, records_size, count, checksum = _HEAD.unpack(data)
+    if magic != _MAGIC or table_size > TABLE_SIZE_MAX:
+        raise StagingRefused(f"{staging_id}: a block is damaged")
+    return BlockHead(data, table_size, records_size, count, checksum)
+
+
+def parse_table(staging_id: str, data: bytes) -> QueueKeys:
+    """The queues of a block; raises `StagingRefused`."""
     try:
-        table: Any = msgpack.unpackb(bytes(view[table_at:records_at]), use_list=False)
-    except ValueError as error:
+        table: Any = msgpack.unpackb(data, use_list=False)
+        check_queues(table)
+    except (ValueError, InvalidArgument) as error:
         # The lengths in the head are covered by the checksum of the file only, which comes last.
         raise StagingRefused(f"{staging_id}: a queue table is damaged: {error}") from error
-    return StagedBlock(head, table, count, checksum, records_at, records_at + records_size)
-
-
-def is_whole_block(view: memoryview, position: int, until: int) -> bool:
-    """Whether the block that begins there ends at `until` or before, if its head is to be believed.
-
-    Damaged heads count as whole: whoever parses them says what is wrong.
-    """
-    if until - position < HEAD_SIZE:
-        return False
-    magic, table_size, records_size, _, _ = _HEAD.unpack_from(view, position)
-    end: int = position + HEAD_SIZE + table_size + records_size
-    return bool(magic != _MAGIC) or end <= until
-
-
-def check_block(staging_id: str, view: memoryview, position: int, block: StagedBlock) -> None:
-    """Raise `StagingRefused` unless the content is what was written."""
-    table_at = position + HEAD_SIZE
-    # Given back before anything is raised: a map with pieces of it in use cannot be closed.
-    with view[table_at : block.records_at] as table, view[block.records_at : block.end] as records:
-        checksum = block_checksum(table, records)
-    if checksum != block.checksum:
-        raise StagingRefused(f"{staging_id}: a block fails its checksum")
+    return cast("QueueKeys", table)

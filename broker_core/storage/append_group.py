@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch, check_queues
 from broker_core.codec.record_columns import inspect_run, measure_batch
 from broker_core.codec.record_run_loops import encode_places
 from broker_core.errors import InvalidArgument, MalformedRecord
-from broker_core.storage.commit_log import BLANK_SIZE, TemplateRun
+from broker_core.storage.commit_log import BLANK_SIZE, RecordRun, TemplateRun
+from broker_core.storage.staged_run import PrivateMemory, StagedRun
 
 GROUP_TOPIC = b"rmq_sys_append_group"
 GROUP_QUEUE = (GROUP_TOPIC, 0)
@@ -68,11 +69,13 @@ class InspectedRun(NamedTuple):
 Inspected = tuple[InspectedRun, ...]
 
 
-def checked_runs(runs: Any) -> tuple[TemplateRun, ...]:
-    """The runs as a tuple; `InvalidArgument` for anything that is no template run."""
+def checked_runs(runs: Any) -> tuple[RecordRun, ...]:
+    """The runs as a tuple; `InvalidArgument` for anything that is no run."""
     if not isinstance(runs, (list, tuple)):
         raise InvalidArgument(f"runs must be a list or tuple, not {type(runs).__name__}")
     for run in runs:
+        if isinstance(run, StagedRun):
+            continue
         if not isinstance(run, TemplateRun):
             raise InvalidArgument(f"a run must be a TemplateRun, not {type(run).__name__}")
         if not isinstance(run.records, (bytes, bytearray, memoryview)):
@@ -106,7 +109,7 @@ def place(position: int, size: int, segment_size: int) -> int:
 
 
 def plan_group(
-    runs: tuple[TemplateRun, ...],
+    runs: tuple[RecordRun, ...],
     note: bytes,
     position: int,
     segment_size: int,
@@ -127,15 +130,16 @@ def plan_group(
     cursor = start + header_size
     total = 0
     counts = []
+    memory = PrivateMemory()
     for number, run in enumerate(runs):
-        size = len(run.records)
+        size = run.size
         known = inspected[number] if inspected else None
         fits = cursor % segment_size + size + BLANK_SIZE <= segment_size
         if known is not None and known.size == size and fits:
             count, cursor, per_queue = known.record_count, cursor + size, known.counts
         else:
             count, cursor, found = inspect_run(
-                run.records,
+                run.load(memory),
                 len(run.queues),
                 cursor,
                 segment_size,
@@ -152,20 +156,20 @@ def plan_group(
 
 
 def inspect_runs(
-    runs: Sequence[TemplateRun],
+    runs: Iterable[RecordRun],
     segment_size: int,
     store_host_size: int,
     check_crc: int,
     message_size_max: int,
 ) -> Inspected:
     """Verify runs ahead of `plan_group`, on any thread; raises `MalformedRecord`."""
-    found = []
+    found, memory = [], PrivateMemory()
     for run in runs:
         count, _, per_queue = inspect_run(
-            run.records, len(run.queues), 0, segment_size, encode_places(run.queues),
+            run.load(memory), len(run.queues), 0, segment_size, encode_places(run.queues),
             store_host_size, check_crc, message_size_max,
         )  # fmt: skip
-        found.append(InspectedRun(count, array("q", per_queue), len(run.records)))
+        found.append(InspectedRun(count, array("q", per_queue), run.size))
     return tuple(found)
 
 

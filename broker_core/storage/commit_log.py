@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from broker_core.codec.column_batch import ColumnBatch
 from broker_core.codec.record_columns import encode_batch, encode_message, relocate_run
 from broker_core.codec.record_layout import CHECK_CHECKSUMS
+from broker_core.codec.record_run_loops import encode_places
 from broker_core.errors import MalformedBatch
 from broker_core.storage.segment_file import Segment
 from broker_core.storage.segment_sequence import SegmentSequence
+from broker_core.storage.staged_run import PrivateMemory, StagedRun
 
 BLANK = struct.Struct(">iI")
 BLANK_MAGIC = 0xCBD43194
@@ -50,6 +52,18 @@ class TemplateRun(NamedTuple):
     queues: tuple[tuple[bytes, int], ...]
     records: bytes | bytearray | memoryview
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records."""
+        return len(self.records)
+
+    def load(self, _memory: PrivateMemory | None = None) -> bytes | bytearray | memoryview:
+        """The records; they are in memory already."""
+        return self.records
+
+
+RecordRun = TemplateRun | StagedRun
+
 
 class CommitLog:
     """`position` is where the next record goes; readers see bytes below `readable`."""
@@ -63,6 +77,7 @@ class CommitLog:
         self.check_level = check_level
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
+        self._memory = PrivateMemory()
         self._sliced = position
         self.written_total = 0
         """Bytes that were written to files instead of stored through their maps."""
@@ -205,7 +220,7 @@ class CommitLog:
 
     def append_run(
         self,
-        run: TemplateRun,
+        run: RecordRun,
         next_offsets: memoryview,
         store_timestamp: int,
         store_host: bytes,
@@ -215,12 +230,13 @@ class CommitLog:
 
         Counted from `begin_slices`, over all runs of a group.
         """
-        records = run.records
+        records, places = run.load(self._memory), encode_places(run.queues)
 
         def relocate(start: int, out: memoryview, at: int, limit: int, position: int) -> Produced:
             return relocate_run(
-                records, start, next_offsets, store_timestamp, store_host, out, at, limit, position
-            )
+                records, start, next_offsets, store_timestamp, store_host, out, at, limit, position,
+                places,
+            )  # fmt: skip
 
         size = len(records)
         self._room_for(0)
@@ -284,6 +300,20 @@ class CommitLog:
         if self.position - self._sliced >= SLICE_SIZE:
             self._sliced = self.position
             after_slice()
+
+    def take_back(self, position: int, first: int, end: int) -> None:
+        """Let the log end at `position` again; nobody has read what follows, `end` at most.
+
+        The bytes behind it are zeros again, durably: those from `first` on before the others.
+        """
+        late = [segment for segment in self._segments.all if segment.base + segment.size > position]
+        for low, high in ((first, end), (position, first)):
+            for segment in reversed(late):
+                segment.clear(max(low - segment.base, 0), min(high - segment.base, segment.size))
+        for segment in late:
+            segment.end_at(max(position - segment.base, 0))
+        self._segments.unroll(position)
+        self.position = self._sliced = position
 
     def begin_at(self, position: int) -> None:
         """Let a log without files begin at `position`, the start of a file."""

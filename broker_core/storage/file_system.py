@@ -46,6 +46,9 @@ class StoreFile(Protocol):
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes from `start`; short only at the end of the file."""
 
+    def read_into(self, start: int, target: memoryview) -> int:
+        """`read` into memory of the caller's; how many bytes there were."""
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Store all of `data` at `start` without the map; extends the file when past its end."""
 
@@ -89,6 +92,9 @@ class StoreFile(Protocol):
 
     def modified_ms(self) -> int:
         """Last modification, epoch milliseconds."""
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """Changes with the file, its length or its content, as far as the file system can tell."""
 
     def close(self) -> None:
         """Unmap and close. Raises `BufferError` while a slice of `buffer()` is alive."""

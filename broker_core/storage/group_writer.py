@@ -12,31 +12,31 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.codec.record_columns import relocate_run
+from broker_core.codec.record_run_loops import encode_places
 from broker_core.errors import MalformedRecord
 from broker_core.runtime.shared_work import share_work
 from broker_core.runtime.worker import Worker
-from broker_core.storage.commit_log import BLANK_SIZE, SCRATCH_SIZE, CommitLog, TemplateRun
+from broker_core.storage.commit_log import BLANK_SIZE, SCRATCH_SIZE, CommitLog, RecordRun
 from broker_core.storage.log_walk import Step
 from broker_core.storage.segment_file import Segment
+from broker_core.storage.staged_run import PrivateMemory
 from broker_core.storage.written_steps import WrittenSteps
 
 # Two threads pay from here on; a run that is longer than this is written in pieces by the owner.
 SHARED_SIZE_MIN: Final = 4 << 20
 RUN_SIZE_MAX: Final = 4 << 20
 
-Records = bytes | bytearray | memoryview
-
 
 class NumberedRun(NamedTuple):
     """A run and the next offset of each of its queues, which moves on as it is written."""
 
-    run: TemplateRun
+    run: RecordRun
     offsets: array[int]
 
     @property
     def size(self) -> int:
         """Bytes in the log, if no file ends inside of it."""
-        return len(self.run.records)
+        return self.run.size
 
 
 class Stamp(NamedTuple):
@@ -47,13 +47,20 @@ class Stamp(NamedTuple):
 
 
 class _Place(NamedTuple):
-    records: Records
+    run: RecordRun
     offsets: memoryview
     position: int
 
     @property
     def end(self) -> int:
-        return self.position + len(self.records)
+        return self.position + self.run.size
+
+
+class _Hand(NamedTuple):
+    """What one of the threads works with."""
+
+    memory: PrivateMemory
+    scratch: memoryview
 
 
 class GroupWriter:
@@ -71,10 +78,13 @@ class GroupWriter:
         self._helper = helper
         self._start_writeback = start_writeback
         # One for each thread, made when they are needed.
-        self._scratches: tuple[memoryview, ...] = ()
+        self._hands: tuple[_Hand, ...] = ()
 
     def write(self, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
-        """Append all runs. Raises `OSError`, or `MalformedRecord` for runs that have changed."""
+        """Append all runs.
+
+        Raises `OSError`, or `MalformedRecord` or `StagingRefused` for runs that have changed.
+        """
         log = self._log
         log.begin_slices()
         first = 0
@@ -89,6 +99,15 @@ class GroupWriter:
                 log.append_run(run, memoryview(offsets), *stamp, self._start_writeback)
                 first += 1
 
+    def take_back(self, position: int, header_end: int, end: int) -> None:
+        """Leave the log as it was at `position`, before a group that reaches `end` at most.
+
+        Waits for the disk: what is appended next must not be followed by old records after a
+        crash. The header goes last; as long as it is there, recovery cuts the group off.
+        """
+        self._log.take_back(position, header_end, end)
+        self._written.forget_from(position)
+
     def _end_of_shared(self, segment: Segment, runs: Sequence[NumberedRun], first: int) -> int:
         """How many of the runs two threads can write to this file; `first` for none."""
         if segment.buffered:
@@ -102,15 +121,16 @@ class GroupWriter:
         return after if end - segment.wrote >= SHARED_SIZE_MIN else first
 
     def _write_shared(self, segment: Segment, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
-        if not self._scratches:
-            self._scratches = tuple(memoryview(bytearray(SCRATCH_SIZE)) for _ in range(2))
+        if not self._hands:
+            scratches = (memoryview(bytearray(SCRATCH_SIZE)) for _ in range(2))
+            self._hands = tuple(_Hand(PrivateMemory(), scratch) for scratch in scratches)
         places, position = [], self._log.position
         for run, offsets in runs:
-            places.append(_Place(run.records, memoryview(offsets), position))
+            places.append(_Place(run, memoryview(offsets), position))
             position = places[-1].end
 
         def write(hand: int, place: _Place) -> tuple[int, list[Step | None]]:
-            return place.end, self._write_run(segment, self._scratches[hand], place, stamp)
+            return place.end, self._write_run(segment, self._hands[hand], place, stamp)
 
         def written(results: list[tuple[int, list[Step | None]]]) -> None:
             for _, steps in results:
@@ -121,15 +141,17 @@ class GroupWriter:
         share_work(places, write, self._helper, written)
 
     def _write_run(
-        self, segment: Segment, scratch: memoryview, place: _Place, stamp: Stamp
+        self, segment: Segment, hand: _Hand, place: _Place, stamp: Stamp
     ) -> list[Step | None]:
-        """On either thread: fill in, write, and look at it while it is at hand."""
-        records, offsets, position = place
+        """On either thread: read, fill in, write, and look at it while it is at hand."""
+        run, offsets, position = place
+        records, places = run.load(hand.memory), encode_places(run.queues)
+        scratch = hand.scratch
         steps: list[Step | None] = []
         done = 0
         while done < len(records):
             taken, end = relocate_run(
-                records, done, offsets, *stamp, scratch, 0, len(scratch), position
+                records, done, offsets, *stamp, scratch, 0, len(scratch), position, places
             )
             if taken == done:
                 if len(scratch) >= len(records) + BLANK_SIZE:

@@ -82,6 +82,12 @@ class KeptSteps:
                 return min(step.start, limit)
         return limit
 
+    def forget_from(self, position: int) -> None:
+        """Steps from there on do not count any more."""
+        while self._steps and self._steps[-1][0].start >= position:
+            _, size = self._steps.pop()
+            self._room += size
+
     def _forget_before(self, position: int) -> None:
         while self._steps and self._steps[0][0].start < position:
             self._drop_first()

@@ -90,6 +90,17 @@ class PosixFile:
                 content += more
             return content
 
+    def read_into(self, start: int, target: memoryview) -> int:
+        """Fill `target` from `start` on; less of it only at the end of the file."""
+        with self._naming():
+            done = 0
+            while done < len(target):
+                count = os.preadv(self._descriptor, (target[done:],), start + done)
+                if count == 0:
+                    break
+                done += count
+            return done
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Store all of `data` at `start` without the map."""
         with memoryview(data) as view, view.cast("B") as content, self._naming():
@@ -179,6 +190,12 @@ class PosixFile:
         """Last modification, epoch milliseconds."""
         with self._naming():
             return os.fstat(self._descriptor).st_mtime_ns // 1_000_000
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """With the time of the last change of any kind, which no call can set back."""
+        with self._naming():
+            found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def close(self) -> None:
         """Unmap and close. After a `BufferError` the file is open; ask for `buffer()` again."""

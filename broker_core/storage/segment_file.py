@@ -11,6 +11,7 @@ from broker_core.storage.file_system import FileSystem, StoreFile
 from broker_core.storage.write_buffer_pool import WriteBuffer
 
 NAME_DIGITS = 20
+_ZEROS = bytes(1 << 20)
 
 
 def segment_name(base: int) -> str:
@@ -87,6 +88,28 @@ class Segment:
     def written(self, until: int) -> None:
         """Bytes up to `until` were written to the file."""
         self.wrote = self.committed = until
+
+    def clear(self, start: int, end: int) -> None:
+        """Store zeros; they are durable when it returns, unless a write buffer has them."""
+        if start >= end:
+            return
+        if self._buffer is not None:
+            self._buffer.view[start:end] = bytes(end - start)
+            return
+        for at in range(start, end, len(_ZEROS)):
+            self.file.write(at, _ZEROS[: min(len(_ZEROS), end - at)])
+        self.file.sync()
+
+    def end_at(self, until: int) -> None:
+        """What was stored behind `until` was taken back."""
+        self.wrote = until
+        self.committed = min(self.committed, until)
+
+    def give_buffer_back(self) -> None:
+        """Nothing is stored here any more."""
+        if self._buffer is not None:
+            self._buffer.give_back()
+            self._buffer = None
 
     def commit_bytes(self, start: int, until: int) -> None:
         """Copy `[start, until)` from the write buffer to the file. Called by the flush worker."""

@@ -110,6 +110,18 @@ class SegmentSequence:
         self.last = segment
         return segment
 
+    def unroll(self, position: int) -> None:
+        """Files that begin behind `position` are spares again; they hold zeros only.
+
+        One that begins there stays, if the log has reached it before.
+        """
+        while self._segments and self._segments[-1].base > position:
+            segment = self._segments.pop()
+            self._bases.pop()
+            segment.give_buffer_back()
+            self._spares.appendleft(segment)
+        self.last = self._segments[-1] if self._segments else None
+
     def begin_at(self, position: int) -> None:
         """Without a segment: have the first one start there."""
         self.remove_spares()

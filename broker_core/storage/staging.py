@@ -17,23 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.column_batch import check_queues as check_queue_keys
 from broker_core.codec.record_columns import encode_batch, measure_batch
-from broker_core.codec.staged_block import (
-    check_block,
-    encode_head,
-    encode_table,
-    is_whole_block,
-    join_heads,
-    parse_block_at,
-)
+from broker_core.codec.staged_block import HEAD_SIZE, encode_head, encode_table, join_heads
 from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import InlineWorker, Worker
 from broker_core.storage.append_group import checked_runs
-from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.commit_log import RecordRun, TemplateRun
 from broker_core.storage.file_system import FileSystem, StoreFile
 from broker_core.storage.spare_files import SpareFiles
+from broker_core.storage.staged_run import NOTHING_READ, ReadSoFar, StagedRun, staged_runs
 
 STAGING_DIR = "staging"
 TEMPLATE = -1
@@ -42,6 +35,10 @@ UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16
 # Of the room for staged batches, what files that wait for their next writer may take.
 SPARE_SHARE = 8
+# Batches up to this size are read into memory at once when they are published.
+READ_SIZE_MAX = 2 << 20
+# A block is read in one piece; one that a writer on this machine wrote may be that long.
+BLOCK_SIZE_MAX = 64 << 20
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -53,17 +50,6 @@ class StagedBatch(NamedTuple):
     record_count: int
     size: int
     checksum: int
-
-
-class ReadSoFar(NamedTuple):
-    """How far a staged file was read, and what was found up to there."""
-
-    position: int
-    record_count: int
-    checksum: int
-
-
-NOTHING_READ = ReadSoFar(0, 0, 0)
 
 
 def encode_template(batch: ColumnBatch) -> TemplateRun:
@@ -103,8 +89,10 @@ class StagingArea:
         size_max: int,
         expiry_ms: int,
         worker: Worker | None = None,
+        block_size_max: int = BLOCK_SIZE_MAX,
     ) -> None:
         """`worker` removes large files, which takes its time."""
+        self._block_size_max = block_size_max
         self._worker = worker or InlineWorker()
         self._file_system = file_system
         self._clock = clock
@@ -136,6 +124,28 @@ class StagingArea:
         kept = (*self._sealed.values(), *self._claimed.values())
         return drafts + sum(size for size, _ in kept)
 
+    @property
+    def size_max(self) -> int:
+        """What all of them may take."""
+        return self._size_max
+
+    def size_of(self, staging_id: str) -> int:
+        """Bytes on disk of one batch; 0 when there is none."""
+        draft = self._drafts.get(staging_id)
+        if draft is not None:
+            return draft.room
+        return self._sealed.get(staging_id, (0, 0.0))[0]
+
+    def growth_of(self, staging_id: str, run: TemplateRun) -> int:
+        """How many bytes more an `append` takes on disk."""
+        draft = self._draft(staging_id)
+        size = HEAD_SIZE + len(encode_table(run.queues)) + run.size
+        return max(draft.size + size - draft.room, 0)
+
+    def growth_until(self, staging_id: str, size: int) -> int:
+        """How many bytes more it takes on disk with this size."""
+        return max(size - self._draft(staging_id).room, 0)
+
     def begin(self) -> str:
         """A fresh id; nobody can guess another writer's."""
         if self._closed:
@@ -155,7 +165,7 @@ class StagingArea:
     def append(self, staging_id: str, run: TemplateRun, count: int) -> None:
         """Add records; raises `StagingRefused` over the limit and `DiskFull` when out of space."""
         draft = self._draft(staging_id)
-        (run,) = checked_runs((run,))
+        checked_runs((run,))
         if type(count) is not int or count < 0:
             raise InvalidArgument(f"count must be a number of records, not {count!r:.80}")
         table = encode_table(run.queues)
@@ -212,24 +222,17 @@ class StagingArea:
         return queues
 
     def _written_queues(self, draft: _Draft, batch: StagedBatch) -> set[tuple[bytes, int]]:
-        file = draft.file
+        file, staging_id = draft.file, batch.staging_id
         if file.size != max(batch.size, draft.file_size):
-            raise StagingRefused(f"{batch.staging_id}: {file.size} bytes, not {batch.size}")
+            raise StagingRefused(f"{staging_id}: {file.size} bytes, not {batch.size}")
         queues: set[tuple[bytes, int]] = set()
-        position = count = checksum = 0
-        view = file.buffer()[: batch.size] if batch.size else memoryview(b"")
-        try:
-            while position < len(view):
-                block = parse_block_at(batch.staging_id, view, position)
-                check_queue_keys(block.queues)
-                queues.update(block.queues)
-                count += block.record_count
-                checksum = join_heads(block.head, checksum)
-                position = block.end
-        finally:
-            view.release()
-        if (count, checksum) != (batch.record_count, batch.checksum):
-            raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
+        read = NOTHING_READ
+        found = staged_runs(staging_id, file, batch.size, block_size_max=self._block_size_max)
+        for run, after in found:
+            queues.update(run.queues)
+            read = after
+        if read != (batch.size, batch.record_count, batch.checksum):
+            raise StagingRefused(f"{staging_id}: count or checksum does not match")
         return queues
 
     def _grown(self) -> None:
@@ -248,60 +251,45 @@ class StagingArea:
             )
 
     @contextlib.contextmanager
-    def open_runs(
-        self, batches: Sequence[StagedBatch], *, is_proven: bool = False
-    ) -> Iterator[tuple[TemplateRun, ...]]:
-        """The verified records of sealed batches, mapped for the time of the `with` block.
+    def open_runs(self, batches: Sequence[StagedBatch]) -> Iterator[tuple[RecordRun, ...]]:
+        """The records of sealed batches, for the time of the `with` block.
 
-        Whoever verified them before (`is_proven`) has only their heads looked at.
+        Short batches are read at once. Of others only the heads are: each of their runs is read
+        and its checksum compared whenever its records are asked for.
         """
         if not isinstance(batches, (list, tuple)) or not all(map(_is_staged, batches)):
             raise InvalidArgument("batches must be a list of StagedBatch, as `seal` returned them")
         if len({batch.staging_id for batch in batches}) != len(batches):
             raise StagingRefused("a staging id is named twice")
-        files: list[StoreFile] = []
-        views: list[memoryview] = []
-        runs: list[TemplateRun] = []
-        try:
+        is_short = sum(batch.size for batch in batches) <= READ_SIZE_MAX
+        runs: list[RecordRun] = []
+        with contextlib.ExitStack() as files:
             for batch in batches:
                 try:
-                    self._open(batch, files, views, runs, is_proven)
+                    found = self._open(batch, files)
                 except OSError as error:
                     raise DiskFailed(f"cannot read {batch.staging_id}: {error}") from error
+                runs += [TemplateRun(r.queues, r.load()) for r in found] if is_short else found
             yield tuple(runs)
-        finally:
-            for run in runs:
-                if isinstance(run.records, memoryview):
-                    run.records.release()
-            for view in views:
-                view.release()
-            for file in files:
-                file.close()
 
     @contextlib.contextmanager
     def open_blocks(
         self, staging_id: str, before: ReadSoFar, until: int
-    ) -> Iterator[tuple[tuple[TemplateRun, ...], ReadSoFar]]:
-        """Verified blocks of a file that may still grow, from `before` on, as far as `until`.
+    ) -> Iterator[Iterator[tuple[StagedRun, ReadSoFar]]]:
+        """Blocks of a file that may still grow, from `before` on, as far as `until`.
 
-        Mapped for the time of the `with` block; on any thread.
+        For the time of the `with` block; on any thread.
         """
-        runs: list[TemplateRun] = []
-        view = memoryview(b"")
         try:
             file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
         except OSError as error:
             raise StagingRefused(f"{staging_id} cannot be read: {error}") from error
         try:
-            if file.size:
-                view = file.buffer()
-            read = _read_blocks(staging_id, view, runs, before, min(until, len(view)))
-            yield tuple(runs), read
+            size = min(until, file.size)
+            yield staged_runs(staging_id, file, size, before, may_end_early=True)
+        except OSError as error:
+            raise StagingRefused(f"{staging_id} cannot be read: {error}") from error
         finally:
-            for run in runs:
-                if isinstance(run.records, memoryview):
-                    run.records.release()
-            view.release()
             file.close()
 
     def has_sealed(self, batches: Iterable[StagedBatch]) -> bool:
@@ -312,12 +300,12 @@ class StagingArea:
         """Whether it is being written or waits to be published."""
         return staging_id in self._sealed or staging_id in self._drafts
 
-    def modified_ms(self, staging_id: str) -> int:
-        """When its file was last written to; on any thread."""
+    def fingerprint(self, staging_id: str) -> tuple[int, ...]:
+        """Another one when its file was touched; on any thread."""
         try:
             file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
             try:
-                return file.modified_ms()
+                return file.fingerprint()
             finally:
                 file.close()
         except OSError as error:
@@ -343,6 +331,8 @@ class StagingArea:
         for staging_id in staging_ids:
             if staging_id in self._sealed:
                 self._sealed[staging_id] = self._sealed[staging_id][0], now
+            elif staging_id in self._drafts:
+                self._drafts[staging_id].touched = now
 
     def make_durable(self, staging_ids: Iterable[str]) -> None:
         """Let sealed batches survive a power cut; waits for the disk, on any thread."""
@@ -432,55 +422,25 @@ class StagingArea:
             raise StagingRefused(f"no batch is being staged under {staging_id!r:.80}")
         return draft
 
-    def _open(
-        self,
-        batch: StagedBatch,
-        files: list[StoreFile],
-        views: list[memoryview],
-        runs: list[TemplateRun],
-        is_proven: bool,
-    ) -> None:
+    def _open(self, batch: StagedBatch, files: contextlib.ExitStack) -> list[StagedRun]:
         if batch.staging_id not in self._sealed:
             raise StagingRefused(f"staging id {batch.staging_id!r:.80} is unknown, open or expired")
         file = self._file_system.open(f"{STAGING_DIR}/{batch.staging_id}", writable=False)
-        files.append(file)
+        files.callback(file.close)
         if file.size < batch.size or file.size != self._sealed[batch.staging_id][0]:
             raise StagingRefused(
                 f"{batch.staging_id}: {file.size} bytes are staged, {batch.size} were promised"
             )
-        view = file.buffer()[: batch.size] if batch.size else memoryview(b"")
-        views.append(view)
-        read = _read_blocks(batch.staging_id, view, runs, is_proven=is_proven)
-        if read[1:] != (batch.record_count, batch.checksum):
+        runs, read = [], NOTHING_READ
+        for run, after in staged_runs(batch.staging_id, file, batch.size):
+            runs.append(run)
+            read = after
+        if read != (batch.size, batch.record_count, batch.checksum):
             raise StagingRefused(f"{batch.staging_id}: count or checksum does not match")
+        return runs
 
 
 def _is_staged(batch: object) -> bool:
     if not isinstance(batch, StagedBatch) or not isinstance(batch.staging_id, str):
         return False
     return all(type(number) is int for number in batch[1:])
-
-
-def _read_blocks(
-    staging_id: str,
-    view: memoryview,
-    runs: list[TemplateRun],
-    before: ReadSoFar = NOTHING_READ,
-    until: int | None = None,
-    *,
-    is_proven: bool = False,
-) -> ReadSoFar:
-    """Blocks that end at `until` or before; all of them without it."""
-    position, count, checksum = before
-    end = len(view) if until is None else until
-    while position < end:
-        if until is not None and not is_whole_block(view, position, end):
-            break
-        block = parse_block_at(staging_id, view, position)
-        if not is_proven:
-            check_block(staging_id, view, position, block)
-        runs.append(TemplateRun(block.queues, view[block.records_at : block.end]))
-        count += block.record_count
-        checksum = join_heads(block.head, checksum)
-        position = block.end
-    return ReadSoFar(position, count, checksum)

@@ -93,6 +93,18 @@ def decode_slot(slot: bytes) -> tuple[int, StoreState] | None:
     return generation, StoreState(store_id.hex(), epoch, durable, start, flags, boot_id)
 
 
+def stored_id(file_system: FileSystem) -> str | None:
+    """The id of the store in a directory that somebody else owns; None when there is none."""
+    file = file_system.open(STATE_FILE, writable=False)
+    try:
+        data = file.read(0, 2 * SLOT_SIZE)
+    finally:
+        file.close()
+    slots = (decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:]))
+    found = [slot for slot in slots if slot is not None]
+    return max(found, key=lambda slot: slot[0])[1].store_id if found else None
+
+
 class StoreStateFile:
     """Reads and writes the slots. Used by one thread at a time (the flush worker's)."""
 

@@ -57,6 +57,10 @@ class WrittenSteps:
         if step is not None:
             self._kept.add(step)
 
+    def forget_from(self, position: int) -> None:
+        """The log ends there again."""
+        self._kept.forget_from(position)
+
     def take(self, position: int, limit: int) -> Step | None:
         """The step from `position` to at most `limit`, if it is kept; each one once."""
         return self._kept.take(position, limit)

@@ -16,7 +16,13 @@ from broker_core.codec.message_properties import KEYS, TAGS, encode_properties
 from broker_core.codec.record_columns import encode_put
 from broker_core.codec.record_layout import REQUIRE_CHECKSUM, SKIP_CHECKSUMS
 from broker_core.config import StoreConfig
-from broker_core.errors import DiskFull, InvalidArgument, MalformedBatch, MalformedRecord
+from broker_core.errors import (
+    DiskFull,
+    InvalidArgument,
+    MalformedBatch,
+    MalformedRecord,
+    StagingRefused,
+)
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock
 from broker_core.storage.append_group import (
@@ -28,7 +34,7 @@ from broker_core.storage.append_group import (
     inspect_runs,
     plan_group,
 )
-from broker_core.storage.commit_log import CommitLog, TemplateRun
+from broker_core.storage.commit_log import CommitLog, RecordRun
 from broker_core.storage.consume_queue_set import QueueKey
 from broker_core.storage.group_writer import GroupWriter, NumberedRun, Stamp
 from broker_core.store.message import (
@@ -276,7 +282,7 @@ class Appender:
             self._note_known(result, queue[0].decode(), queue)
         return result
 
-    def inspect_runs(self, runs: tuple[TemplateRun, ...]) -> Inspected:
+    def inspect_runs(self, runs: tuple[RecordRun, ...]) -> Inspected:
         """Verify runs ahead of `append_group`, on any thread; raises `MalformedRecord`."""
         log = self._log
         return inspect_runs(
@@ -285,7 +291,7 @@ class Appender:
         )  # fmt: skip
 
     def append_group(
-        self, runs: tuple[TemplateRun, ...], note: Any, inspected: Inspected = ()
+        self, runs: tuple[RecordRun, ...], note: Any, inspected: Inspected = ()
     ) -> PutResult:
         """Verify and lay out the group, reserve its files, then append it in one go."""
         if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
@@ -337,7 +343,7 @@ class Appender:
         return self._stored(start, end, first_offset, batch.count, timestamp)
 
     def _append_group(
-        self, runs: tuple[TemplateRun, ...], note: bytes, inspected: Inspected
+        self, runs: tuple[RecordRun, ...], note: bytes, inspected: Inspected
     ) -> PutResult:
         checks = self._checks
         refusal = checks.refuse_store() or checks.refuse_busy()
@@ -356,13 +362,12 @@ class Appender:
                 log.position,
                 log.segments.size,
                 header_of,
-                # Checksums of inspected runs were compared on another thread; if the bytes changed
-                # since, the copies still carry what does not fit them.
+                # Checksums of inspected runs were compared on another thread.
                 SKIP_CHECKSUMS if inspected else log.check_level,
                 self._config.message_size_max,
                 inspected,
             )
-        except MalformedRecord as error:
+        except (MalformedRecord, StagingRefused) as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
         if inspected and tuple(run.counts for run in inspected) != layout.counts:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, "a run is not the one that was inspected")
@@ -374,18 +379,38 @@ class Appender:
             log.reserve_until(layout.end)
         except DiskFull as error:
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        before = log.position
+        queues = {GROUP_QUEUE, *(queue for run in runs for queue in run.queues)}
+        counted = {queue: self._counters.next.get(queue) for queue in queues}
         try:
             return self._write_group(runs, layout)
-        except (OSError, MalformedRecord) as error:
-            # A run that changed after it was inspected leaves half a group, as a full disk would.
+        except OSError as error:
             return self._broken(error)
+        except (MalformedRecord, StagingRefused) as error:
+            # A staged file was changed under it. Nobody has seen anything of the group.
+            return self._take_back(layout, before, counted, error)
+
+    def _take_back(
+        self,
+        layout: GroupLayout,
+        position: int,
+        counted: dict[QueueKey, int | None],
+        reason: Exception,
+    ) -> PutResult:
+        """Leave the log as it was before a group whose runs turned out to have changed."""
+        try:
+            self._groups.take_back(position, layout.start + layout.header_size, layout.end)
+        except OSError as error:
+            return self._broken(error)
+        self._counters.restore(counted)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, str(reason))
 
     def _broken(self, error: Exception) -> PutResult:
         """A write into the log failed: what is there now, only recovery can say."""
         self._fence(error)
         return PutResult(PutStatus.UNKNOWN_ERROR, f"the log cannot be written: {error}")
 
-    def _write_group(self, runs: tuple[TemplateRun, ...], layout: GroupLayout) -> PutResult:
+    def _write_group(self, runs: tuple[RecordRun, ...], layout: GroupLayout) -> PutResult:
         counters = self._counters
         timestamp = counters.stamp(self._clock.wall_ms())
         started = self._clock.monotonic()

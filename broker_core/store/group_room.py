@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker_core.storage.commit_log import BLANK_SIZE, TemplateRun
+from broker_core.storage.commit_log import BLANK_SIZE, RecordRun
 from broker_core.store.message_store import MessageStore
 
 # More than the header record has beside the note, or any record beside its body.
@@ -26,11 +26,11 @@ class GroupRoom(NamedTuple):
     """What a group may take."""
 
 
-def group_room(store: MessageStore, runs: Sequence[TemplateRun], note: bytes) -> GroupRoom:
+def group_room(store: MessageStore, runs: Sequence[RecordRun], note: bytes) -> GroupRoom:
     """For a group of these runs with this note."""
     parts = store._open_parts()
     segment_size = parts.log.segments.size
-    size = _BESIDE_NOTE + len(note) + sum(len(run.records) for run in runs)
+    size = _BESIDE_NOTE + len(note) + sum(run.size for run in runs)
     largest = min(size, segment_size, parts.config.message_size_max + _BESIDE_BODY)
     # After the first one, any two files in a row hold more than one file's worth of records: the
     # first record of the second did not fit into the first. What stays blank is shorter than that.

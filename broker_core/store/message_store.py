@@ -21,7 +21,7 @@ from broker_core.errors import InvalidArgument, StoreClosed, StoreUnusable
 from broker_core.protocol_codes import GetStatus, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.storage.append_group import Inspected, checked_runs
-from broker_core.storage.commit_log import TemplateRun
+from broker_core.storage.commit_log import RecordRun
 from broker_core.storage.file_system import DiskUsage, FileSystem
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.storage.staging import StagedBatch, StagingArea
@@ -193,7 +193,7 @@ class MessageStore:
     # Append groups and staging
 
     def append_group(
-        self, runs: Sequence[TemplateRun], note: bytes = b"", inspected: Inspected = ()
+        self, runs: Sequence[RecordRun], note: bytes = b"", inspected: Inspected = ()
     ) -> PutResult:
         """Append the records of all runs as one unit (see `storage/append_group.py`).
 
@@ -205,7 +205,7 @@ class MessageStore:
             raise InvalidArgument(f"{len(inspected)} runs are inspected, {len(runs)} given")
         return self._parts.appender.append_group(checked_runs(runs), note, inspected)
 
-    def inspect_runs(self, runs: Sequence[TemplateRun]) -> Inspected:
+    def inspect_runs(self, runs: Sequence[RecordRun]) -> Inspected:
         """Verify runs ahead of `append_group`; on any thread. Raises `MalformedRecord`."""
         return self._any_thread_parts().appender.inspect_runs(checked_runs(runs))
 
@@ -213,7 +213,7 @@ class MessageStore:
         """Have the files made that a group of `size` bytes takes, while others are served."""
         await self._open_parts().prepare_room(size)
 
-    async def put_group(self, runs: Sequence[TemplateRun], note: bytes = b"") -> PutResult:
+    async def put_group(self, runs: Sequence[RecordRun], note: bytes = b"") -> PutResult:
         """Append a group and wait until all of it is durable, whatever the flush mode."""
         return await self.group_acknowledged(self.append_group(runs, note))
 
@@ -430,6 +430,11 @@ class MessageStore:
         return StoreReplication(self._open_parts())
 
     # State
+
+    @property
+    def boot_id(self) -> str:
+        """Of the machine, as the store's state names it."""
+        return self._parts.flush.state.boot_id
 
     @property
     def store_id(self) -> str:

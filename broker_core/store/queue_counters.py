@@ -28,6 +28,14 @@ class QueueCounters:
         """The append succeeded."""
         self.next.update(zip(queues, offsets, strict=True))
 
+    def restore(self, known: dict[QueueKey, int | None]) -> None:
+        """As it was before an append that was taken back; None: not known then."""
+        for key, following in known.items():
+            if following is None:
+                self.next.pop(key, None)
+            else:
+                self.next[key] = following
+
     def stamp(self, wall_ms: int) -> int:
         """A store time that never goes back, whatever the wall clock does."""
         if wall_ms > self.timestamp:

@@ -26,7 +26,7 @@ from broker_core.storage.file_system import DiskUsage, FileSystem, StoreFile
 from broker_core.storage.fresh_pages import FreshPages
 from broker_core.storage.group_writer import GroupWriter
 from broker_core.storage.run_marks import mark_stopped, take_lock
-from broker_core.storage.staging import StagingArea
+from broker_core.storage.staging import BLOCK_SIZE_MAX, StagingArea
 from broker_core.store.appender import Appender
 from broker_core.store.cleaning import Cleaning
 from broker_core.store.held_back import first_behind, hold_back
@@ -150,8 +150,9 @@ class StoreParts:
             workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
             # Only reads, and may fail: before anything is written or kept open.
             staging = StagingArea(
-                file_system, clock, config.staging_size_max, config.staging_expiry_ms, workers[1]
-            )
+                file_system, clock, config.staging_size_max, config.staging_expiry_ms, workers[1],
+                max(BLOCK_SIZE_MAX, 2 * config.message_size_max),
+            )  # fmt: skip
             opened = Opening(file_system, config, clock, workers[1], process_id).run()
             return cls(file_system, config, clock, lock, opened, staging, workers)
         except BaseException:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from broker_core import (
-    Admin,
     BatchIdentity,
     BulkProducer,
     ClientInstance,
@@ -26,12 +25,11 @@ from broker_core import (
     SinkClient,
     StagedAt,
     batch_from_arrow,
-    errors,
 )
-from pyspark_rmq.sink.known_brokers import is_known_topic
 from pyspark_rmq.sink.outgoing_columns import OutgoingColumns
 from pyspark_rmq.sink.queue_selection import QueueSelection
 from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.sink_topics import topic_queues
 from pyspark_rmq.sink.task_result import Ranges, joined_ranges
 
 # Queue indexes and hosts of rows that a broker places itself.
@@ -51,21 +49,8 @@ class TopicQueues:
         """All queues that take messages. Raises for a topic that does not exist."""
         known = self._known.get(topic)
         if known is None:
-            known = self._known[topic] = await self._ask(topic)
+            known = self._known[topic] = await topic_queues(self._client, self._options, topic)
         return known
-
-    async def _ask(self, topic: str) -> tuple[MessageQueue, ...]:
-        routes = self._client.routes
-        if not await is_known_topic(self._client, topic, self._options.retry_for_ms):
-            if not self._options.creates_topics:
-                raise errors.InvalidArgument(
-                    f"topic {topic!r:.200} does not exist: create it, or give createTopic=ifMissing"
-                )
-            # Another task may do the same at this moment: both ask for the same topic.
-            admin = Admin(self._client)
-            await admin.create_topic(topic, queue_count=self._options.topic_queue_count)
-            await routes.route(topic, refresh=True)
-        return await routes.publish_queues(topic)
 
 
 class MessageTarget(Protocol):

@@ -44,7 +44,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         # Where to
         "topic": Known(_text, "", ("path",)),
         "queueSelector": Known(_one_of(ROUND_ROBIN, HASH, COLUMN), ""),
-        "createTopic": Known(_one_of("never", "ifmissing"), "never"),
+        "createTopic": Known(_one_of(AUTO, "never", "ifmissing"), AUTO),
         "topic.queues": Known(_number(1, 1_024), 8),
         # What
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
@@ -79,6 +79,8 @@ class SinkOptions:
     queue_selector: str
     """Empty: as the columns suggest."""
     creates_topics: bool
+    asks_broker_for_topics: bool
+    """Missing topics are made where brokers make those that are sent to."""
     topic_queue_count: int
     packs_json: bool
     body_size_max: int
@@ -118,6 +120,7 @@ class SinkOptions:
             topic=values["topic"],
             queue_selector=values["queueSelector"],
             creates_topics=values["createTopic"] == "ifmissing",
+            asks_broker_for_topics=values["createTopic"] == AUTO,
             topic_queue_count=values["topic.queues"],
             packs_json=values["format"] == JSON,
             body_size_max=values["maxMessageSize"],

@@ -313,5 +313,6 @@ def test_found_when_the_batch_is_not_compared(monkeypatch: pytest.MonkeyPatch) -
 
 def test_found_when_runs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SinkBatches, "check_run", lambda self, asked: None)
-    with pytest.raises(pytest.fail.Exception):
+    # What the old run staged was dropped when the new one came: the second thing that stops it.
+    with pytest.raises(StagingRefused, match="unknown, open or expired"):
         test_a_new_run_replaces_the_old_one_for_good()

@@ -177,6 +177,10 @@ def test_runs(seed: int) -> None:
         out = bytearray(b"\xee") * (out_limit + 3)
         run_start = rng.choice((0, 0, min(len(run), 91)))
         same("relocate_run", run, run_start, offsets, STORE_TIME, host, out, 0, out_limit, position)
+        same(
+            "relocate_run", run, run_start, offsets, STORE_TIME, host, out, 0, out_limit, position,
+            places,
+        )  # fmt: skip
 
 
 @given(SEEDS)

@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.codec import record_reasons as reasons
 from broker_core.codec.message_record import MessageRecord, encode_record
+from broker_core.codec.record_run_loops import encode_places
 from broker_core.errors import CorruptRecord, MalformedRecord
 from tests.codec.codec_backends import HOST, HOST_V6, batch_of, column, encode_all
 
@@ -106,6 +107,26 @@ def test_relocation_refuses_what_it_cannot_place(codec: ModuleType) -> None:
         codec.relocate_run(b"junk", 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out), 0)
     with pytest.raises(ValueError, match=reasons.BAD_RANGE):
         codec.relocate_run(run, 0, np.zeros(3, np.int64), 0, HOST, out, 0, len(out) + 1, 0)
+
+
+def test_relocation_compares_topics_and_queues(codec: ModuleType) -> None:
+    """What was inspected may have changed by then."""
+    run = encode_all(codec, three_queue_batch(), -1)
+    out = bytearray(len(run) + 8)
+
+    def relocate(*queues: tuple[bytes, int]) -> int:
+        offsets = np.zeros(3, np.int64)
+        places = encode_places(queues)
+        done, _ = codec.relocate_run(run, 0, offsets, 0, HOST, out, 0, len(out), 0, places)
+        return int(done)
+
+    assert relocate(*QUEUES) == len(run)
+    with pytest.raises(MalformedRecord, match=reasons.TOPIC_DISAGREES):
+        relocate((b"A", 0), (b"C", 1), (b"B", 2))
+    with pytest.raises(MalformedRecord, match=reasons.QUEUE_ID_DISAGREES):
+        relocate((b"A", 0), (b"B", 1), (b"B", 3))
+    with pytest.raises(ValueError, match=reasons.BAD_QUEUE_REFERENCE):
+        relocate((b"A", 0), (b"B", 1))
 
 
 @pytest.mark.parametrize("damaged", ["body", "checksum", "checksum past 31 bits"])

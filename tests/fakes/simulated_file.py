@@ -63,6 +63,11 @@ class SimulatedFile:
             self._fail(errno.EINVAL)
         return bytes(self._node.content[start : start + size])
 
+    def read_into(self, start: int, target: memoryview) -> int:
+        data = self.read(start, len(target))
+        target[: len(data)] = data
+        return len(data)
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         self._check_open()
         self._fail_if(self._disk.operation("write", self.path))
@@ -152,6 +157,10 @@ class SimulatedFile:
     def modified_ms(self) -> int:
         self._check_open()
         return self._node.modified_ms
+
+    def fingerprint(self) -> tuple[int, ...]:
+        self._check_open()
+        return id(self._node), len(self._node.content), self._node.modified_ms
 
     def close(self) -> None:
         if self._closed or self._disk.crashed:

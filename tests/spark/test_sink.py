@@ -78,7 +78,7 @@ def test_a_job_that_fails_writes_nothing(
         (["'a' as key"], {}, "no column value"),
         (["'a' as value"], {"topik": "x"}, "did you mean topic"),
         (["'a' as value", "1 as delayLevel"], {"deliveryGuarantee": "exactly_once"}, "delayLevel"),
-        (["'a' as value"], {"topic": "absent"}, "does not exist"),
+        (["'a' as value"], {"topic": "absent", "createTopic": "never"}, "does not exist"),
     ],
 )
 def test_clear_refusals(
@@ -86,6 +86,13 @@ def test_clear_refusals(
 ) -> None:
     with pytest.raises(Exception, match=message):
         write(spark.range(1).selectExpr(*columns), broker, **{"topic": "T", **options})
+
+
+def test_a_missing_topic_is_made_as_the_broker_is_set_up(
+    spark: Any, broker: EmbeddedBroker
+) -> None:
+    write(spark.range(10).selectExpr("cast(id as string) as value"), broker, "made_by_the_sink")
+    assert values(broker, "made_by_the_sink") == Counter(map(str, range(10)))
 
 
 def test_overwriting_is_refused(spark: Any, broker: EmbeddedBroker) -> None:

@@ -172,6 +172,7 @@ def test_a_closed_file_refuses_everything(fs: FileSystem) -> None:
         lambda: file.size,
         file.buffer,
         lambda: file.read(0, 1),
+        lambda: file.read_into(0, memoryview(bytearray(1))),
         lambda: file.write(0, b"x"),
         lambda: file.resize(1),
         file.sync,
@@ -179,6 +180,7 @@ def test_a_closed_file_refuses_everything(fs: FileSystem) -> None:
         lambda: file.release(0, 1),
         file.try_lock,
         file.modified_ms,
+        file.fingerprint,
     ):
         with pytest.raises(OSError, match="a") as error:
             call()

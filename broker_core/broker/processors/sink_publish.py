@@ -1,7 +1,8 @@
 """Our own requests for the exactly-once sink.
 
 STAGE_BEGIN    ext sinkId, batchId, runId, lineage?, once?   -> stagingId, bornHost, storeHostSize,
-                                                                root? (writers on this machine)
+                                                                root?, storeId?, bootId? (writers
+                                                                on this machine)
 STAGE_APPEND   ext stagingId, index; body: one block         -> count
                ext stagingId, size: it writes the file itself and is about to reach this size
 STAGE_SEAL     ext stagingId                                 -> count, size, checksum
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker_core.broker.processors.local_range import is_loopback
 from broker_core.broker.processors.send_message import born_host
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
 from broker_core.broker.sink_batches import SinkBatches
@@ -32,6 +34,7 @@ from broker_core.codec.sink_messages import (
     parse_ids,
     parse_publication,
 )
+from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -51,11 +54,9 @@ class SinkPublishProcessor:
         staging: SinkStaging,
         publisher: SinkPublisher,
         local_root: str = "",
-        own_host: str = "",
     ) -> None:
         """With `local_root`, the store's directory, writers on this machine write files there."""
         self._local_root = local_root
-        self._local_hosts = {"127.0.0.1", "::1", own_host}
         self._store = store
         self._batches = batches
         self._staging = staging
@@ -87,13 +88,16 @@ class SinkPublishProcessor:
             "bornHost": born_host(connection).hex(),
             "storeHostSize": str(len(self._store.store_host)),
         }
-        if self._local_root and connection.peer[0] in self._local_hosts:
-            fields["root"] = self._local_root
+        if self._offers_files(connection):
+            # The writer compares both with what it finds there before it writes anything.
+            fields |= {"root": self._local_root, "storeId": self._store.store_id}
+            fields["bootId"] = self._store.boot_id
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
-    def _append(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _append(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         if "size" in ext:
+            self._check_offered(connection, "STAGE_APPEND with a size")
             staging_id, size = required_text(ext, "stagingId"), required_number(ext, "size", 0)
             # It asks for more when it has filled what it was granted.
             self._publisher.written(staging_id, self._staging.grow(staging_id, size))
@@ -103,10 +107,11 @@ class SinkPublishProcessor:
         count = self._staging.append(required_text(ext, "stagingId"), index, queues, records)
         return command.reply(ResponseCode.SUCCESS, None, {"count": str(count)})
 
-    def _seal(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _seal(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         staging_id = required_text(ext, "stagingId")
         if "count" in ext:
+            self._check_offered(connection, "STAGE_SEAL with a count")
             numbers = (required_number(ext, name, 0) for name in ("count", "size", "checksum"))
             part = self._staging.seal_written(StagedPart(staging_id, *numbers))
         else:
@@ -118,6 +123,18 @@ class SinkPublishProcessor:
             "checksum": str(part.checksum),
         }
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _offers_files(self, connection: Connection) -> bool:
+        return bool(self._local_root) and is_loopback(connection)
+
+    def _check_offered(self, connection: Connection, form: str) -> None:
+        """A file may hold what an earlier batch left: only its writer's word says what is new."""
+        if not self._offers_files(connection):
+            raise NoPermission(
+                ResponseCode.NO_PERMISSION,
+                f"{form} is for writers of staging files, which this broker offers on its own "
+                "host and without access control only: send the rows",
+            )
 
     def _drop(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         dropped = self._publisher.abort(parse_ids(command.body))

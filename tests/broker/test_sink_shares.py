@@ -1,0 +1,204 @@
+"""One sink does not block the others: take-overs free what was staged, and nobody takes all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import errors
+from broker_core.client import stage_writer
+from broker_core.codec.sink_messages import (
+    BATCH_NOTE,
+    PREPARE,
+    BatchIdentity,
+    Publication,
+    SinkNote,
+    parse_block,
+)
+from broker_core.errors import StagingRefused, SystemBusy
+from tests.broker.sink_store import SinkStore, blocks_of, identity
+from tests.client.test_stage_file import Neighbour, neighbour
+from tests.codec.codec_backends import batch_of
+
+Run = Callable[..., Any]
+LIMIT = 200_000
+QUEUE = ((b"T", 0),)
+
+
+async def stage(sink: Neighbour, who: BatchIdentity, size: int, *, sealed: bool = True) -> Any:
+    writer = await sink.stage(who, "broker-a")
+    for _ in range(size // 10_000):
+        await writer.append(batch_of(b"x" * 10_000, queues=QUEUE))
+    return await writer.seal() if sealed else writer
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_query_that_crashes_again_and_again_blocks_nobody(
+    is_local: bool, is_sealed: bool, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_local:
+        monkeypatch.setattr(stage_writer, "open_stage_file", lambda *_: None)
+    monkeypatch.setattr(stage_writer, "GROWTH_SIZE", 1_000)
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+            for number in range(20):
+                # Its writers are gone before they publish, and it starts anew.
+                crashing = BatchIdentity("crashing", 0, f"run-{number}")
+                await stage(sink, crashing, 70_000, sealed=is_sealed)
+                well = BatchIdentity("well", number, "run-1")
+                staged = await stage(sink, well, 50_000)
+                assert not (await sink.publish(well, [staged])).is_repeat
+            # Nor does it block itself.
+            last = BatchIdentity("crashing", 0, "run-last")
+            assert not (await sink.publish(last, [await stage(sink, last, 70_000)])).is_repeat
+
+    run_async(scenario())
+
+
+def test_a_sink_that_takes_what_it_can_get_leaves_some(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_writer, "GROWTH_SIZE", 1_000)
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+            well, greedy = BatchIdentity("well", 0, "r"), BatchIdentity("greedy", 0, "r")
+            await sink.publish(well, [await stage(sink, well, 30_000)])
+            with pytest.raises(errors.SystemBusy, match="half of what the others leave"):
+                await stage(sink, greedy, 2 * LIMIT)
+            well = well._replace(batch=1)
+            await sink.publish(well, [await stage(sink, well, 40_000)])
+
+    run_async(scenario())
+
+
+def test_prepared_parts_outlive_a_take_over() -> None:
+    sinks = SinkStore()
+    old = identity(0, run="old")
+    prepared = sinks.stage(old, [b"p"])
+    other = sinks.stage(old, [b"q"])
+    _prepare(sinks, old, prepared)
+    sinks.stage(identity(0, run="new"), [b"n"])
+    assert prepared.staging_id in sinks.staged_files
+    assert other.staging_id not in sinks.staged_files
+    with pytest.raises(StagingRefused):
+        sinks.staging.append(other.staging_id, 0, *parse_block(blocks_of([b"x"])[0]))
+
+
+def _prepare(sinks: SinkStore, who: BatchIdentity, part: Any) -> None:
+    asyncio.run(sinks.publisher.publish(Publication(who, (part,), PREPARE, 1)))
+
+
+def test_a_sink_alone_has_it_all() -> None:
+    sinks = SinkStore(staging_size_max=20_000, staging_limits={"drafts_max": 4})
+    for _ in range(4):
+        sinks.staging.begin(identity())
+    with pytest.raises(errors.LimitReached):
+        sinks.staging.begin(identity())
+    alone = SinkStore(staging_size_max=20_000)
+    alone.stage(identity(), [b"x" * 1_000] * 15)
+    # Others that have been silent for long want nothing any more.
+    alone.stage(identity(sink="other"), [b"x"])
+    alone.clock.advance(3_600_001)
+    alone.stage(identity(1), [b"x" * 1_000] * 15)
+
+
+def test_a_newcomer_waits_for_one_that_has_it_all() -> None:
+    sinks = SinkStore(staging_size_max=20_000, staging_limits={"drafts_max": 4})
+    writers = [sinks.staging.begin(identity()) for _ in range(4)]
+    [block] = blocks_of([b"x" * 1_000] * 16)
+    sinks.staging.append(writers[0], 0, *parse_block(block))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity(sink="new"))
+    sinks.staging.seal(writers[0])
+    # It may not grow while another one waits.
+    with pytest.raises(SystemBusy):
+        sinks.staging.append(writers[1], 0, *parse_block(blocks_of([b"x"])[0]))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity())
+    newcomer = sinks.staging.begin(identity(sink="new"))
+    with pytest.raises(SystemBusy, match="sinkStagingSizeMax=20000"):
+        sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
+    sinks.staging.drop(writers)
+    sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
+
+
+def test_writers_are_shared_too() -> None:
+    sinks = SinkStore(staging_limits={"drafts_max": 16})
+    begun = [sinks.staging.begin(identity(sink="other"))]
+    with pytest.raises(SystemBusy, match="at most 7 of 16"):
+        for _ in range(16):
+            begun.append(sinks.staging.begin(identity()))
+    assert len(begun) == 8
+    # Whoever comes next gets half of the rest.
+    for _ in range(4):
+        sinks.staging.begin(identity(sink="third"))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity(sink="third"))
+
+
+@pytest.mark.parametrize("renewal", ["append", "grow", "begin", "seal"])
+def test_work_on_one_part_of_a_batch_renews_all(renewal: str) -> None:
+    sinks = SinkStore(staging_expiry_ms=1_000)
+    sealed = sinks.stage(identity(), [b"a"])
+    draft, long, written = (sinks.staging.begin(identity()) for _ in range(3))
+    sinks.staging.grow(written, 1)
+    elsewhere = sinks.staging.begin(identity(1))
+    for step in range(8):
+        sinks.clock.advance(700)
+        if renewal == "append":
+            sinks.staging.append(long, step, *parse_block(blocks_of([b"%d" % step])[0]))
+        elif renewal == "grow":
+            sinks.staging.grow(written, step + 2)
+        elif renewal == "begin" or step:
+            sinks.staging.begin(identity())
+        else:
+            sinks.staging.seal(long)
+        sinks.store.staging.expire()
+    assert {sealed.staging_id, draft, long, written} <= set(sinks.staged_files)
+    assert elsewhere not in sinks.staged_files
+    sinks.staging.append(draft, 0, *parse_block(blocks_of([b"b"])[0]))
+    parts = sealed, sinks.staging.seal(draft)
+    sinks.publish(identity(), *parts)
+    assert sinks.bodies() == [b"a", b"b"]
+
+
+def test_batch_jobs_leave_the_table_after_minutes() -> None:
+    """Seven a second for an hour: they never meet the limit."""
+    sinks, offset = SinkStore(), 0
+    for second in range(3_600):
+        sinks.clock.advance(1_000)
+        for number in range(7):
+            job = identity(sink=f"job-{second}-{number}", run="r", once=True)
+            sinks.batches.check_run(job)
+            offset += 1
+            sinks.batches.enter(SinkNote(BATCH_NOTE, job), offset, 0, 0, sinks.clock.wall_ms())
+        if second % 60 == 0:
+            sinks.batches.save()
+    assert len(sinks.batches) < 7 * 60 * 12
+    # What stays is the rest: streams, and the last jobs, whose commit may still be repeated.
+    assert sinks.batches.find("job-3599-0") is not None
+    assert sinks.batches.find("job-2000-0") is None
+
+
+def test_a_commit_of_a_job_that_was_forgotten_publishes_nothing_twice() -> None:
+    sinks = SinkStore()
+    job = identity(sink="job", once=True)
+    part = sinks.stage(job, [b"a"])
+    sinks.publish(job, part)
+    sinks.clock.advance(300_000)
+    sinks.batches.save()
+    assert sinks.publish(job, part).is_repeat
+    sinks.clock.advance(601_000)
+    sinks.write(identity(sink="other"), [b"b"])
+    sinks.batches.save()
+    assert sinks.batches.find("job") is None
+    with pytest.raises(StagingRefused):
+        sinks.publish(job, part)
+    assert sinks.bodies() == [b"a", b"b"]
