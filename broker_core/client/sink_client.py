@@ -57,6 +57,7 @@ from broker_core.errors import (
     RequestNotSupported,
     RequestTimeout,
     RmqError,
+    SinkFenced,
     SystemBusy,
     UnexpectedAnswer,
 )
@@ -173,6 +174,7 @@ class SinkClient(StartedPart):
             "runId": checked_name(identity.run, "run"),
             "lineage": identity.lineage,
             "once": "true" if identity.once else "false",
+            "queryId": identity.query,
         }
         begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
         return StageWriter(
@@ -311,24 +313,45 @@ class SinkClient(StartedPart):
         if not self._completions.has(identity.sink, reserved.batch, reserved.token):
             # Who published the batch before may not have lived to complete it.
             await self._completed(coordinator, identity, reserved)
-        token = reserved.reserved
-        await _all(
-            self._publish(
-                name,
-                Publication(identity, tuple(parts), PREPARE, token, decided=reserved.decided),
-            )
-            for name, parts in by_broker.items()
-        )
-        decision = Publication(identity, own, DECIDE, token, tuple(sorted(by_broker)))
+        try:
+            await self._prepare(identity, by_broker, reserved)
+        except SinkFenced:
+            # The coordinator may have lost numbers that it gave out, with the end of its log.
+            found = await _all(self.status(identity.sink, name) for name in by_broker)
+            floor = max(status.prepared for status in found)
+            if floor < reserved.reserved:
+                raise
+            request = Publication(identity, phase=RESERVE, token=floor)
+            reserved = await self._publish(coordinator, request)
+            if reserved.is_repeat:
+                return await self._completed(coordinator, identity, reserved)
+            await self._prepare(identity, by_broker, reserved)
+        decision = Publication(
+            identity, own, DECIDE, reserved.reserved, tuple(sorted(by_broker)),
+            attempt=reserved.reserved_attempt,
+        )  # fmt: skip
         decided = await self._publish(coordinator, decision)
         return await self._completed(coordinator, identity, decided)
+
+    async def _prepare(
+        self,
+        identity: BatchIdentity,
+        by_broker: Mapping[str, Sequence[StagedPart]],
+        reserved: PublishAnswer,
+    ) -> None:
+        common = Publication(identity, (), PREPARE, reserved.reserved, decided=reserved.decided)
+        common = common._replace(attempt=reserved.reserved_attempt)
+        await _all(
+            self._publish(name, common._replace(parts=tuple(parts)))
+            for name, parts in by_broker.items()
+        )
 
     async def _completed(
         self, coordinator: str, identity: BatchIdentity, answer: PublishAnswer
     ) -> PublishedOffsets:
         """Have every broker publish its part of the batch that `answer` is about."""
         who = identity._replace(batch=max(answer.batch, 0))
-        request = Publication(who, (), COMPLETE, answer.token)
+        request = Publication(who, (), COMPLETE, answer.token, attempt=answer.attempt)
         answers = await _all(self._complete(name, request) for name in answer.others)
         if answer.others:
             self._completions.note(identity.sink, answer.batch, answer.token)

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_S: Final = 20.0
 _SETTLED_FOR_S: Final = 30.0
 _SETTLED_MAX: Final = 64
+_DIGEST_MODULUS: Final = 1 << 64
 
 
 def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
@@ -68,20 +69,26 @@ def batch_identity(options: SinkOptions, results: Sequence[TaskResult]) -> Batch
 
 
 def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
-    """What tells a repeated batch from another one of the same number.
+    """What tells a repeated batch from another one of the same number, for brokers to compare.
 
     The range that Spark wrote down for the batch before it began is the best there is: it is the
     same for every repeat, whatever the query makes of it, and another one after a checkpoint was
-    restored or removed. Where it cannot be read, the number of rows and bytes must do.
+    restored or removed. Where it cannot be read, the rows themselves are compared: their number,
+    their bytes and a digest that does not depend on how they are split into tasks and queues.
     """
+    rows = sum(result.row_count for result in results)
+    size = sum(result.size for result in results)
+    digest = sum(result.digest for result in results) % _DIGEST_MODULUS
+    content = f"rows:{rows}:{size}:{digest:016x}"
     written_down = _offsets_path(checkpoint, results[0].identity.batch)
     if written_down is not None:
         try:
-            return "offsets:" + hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
+            planned = hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
         except OSError:
             _log.debug("%s cannot be read", written_down)
-    rows = sum(result.row_count for result in results)
-    return f"rows:{rows}:{sum(result.size for result in results)}"
+        else:
+            content = f"offsets:{planned} {content}"
+    return content
 
 
 def _offsets_path(checkpoint: str, batch: int) -> Path | None:

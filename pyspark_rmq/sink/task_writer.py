@@ -40,13 +40,15 @@ def write_task(
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
-    row_count = size = 0
+    row_count = size = digest = 0
     under_way: Any = None
     try:
         for batch in batches:
             for messages in reader.messages(batch):
                 row_count += messages.row_count
                 size += messages.size
+                if guarantee == EXACTLY_ONCE:
+                    digest += messages.digest
                 if under_way is not None:
                     under_way.result()
                 # Spark hands over the next rows while these leave.
@@ -70,7 +72,7 @@ def write_task(
         )
     return TaskResult(
         identity, guarantee, row_count, size, reader.oversize_count, staged, ranges,
-        target.retry_count,
+        target.retry_count, digest,
     )  # fmt: skip
 
 

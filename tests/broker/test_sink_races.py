@@ -194,7 +194,7 @@ def test_decisions_that_the_log_lost_were_not_made() -> None:
     sink.forget_from(10)
     # From batch 3 on nothing is decided; what came before is not known.
     assert sink.decisions == [Decision(3, 0, -1)]
-    assert Sink().decisions == [(-1, 0, -1)]
+    assert Sink().decisions == [(-1, 0, -1, "")]
 
 
 def test_an_empty_replay_completes_what_was_decided() -> None:
