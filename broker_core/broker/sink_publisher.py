@@ -175,7 +175,7 @@ class SinkPublisher:
         if asked.token > _TOKEN_MAX:
             raise InvalidArgument(f"token is {asked.token}: at most {_TOKEN_MAX}")
         token = max(sink.reserved[1] if sink is not None else 0, asked.token) + 1
-        name = secrets.token_hex(_NAME_BYTES)
+        name = _new_name()
         await self._note(SinkNote(RESERVE_NOTE, identity, token, attempt=name))
         sink = sink or Sink()
         decided = tuple((made.batch, made.token, made.attempt) for made in sink.decisions)
@@ -467,6 +467,11 @@ def _refuse_other_coordinator(identity: BatchIdentity, sink: Sink | None) -> Non
         f"batches of sink {identity.sink}: publish there. If it is gone for good, use a new sinkId:"
         " its last batch may have been published"
     )
+
+
+def _new_name() -> str:
+    """For an attempt: no other one ever has it."""
+    return secrets.token_hex(_NAME_BYTES)
 
 
 def _stored(result: PutResult) -> PutResult:

@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.client.backoff import Backoff, may_pass
@@ -57,6 +58,7 @@ from broker_core.errors import (
     RequestNotSupported,
     RequestTimeout,
     RmqError,
+    SinkBatchOld,
     SinkFenced,
     SystemBusy,
     UnexpectedAnswer,
@@ -68,6 +70,8 @@ T = TypeVar("T")
 PUBLISH_TIMEOUT_MS: Final = 120_000
 RETRY_FOR_MS: Final = 60_000
 _APPEND_TIMEOUT_MS: Final = 30_000
+# For brokers that are asked and not waited for.
+_GLANCE_TIMEOUT_MS: Final = 2_000
 # Room for ext fields beside a block in one frame.
 _HEADER_ROOM: Final = 64 << 10
 
@@ -189,22 +193,49 @@ class SinkClient(StartedPart):
         )
 
     async def coordinator(self, sink: str, broker_names: Iterable[str]) -> str:
-        """The broker that decides about batches of a sink: the one that always did, or the first.
+        """The broker that decides about batches of a sink: the one that always did, or the first
+        of those that are given.
 
         Asks all of `broker_names`. Raises `BrokerNotExist` when the one that always did is not
         there any more: nobody else can say then which batch was published last.
         """
         return (await self._coordinator(sink, broker_names))[0]
 
-    async def settle_coordinator(self, who: BatchIdentity, broker_names: Iterable[str]) -> str:
+    async def settle_coordinator(
+        self,
+        who: BatchIdentity,
+        broker_names: Iterable[str],
+        *,
+        others: Iterable[str] = (),
+        expected: str = "",
+    ) -> str:
         """`coordinator`, after all of these brokers have made a note of it.
 
-        So none of them will ever decide in its place, whatever becomes of it.
+        So none of them will ever decide in its place, whatever becomes of it. `others` have no
+        rows of the batch: they are asked and told if they answer at once, and are not waited for.
+        `expected` is the coordinator as far as the caller remembers it. Raises `SinkBatchOld` when
+        another broker has published its part of the batch and the coordinator knows nothing of
+        it: nobody can tell then what the rest was.
         """
-        name, uninformed = await self._coordinator(who.sink, broker_names)
+        names = set(broker_names)
+        seen = await self._glances(who.sink, set(others) - names)
+        name, said = await self._coordinator(who.sink, names, seen, expected)
+        self._refuse_lost_decision(who, name, said)
+        uninformed = [other for other in said if other != name and not said[other].coordinator]
         request = Publication(who, phase=ENROL, others=(name,))
-        await _all(self._publish(other, request) for other in uninformed)
+        await _all(self._publish(other, request) for other in uninformed if other in names)
+        await _all(self._tell(other, request) for other in uninformed if other not in names)
         return name
+
+    async def known_coordinator(self, sink: str, others: Iterable[str], expected: str = "") -> str:
+        """The broker that has decided batches of a sink, or is going to; empty when none is known.
+
+        `others` are asked and not waited for, as in `settle_coordinator`.
+        """
+        seen = await self._glances(sink, set(others))
+        if not expected and not any(s.is_coordinator or s.coordinator for s in seen.values()):
+            return ""
+        return (await self._coordinator(sink, (), seen, expected))[0]
 
     async def publish(
         self, identity: BatchIdentity, staged: Sequence[StagedAt], coordinator: str | None = None
@@ -263,30 +294,76 @@ class SinkClient(StartedPart):
     # Several brokers
 
     async def _coordinator(
-        self, sink: str, broker_names: Iterable[str]
-    ) -> tuple[str, tuple[str, ...]]:
-        """Its name, and the brokers that do not know it yet."""
+        self,
+        sink: str,
+        broker_names: Iterable[str],
+        seen: Mapping[str, SinkStatus] = MappingProxyType({}),
+        expected: str = "",
+    ) -> tuple[str, dict[str, SinkStatus]]:
+        """Its name, and what all brokers said."""
         names = sorted(set(broker_names))
-        if not names:
-            raise InvalidArgument("name the brokers that the sink writes to")
         found = await _all(self.status(sink, name) for name in names)
-        said = dict(zip(names, found, strict=True))
+        said = {**seen, **dict(zip(names, found, strict=True))}
         known = {name for name, status in said.items() if status.is_coordinator}
-        known |= {status.coordinator for status in found if status.coordinator}
+        known |= {status.coordinator for status in said.values() if status.coordinator}
+        if expected:
+            known.add(expected)
         if len(known) > 1:
             raise InvalidArgument(
                 f"sink {sink} was published by {' and '.join(sorted(known))} on their own: use a "
                 "new sinkId"
             )
-        name = next(iter(known), names[0])
+        if not known and not names:
+            raise InvalidArgument("name the brokers that the sink writes to")
+        # At first, one of the brokers that have rows of the batch.
+        name = next(iter(known)) if known else names[0]
         if name not in said:
-            await self._require_coordinator(sink, name)
-        told = (name, *(other for other, status in said.items() if status.coordinator))
-        return name, tuple(other for other in names if other not in told)
+            said[name] = await self._require_coordinator(sink, name)
+        return name, said
 
-    async def _require_coordinator(self, sink: str, name: str) -> None:
+    def _refuse_lost_decision(
+        self, who: BatchIdentity, name: str, said: Mapping[str, SinkStatus]
+    ) -> None:
+        if said[name].batch >= who.batch:
+            return
+        ahead = sorted(other for other, status in said.items() if status.batch >= who.batch)
+        if ahead:
+            raise SinkBatchOld(
+                ResponseCode.SINK_BATCH_OLD,
+                f"broker {', '.join(ahead)} has published its part of batch {who.batch} of sink "
+                f"{who.sink}, and broker {name}, which decides, has only batch "
+                f"{said[name].batch}: it lost the end of its log (a slave that lagged was promoted,"
+                " or a backup restored), and nobody can tell which rows of the batch are missing. "
+                "Go on with a new sinkId, which repeats the batch",
+            )
+
+    async def _glances(self, sink: str, names: Iterable[str]) -> dict[str, SinkStatus]:
+        asked = sorted(names)
+        found = await _all(self._glance(sink, name) for name in asked)
+        pairs = zip(asked, found, strict=True)
+        return {name: status for name, status in pairs if status is not None}
+
+    async def _glance(self, sink: str, broker_name: str) -> SinkStatus | None:
+        """What a broker says, if it does at once."""
+        command = RemotingCommand(RequestCode.SINK_STATUS, {"sinkId": checked_name(sink, "sink")})
         try:
-            await self._require(name)
+            answer = await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
+            return parse_status(answer.body)
+        except RmqError:
+            return None
+
+    async def _tell(self, broker_name: str, publication: Publication) -> None:
+        """A request that need not succeed."""
+        command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
+        try:
+            await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
+        except RmqError:
+            # It learns it when it has rows of the sink.
+            return
+
+    async def _require_coordinator(self, sink: str, name: str) -> SinkStatus:
+        try:
+            return await self.status(sink, name)
         except (BrokerNotExist, ConnectionLost, RequestTimeout) as error:
             raise BrokerNotExist(
                 ResponseCode.BROKER_NOT_EXIST,

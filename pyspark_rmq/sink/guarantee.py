@@ -5,21 +5,77 @@ from __future__ import annotations
 import logging
 import os
 
+from collections.abc import Awaitable
+
 from broker_core import ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.options import ConnectionOptions
 from pyspark_rmq.sink.known_brokers import is_known_topic, known_masters
+from pyspark_rmq.sink.query_state import QueryState
 from pyspark_rmq.sink.sink_columns import SinkColumns, allowed_guarantee
-from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
+from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, AUTO, EXACTLY_ONCE, SinkOptions
+from pyspark_rmq.sink.task_result import TaskIdentity
 
 _log = logging.getLogger(__name__)
 
 # Answers of this process; a broker that is exchanged for another kind is another cluster.
 _decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
+# Runs of sinks that were found not to have been exactly-once before.
+_sent_before: set[tuple[int, ConnectionOptions, str, str]] = set()
 
 
 def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
-    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do."""
+    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do.
+
+    What `auto` means is written down with the query, where its checkpoint is a local directory: a
+    batch and its replay must not be written in two ways. Raises `InvalidArgument` for a change.
+    """
+    decided = _possible_guarantee(options, columns)
+    state = QueryState(options.checkpoint, options.sink_id)
+    before = state.read().guarantee
+    if before and before != decided and options.guarantee == AUTO:
+        raise _changed(
+            f"the query in {options.checkpoint}", before, decided, options.topic or "by column"
+        )
+    if before != decided:
+        state.write(guarantee=decided)
+    return decided
+
+
+def refuse_weaker_guarantee(
+    client: ClientInstance, options: SinkOptions, identity: TaskIdentity
+) -> Awaitable[None] | None:
+    """For a task that is about to send: whether its sink was exactly-once before; None: no need.
+
+    Brokers remember what they have published, so this is noticed without a local checkpoint, too.
+    """
+    key = (os.getpid(), options.connection, identity.sink, identity.run)
+    if options.guarantee != AUTO or identity.once or key in _sent_before:
+        return None
+    _sent_before.add(key)
+    return _refuse_weaker(client, options, identity)
+
+
+async def _refuse_weaker(
+    client: ClientInstance, options: SinkOptions, identity: TaskIdentity
+) -> None:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    if await sink.known_coordinator(identity.sink, await sink.masters()):
+        raise _changed(
+            f"sink {identity.sink}", EXACTLY_ONCE, AT_LEAST_ONCE, options.topic or "by column"
+        )
+
+
+def _changed(who: str, before: str, now: str, topic: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"deliveryGuarantee=auto meant {before} when {who} wrote first, and means {now} now: the"
+        f" brokers of topic {topic}, or the columns, are others than before. A batch that is run"
+        f" again would be written in another way than the first time. Give deliveryGuarantee={now}"
+        f" if that is what you want, or see to it that all brokers of the topic can do {before}"
+    )
+
+
+def _possible_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
     asked = allowed_guarantee(columns, options.guarantee)
     if asked == AT_LEAST_ONCE:
         if options.guarantee != AT_LEAST_ONCE:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from broker_core import SinkClient, errors
 from pyspark_rmq.connections import Connected, connect
 from pyspark_rmq.frozen_heap import freeze_once
+from pyspark_rmq.sink.guarantee import refuse_weaker_guarantee
 from pyspark_rmq.sink.message_targets import (
     MessageTarget,
     QueueTarget,
@@ -37,6 +38,10 @@ def write_task(
     """Write the record batches of one task. Nothing of it is visible yet with exactly_once."""
     freeze_once()
     connected = connect(options.connection)
+    if guarantee != EXACTLY_ONCE:
+        refusal = refuse_weaker_guarantee(connected.client, options, identity)
+        if refusal is not None:
+            connected.call(refusal)
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
