@@ -237,6 +237,11 @@ class SinkClient(StartedPart):
             return ""
         return (await self._coordinator(sink, (), seen, expected))[0]
 
+    async def is_known(self, sink: str, broker_names: Iterable[str]) -> bool:
+        """Whether one of these brokers knows a sink; none of them is waited for."""
+        seen = await self._glances(sink, broker_names)
+        return any(status.is_known for status in seen.values())
+
     async def publish(
         self, identity: BatchIdentity, staged: Sequence[StagedAt], coordinator: str | None = None
     ) -> PublishedOffsets:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 
-from collections.abc import Awaitable
-
 from broker_core import ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.options import ConnectionOptions
@@ -42,28 +40,25 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
     return decided
 
 
-def refuse_weaker_guarantee(
-    client: ClientInstance, options: SinkOptions, identity: TaskIdentity
-) -> Awaitable[None] | None:
-    """For a task that is about to send: whether its sink was exactly-once before; None: no need.
+def refuse_weaker_guarantee(options: SinkOptions, identity: TaskIdentity) -> None:
+    """For a task that is about to send: raises `InvalidArgument` if its sink was exactly-once.
 
     Brokers remember what they have published, so this is noticed without a local checkpoint, too.
     """
     key = (os.getpid(), options.connection, identity.sink, identity.run)
     if options.guarantee != AUTO or identity.once or key in _sent_before:
-        return None
-    _sent_before.add(key)
-    return _refuse_weaker(client, options, identity)
-
-
-async def _refuse_weaker(
-    client: ClientInstance, options: SinkOptions, identity: TaskIdentity
-) -> None:
-    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    if await sink.known_coordinator(identity.sink, await sink.masters()):
+        return
+    connected = connect(options.connection)
+    if connected.call(_is_exactly_once(connected.client, options, identity.sink)):
         raise _changed(
             f"sink {identity.sink}", EXACTLY_ONCE, AT_LEAST_ONCE, options.topic or "by column"
         )
+    _sent_before.add(key)
+
+
+async def _is_exactly_once(client: ClientInstance, options: SinkOptions, sink_id: str) -> bool:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    return await sink.is_known(sink_id, await sink.masters())
 
 
 def _changed(who: str, before: str, now: str, topic: str) -> errors.InvalidArgument:

@@ -37,11 +37,9 @@ def write_task(
 ) -> TaskResult:
     """Write the record batches of one task. Nothing of it is visible yet with exactly_once."""
     freeze_once()
-    connected = connect(options.connection)
     if guarantee != EXACTLY_ONCE:
-        refusal = refuse_weaker_guarantee(connected.client, options, identity)
-        if refusal is not None:
-            connected.call(refusal)
+        refuse_weaker_guarantee(options, identity)
+    connected = connect(options.connection)
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
