@@ -164,7 +164,7 @@ def parse_sink(found: Mapping[str, Any]) -> Sink:
         sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note, name)
     for item in list_field(found, "batches"):
         *fields, others, name = _typed(item, _BATCH_KINDS, "a batch")
-        sink.batches.append(PublishedBatch(*fields, tuple(map(str, others)), name))
+        sink.batches.append(PublishedBatch._make([*fields, tuple(map(str, others)), name]))
     sink.decisions = _parse_decisions(found, sink.batches) or sink.decisions
     return sink
 

@@ -74,8 +74,8 @@ def _run(context: Any) -> str:
     tags = _ROOT_SESSION.findall(context.getLocalProperty(_TAGS) or "")
     sessions = sorted({session for session, execution in tags if execution == root})
     if len(sessions) == 1:
-        return sessions[0]
-    return context.getLocalProperty(_GROUP) or ""
+        return str(sessions[0])
+    return str(context.getLocalProperty(_GROUP) or "")
 
 
 def _context() -> Any:
