@@ -16,7 +16,7 @@ _BATCH = "streaming.sql.batchId"
 _TAGS = "spark.job.tags"
 _GROUP = "spark.jobGroup.id"
 # Spark tags every execution with the session it belongs to, and each start of a query has a session
-# of its own. The first one is the session of the query itself, whatever is executed inside of it.
+# of its own. The root is the execution of the query's batch, whatever is executed inside of it.
 _ROOT_SESSION = re.compile(r"spark-session-([0-9a-f-]{36})-execution-root-id-(\d+)")
 _ROOT = "spark.sql.execution.root.id"
 # What sinks of jobs with a batchId belong to: no query has it for an id.
@@ -73,8 +73,9 @@ def _run(context: Any) -> str:
     root = context.getLocalProperty(_ROOT)
     tags = _ROOT_SESSION.findall(context.getLocalProperty(_TAGS) or "")
     sessions = sorted({session for session, execution in tags if execution == root})
-    if len(sessions) == 1:
-        return str(sessions[0])
+    if sessions:
+        # Two when the function writes a frame of another session than that of its query.
+        return "+".join(sessions)
     return str(context.getLocalProperty(_GROUP) or "")
 
 

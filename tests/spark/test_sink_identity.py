@@ -111,6 +111,22 @@ def test_a_job_group_that_the_function_sets(inner: Inner) -> None:
     assert inner.values() == Counter("abc")
 
 
+def test_frames_of_another_session(inner: Inner) -> None:
+    """The application's session is the same for all starts of the query."""
+    inner.feed("0", "a")
+
+    def function(frame: Any, batch: int, *, fails: bool = False) -> None:
+        rows = [row.value for row in frame.select("value").collect()]
+        inner.write(inner.spark.createDataFrame([(value,) for value in rows], "value STRING"))
+        if fails:
+            raise RuntimeError("planted")
+
+    with pytest.raises(Exception, match="planted"):
+        inner.run(lambda frame, number: function(frame, number, fails=True))
+    inner.run(function)
+    assert inner.values() == Counter("a")
+
+
 def test_two_writes_of_one_function_under_one_sink(inner: Inner) -> None:
     """Told by the run, also after the function has set the job group in between."""
     inner.feed("0", "a")
