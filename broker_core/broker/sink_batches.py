@@ -170,12 +170,6 @@ class SinkBatches:
         if sink is None:
             self._make_room(asked.sink)
             return
-        if asked.lineage and sink.lineage and asked.lineage != sink.lineage:
-            raise SinkFenced(
-                ResponseCode.SINK_FENCED,
-                f"sink {asked.sink} belongs to checkpoint {sink.lineage}, not to {asked.lineage}: "
-                "a copied checkpoint must not write as the original. Use another sinkId",
-            )
         if asked.query and sink.query and asked.query != sink.query:
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
@@ -184,6 +178,12 @@ class SinkBatches:
                 "its batches from 0, and they would be taken for those of the other one. Nothing "
                 f"of batch {asked.batch} was written. Start query {sink.query} again with its "
                 f"checkpoint, or give query {asked.query} another sinkId",
+            )
+        if asked.lineage and sink.lineage and asked.lineage != sink.lineage:
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"sink {asked.sink} belongs to checkpoint {sink.lineage}, not to {asked.lineage}: "
+                "a copied checkpoint must not write as the original. Use another sinkId",
             )
         if asked.run in sink.runs[1:]:
             raise SinkFenced(

@@ -385,29 +385,29 @@ class SinkClient(StartedPart):
         by_broker: Mapping[str, Sequence[StagedPart]],
     ) -> PublishedOffsets:
         """Reserve, prepare, decide, complete; a repeat completes what an earlier try left."""
-        reserved = await self._publish(coordinator, Publication(identity, phase=RESERVE))
-        if reserved.is_repeat:
-            done = await self._completed(coordinator, identity, reserved)
-            staged = [StagedAt(coordinator, *part) for part in own]
-            staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
-            await self.abort(staged)
-            return done
-        if not self._completions.has(identity.sink, reserved.batch, reserved.token):
-            # Who published the batch before may not have lived to complete it.
-            await self._completed(coordinator, identity, reserved)
-        try:
-            await self._prepare(identity, by_broker, reserved)
-        except SinkFenced:
-            # The coordinator may have lost numbers that it gave out, with the end of its log.
-            found = await _all(self.status(identity.sink, name) for name in by_broker)
-            floor = max(status.prepared for status in found)
-            if floor < reserved.reserved:
-                raise
+        floor = 0
+        for is_last in (False, True):
             request = Publication(identity, phase=RESERVE, token=floor)
             reserved = await self._publish(coordinator, request)
             if reserved.is_repeat:
-                return await self._completed(coordinator, identity, reserved)
-            await self._prepare(identity, by_broker, reserved)
+                done = await self._completed(coordinator, identity, reserved)
+                staged = [StagedAt(coordinator, *part) for part in own]
+                staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
+                await self.abort(staged)
+                return done
+            last = (reserved.batch, reserved.token, reserved.attempt)
+            if not self._completions.has(identity.sink, last):
+                # Who published the batch before may not have lived to complete it.
+                await self._completed(coordinator, identity, reserved)
+            try:
+                await self._prepare(identity, by_broker, reserved)
+                break
+            except SinkFenced:
+                # The coordinator may have lost numbers that it gave out, with the end of its log.
+                found = await _all(self.status(identity.sink, name) for name in by_broker)
+                floor = max(status.prepared for status in found)
+                if is_last or floor < reserved.reserved:
+                    raise
         decision = Publication(
             identity, own, DECIDE, reserved.reserved, tuple(sorted(by_broker)),
             attempt=reserved.reserved_attempt,
@@ -436,7 +436,8 @@ class SinkClient(StartedPart):
         request = Publication(who, (), COMPLETE, answer.token, attempt=answer.attempt)
         answers = await _all(self._complete(name, request) for name in answer.others)
         if answer.others:
-            self._completions.note(identity.sink, answer.batch, answer.token)
+            attempt = (answer.batch, answer.token, answer.attempt)
+            self._completions.note(identity.sink, attempt)
         offsets = {coordinator: answer.offsets}
         offsets |= {name: found.offsets for name, found in zip(answer.others, answers, strict=True)}
         return PublishedOffsets(answer.is_repeat, answer.batch, offsets)
