@@ -133,6 +133,21 @@ class SinkClient(StartedPart):
         """Whether a broker can publish exactly once; others are sent to in the ordinary way."""
         return (await self._capabilities(broker_name)).sink
 
+    async def supported_now(self, broker_names: Iterable[str]) -> dict[str, bool]:
+        """`is_supported` of those brokers that answer at once; none of them is waited for."""
+
+        async def supported(name: str) -> bool | None:
+            try:
+                address = await self._address(name)
+                found = await self.client.capabilities.of(address)
+            except RmqError:
+                return None
+            return found.sink if self.client.capabilities.is_known(address) else None
+
+        names = sorted(set(broker_names))
+        pairs = zip(names, await _all(supported(name) for name in names), strict=True)
+        return {name: found for name, found in pairs if found is not None}
+
     async def has_timers(self, broker_name: str) -> bool:
         """Whether a broker delivers messages at a time of day: ours, and Apache's from 5.0 on."""
         if await self.is_supported(broker_name):

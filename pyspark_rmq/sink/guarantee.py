@@ -90,8 +90,12 @@ def _possible_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 
 async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, options)
-    unable = [name for name in names if not await sink.is_supported(name)]
+    names, are_of_topic = await _brokers(client, options)
+    # Brokers that may never get a row are not waited for, but one answer must be there.
+    found = {} if are_of_topic else await sink.supported_now(names)
+    if not found:
+        found = {name: await sink.is_supported(name) for name in names}
+    unable = [name for name, is_able in found.items() if not is_able]
     if not unable:
         return EXACTLY_ONCE
     if asked == EXACTLY_ONCE:
@@ -105,7 +109,7 @@ async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> s
 
 async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, options)
+    names, _ = await _brokers(client, options)
     unable = [name for name in names if not await sink.has_timers(name)]
     if unable:
         raise errors.RequestNotSupported(
@@ -115,13 +119,13 @@ async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
         )
 
 
-async def _brokers(client: ClientInstance, options: SinkOptions) -> list[str]:
-    """Those of the topic; all of the cluster while it does not exist or rows name theirs.
+async def _brokers(client: ClientInstance, options: SinkOptions) -> tuple[list[str], bool]:
+    """Those of the topic; all of the cluster, and False, while it does not exist or rows name it.
 
     At least one: `ConnectionLost` when none is known, which says nothing of what they can.
     """
     topic = options.topic
     if topic and await is_known_topic(client, topic, options.retry_for_ms):
         queues = await client.routes.publish_queues(topic)
-        return sorted({queue.broker_name for queue in queues})
-    return list(await known_masters(client, options.retry_for_ms))
+        return sorted({queue.broker_name for queue in queues}), True
+    return list(await known_masters(client, options.retry_for_ms)), False

@@ -15,6 +15,7 @@ import pytest
 
 from broker_core import SinkClient, SyncAdmin, errors
 from broker_core.broker.broker import Broker
+from broker_core.client.broker_capabilities import BrokerCapabilities
 from broker_core.client.sync_sink import SyncSinkClient
 from broker_core.nameserver.name_server import NameServer
 from pyspark_rmq import connections
@@ -114,6 +115,33 @@ def test_a_master_without_rows_is_not_waited_for(on_masters: Callable[..., None]
         assert masters.status("S", A).coordinator == B
 
     on_masters(scenario)
+
+
+def test_rows_that_name_their_topic(on_masters: Callable[..., None]) -> None:
+    def scenario(masters: Masters) -> None:
+        masters.start(A, B)
+        masters.topic("T", B)
+        options = SinkOptions.parse(
+            {"rmq.namesrv.addr": masters.address, "rmq.retry.timeout.ms": "3000"}
+        )
+        columns = find_columns([("value", "string"), ("topic", "string")], options)
+        with _unreachable(A), pytest.MonkeyPatch.context() as patch:
+            of, address = BrokerCapabilities.of, _address_of(masters.address, A)
+
+            async def unreachable(self: Any, asked: str) -> Any:
+                if asked == address:
+                    raise errors.ConnectionLost("its machine is off")
+                return await of(self, asked)
+
+            patch.setattr(BrokerCapabilities, "of", unreachable)
+            assert decide_guarantee(options, columns) == "exactly_once"
+
+    on_masters(scenario)
+
+
+def _address_of(name_server: str, broker: str) -> str:
+    with SyncAdmin(name_server) as admin:
+        return admin.cluster_info().brokers[broker].addresses[0]
 
 
 def test_no_second_coordinator_when_the_first_is_gone(
