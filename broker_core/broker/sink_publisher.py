@@ -153,7 +153,8 @@ class SinkPublisher:
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
                 f"attempt {asked.token} at batch {identity.batch} of sink {identity.sink} is not "
-                "the one that was reserved last: another writer is at it",
+                "the one that was reserved last: another writer is at it"
+                + ("" if asked.attempt else ", or it is of a version that does not name attempts"),
             )
         if asked.phase != DECIDE:
             _refuse_other_coordinator(identity, sink)
