@@ -109,11 +109,11 @@ def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
 def test_a_broker_that_joins_is_told_who_decides() -> None:
     two = cluster(A, B)
     two.write(identity(0), {B: {T0: [b"0"]}})
-    assert two.brokers[B].batches.status("S").coordinator == A
+    assert two.brokers[A].batches.status("S").coordinator == B
     three = SinkCluster({**two.brokers, "aaa": SinkStore()})
     three.write(identity(1), {"aaa": {T0: [b"1"]}})
-    assert three.brokers["aaa"].batches.status("S").coordinator == A
-    assert three.brokers[A].batches.status("S").is_coordinator
+    assert three.brokers["aaa"].batches.status("S").coordinator == B
+    assert three.brokers[B].batches.status("S").is_coordinator
 
 
 def _half_prepared(phase: str) -> SinkCluster:
