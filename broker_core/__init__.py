@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker_core.codec.local_range import LocalRange
     from broker_core.codec.message_queue import MessageQueue
     from broker_core.codec.record_columns import codec_backend
+    from broker_core.codec.row_digest import digest_rows
     from broker_core.codec.sink_messages import BatchIdentity
     from broker_core.codec.subscription_data import SubscriptionData, parse_tag_expression
     from broker_core.config import StoreConfig
@@ -93,6 +94,7 @@ __all__ = [
     "column_names",
     "compress_body",
     "decompress_body",
+    "digest_rows",
     "errors",
     "java_hash",
     "keep_freed_memory",
@@ -143,6 +145,7 @@ _HOMES = {
     "codec_backend": "broker_core.codec.record_columns",
     "compress_body": "broker_core.codec.compression",
     "decompress_body": "broker_core.codec.compression",
+    "digest_rows": "broker_core.codec.row_digest",
     "java_hash": "broker_core.codec.java_hash",
     "keep_freed_memory": "broker_core.runtime.kept_memory",
     "parse_tag_expression": "broker_core.codec.subscription_data",

@@ -51,6 +51,7 @@ def test_public_names() -> None:
         "column_names",
         "compress_body",
         "decompress_body",
+        "digest_rows",
         "errors",
         "java_hash",
         "keep_freed_memory",

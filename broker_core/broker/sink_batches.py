@@ -37,6 +37,7 @@ from broker_core.codec.sink_messages import (
     BatchIdentity,
     SinkNote,
     SinkStatus,
+    is_same_content,
     parse_note,
 )
 from broker_core.errors import (
@@ -132,7 +133,8 @@ class SinkBatches:
         published_by = found.batches[-1].run if found.batches else ""
         return SinkStatus(
             True, found.last, run, found.lineage, content, found.silent_since_ms,
-            found.is_coordinator, published_by, found.coordinator,
+            found.is_coordinator, published_by, found.coordinator, found.query,
+            found.prepared.token if found.prepared is not None else 0,
         )  # fmt: skip
 
     # Decisions
@@ -147,18 +149,17 @@ class SinkBatches:
         if sink is None or asked.batch > sink.last:
             return None
         known = sink.find(asked.batch)
-        if known is not None and known.content and asked.content and known.content != asked.content:
+        if known is not None and not is_same_content(known.content, asked.content):
             raise SinkContentDiffers(
                 ResponseCode.SINK_CONTENT_DIFFERS,
                 f"batch {asked.batch} of sink {asked.sink} was published by run {known.run} with "
                 f"other content ({known.content}, now {asked.content}): the checkpoint is a copy "
-                "or an older state, or the query gives other rows each time. Use a new checkpoint "
-                "or another sinkId",
+                "or an older state, or the query gives other rows each time and its "
+                "checkpointLocation is not an option of this write. Use a new checkpoint or "
+                "another sinkId",
             )
         if known is not None and (
-            known is sink.batches[-1]
-            or known.run == asked.run
-            or (known.content and known.content == asked.content)
+            known is sink.batches[-1] or known.run == asked.run or (known.content and asked.content)
         ):
             return known
         raise SinkBatchOld(
@@ -174,6 +175,15 @@ class SinkBatches:
         if sink is None:
             self._make_room(asked.sink)
             return
+        if asked.query and sink.query and asked.query != sink.query:
+            raise SinkFenced(
+                ResponseCode.SINK_FENCED,
+                f"sink {asked.sink} belongs to query {sink.query}, which published batch "
+                f"{sink.last} last, not to query {asked.query}: a query that begins anew counts "
+                "its batches from 0, and they would be taken for those of the other one. Nothing "
+                f"of batch {asked.batch} was written. Start query {sink.query} again with its "
+                f"checkpoint, or give query {asked.query} another sinkId",
+            )
         if asked.lineage and sink.lineage and asked.lineage != sink.lineage:
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
@@ -206,24 +216,25 @@ class SinkBatches:
             sink.runs.insert(0, asked.run)
             del sink.runs[RUNS_KEPT:]
         sink.lineage = asked.lineage or sink.lineage
+        sink.query = asked.query or sink.query
         sink.once = asked.once
         sink.silent_since_ms = time_ms
         if note.kind in (BATCH_NOTE, PART_NOTE):
-            place = (offset, position, end, note.token, note.others)
+            place = (offset, position, end, note.token, note.others, note.attempt)
             sink.batches.append(PublishedBatch(asked.batch, asked.run, asked.content, *place))
             del sink.batches[:-BATCHES_KEPT]
             sink.prepared = None
             sink.is_coordinator |= note.kind == BATCH_NOTE
             if note.kind == BATCH_NOTE and note.token:
-                sink.decisions.append(Decision(asked.batch, note.token, offset))
+                sink.decisions.append(Decision(asked.batch, note.token, offset, note.attempt))
                 del sink.decisions[:-DECISIONS_KEPT]
         elif note.kind == RESERVE_NOTE:
             # Not below one that the log lost: another broker may hold a part under it.
             if note.token > sink.reserved[1]:
-                sink.reserved = (asked.batch, note.token)
+                sink.reserved = (asked.batch, note.token, note.attempt)
             sink.is_coordinator = True
         elif note.kind == PREPARE_NOTE:
-            sink.prepared = PreparedBatch(asked, note.token, note.parts, offset)
+            sink.prepared = PreparedBatch(asked, note.token, note.parts, offset, note.attempt)
         elif note.kind == ENROL_NOTE:
             sink.coordinator = note.others[0]
         if offset >= self._entered:

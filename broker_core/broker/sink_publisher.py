@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -64,6 +65,8 @@ from broker_core.store.put_result import PutResult
 # Batches up to this size are verified at once, which takes less time than to hand them over.
 INLINE_SIZE_MAX: Final = 2 << 20
 NOT_INSPECTED: Final[Inspected] = ()
+_NAME_BYTES: Final = 16
+_TOKEN_MAX: Final = 1 << 53
 
 _Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -119,6 +122,8 @@ class SinkPublisher:
         """
         await self._turn(asked.identity.sink)
         if asked.phase == COMPLETE:
+            # A run that was replaced may believe in a decision that is not in the log any more.
+            self._batches.check_run(asked.identity)
             return await self._complete(asked)
         if asked.phase == ENROL:
             return await self._enrol(asked)
@@ -128,7 +133,7 @@ class SinkPublisher:
         if known is not None:
             return await self._repeated(asked, known)
         if asked.phase == RESERVE:
-            return await self._reserve(asked.identity)
+            return await self._reserve(asked)
         return await self._decide(asked)
 
     def abort(self, staging_ids: Iterable[str]) -> int:
@@ -143,50 +148,68 @@ class SinkPublisher:
         identity = asked.identity
         sink = self._batches.find(identity.sink)
         if asked.phase == DECIDE and (
-            sink is None or sink.reserved != (identity.batch, asked.token)
+            sink is None or sink.reserved != (identity.batch, asked.token, asked.attempt)
         ):
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
                 f"attempt {asked.token} at batch {identity.batch} of sink {identity.sink} is not "
-                "the one that was reserved last: another writer is at it",
+                "the one that was reserved last: another writer is at it"
+                + ("" if asked.attempt else ", or it is of a version that does not name attempts"),
             )
         if asked.phase != DECIDE:
             _refuse_other_coordinator(identity, sink)
-        token = asked.token if asked.phase == DECIDE else 0
-        others = asked.others if asked.phase == DECIDE else ()
         batches = self._staging.batches(identity, asked.parts)
-        note = SinkNote(BATCH_NOTE, identity, token, others)
+        note = SinkNote(BATCH_NOTE, identity)
+        if asked.phase == DECIDE:
+            note = SinkNote(BATCH_NOTE, identity, asked.token, asked.others, attempt=asked.attempt)
         return await self._append(note, batches, is_checked=False)
 
-    async def _reserve(self, identity: BatchIdentity) -> PublishAnswer:
-        """Number a new attempt; every earlier one can no longer be decided."""
+    async def _reserve(self, asked: Publication) -> PublishAnswer:
+        """Name a new attempt; every earlier one can no longer be decided.
+
+        The number says which of two attempts is newer. It may have been given out before, if the
+        log has lost its end since; the name was not.
+        """
+        identity = asked.identity
         sink = self._batches.find(identity.sink)
         _refuse_other_coordinator(identity, sink)
-        token = sink.reserved[1] + 1 if sink is not None else 1
-        await self._note(SinkNote(RESERVE_NOTE, identity, token))
+        if asked.token > _TOKEN_MAX:
+            raise InvalidArgument(f"token is {asked.token}: at most {_TOKEN_MAX}")
+        token = max(sink.reserved[1] if sink is not None else 0, asked.token) + 1
+        name = _new_name()
+        await self._note(SinkNote(RESERVE_NOTE, identity, token, attempt=name))
         sink = sink or Sink()
-        decided = tuple((made.batch, made.token) for made in sink.decisions)
+        decided = tuple((made.batch, made.token, made.attempt) for made in sink.decisions)
+        answer = PublishAnswer(False, -1, {}, reserved=token, decided=decided)
+        answer = answer._replace(reserved_attempt=name)
         if not sink.batches:
-            return PublishAnswer(False, -1, {}, reserved=token, decided=decided)
+            return answer
         last = sink.batches[-1]
-        return PublishAnswer(False, last.batch, {}, last.token, last.others, token, decided)
+        return answer._replace(
+            batch=last.batch, token=last.token, others=last.others, attempt=last.attempt
+        )
 
     async def _prepare(self, asked: Publication) -> PublishAnswer:
         """Keep a part so that nothing but the disk's loss can stop it from being completed."""
         identity = asked.identity
         self._batches.check_run(identity)
         sink = self._batches.find(identity.sink)
-        prepared = PublishAnswer(False, identity.batch, {}, asked.token)
+        prepared = PublishAnswer(False, identity.batch, {}, asked.token, attempt=asked.attempt)
         held = sink.prepared if sink is not None else None
-        if sink is not None and _is_prepared(sink, asked):
+        if held is not None and held.key == (identity.batch, asked.token, asked.attempt):
+            if (held.identity.run, held.parts) != (identity.run, asked.parts):
+                raise StagingRefused(
+                    f"attempt {asked.token} at batch {identity.batch} of sink {identity.sink} is "
+                    f"prepared here by run {held.identity.run} with other parts"
+                )
             return prepared
-        if held is not None and (held.identity.batch, held.token) in asked.decided:
+        if held is not None and held.key in asked.decided:
             # Its writer did not live to complete it, and the next one does not know of it.
-            await self._complete(Publication(held.identity, token=held.token))
+            await self._complete(Publication(held.identity, token=held.token, attempt=held.attempt))
             return await self.publish(asked)
         self._refuse_late(sink, asked)
         batches = self._staging.batches(identity, asked.parts)
-        note = SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts)
+        note = SinkNote(PREPARE_NOTE, identity, asked.token, (), asked.parts, asked.attempt)
         with self._store.staging.open_runs(batches) as runs:
             check_part_fits(self._store, note, runs)
             self._next_offsets(runs)
@@ -203,6 +226,7 @@ class SinkPublisher:
             self._promise_no_more(ids)
             raise
         await self._durable(result)
+        await self._store.group_on_disk(result)
         return prepared
 
     def _promise_no_more(self, ids: set[str]) -> None:
@@ -234,15 +258,15 @@ class SinkPublisher:
         identity = asked.identity
         sink = self._batches.find(identity.sink)
         known = sink.find(identity.batch) if sink is not None else None
-        if known is not None and known.token == asked.token:
+        if known is not None and (known.token, known.attempt) == (asked.token, asked.attempt):
             return await self._answered(known)
-        if sink is None or sink.prepared is None or not _is_prepared(sink, asked):
+        held = sink.prepared if sink is not None else None
+        if held is None or held.key != (identity.batch, asked.token, asked.attempt):
             raise StagingRefused(
                 f"batch {identity.batch} of sink {identity.sink} is not prepared here as attempt "
                 f"{asked.token}"
             )
-        held = sink.prepared
-        note = SinkNote(PART_NOTE, held.identity, held.token)
+        note = SinkNote(PART_NOTE, held.identity, held.token, attempt=held.attempt)
         # Decided: a topic that was closed meanwhile does not count any more.
         return await self._append(note, [StagedBatch(*p) for p in held.parts], is_checked=True)
 
@@ -256,7 +280,8 @@ class SinkPublisher:
         # Its first answer may have been "stored, but not on the slave yet".
         await self._durable(PutResult(PutStatus.PUT_OK, end_position=known.end))
         ranges = self._store.group_ranges(known.position, known.end)
-        return PublishAnswer(True, known.batch, _by_topic(ranges), known.token, known.others)
+        answer = PublishAnswer(True, known.batch, _by_topic(ranges), known.token, known.others)
+        return answer._replace(attempt=known.attempt)
 
     # Inside
 
@@ -285,10 +310,13 @@ class SinkPublisher:
             raise SinkBatchOld(
                 ResponseCode.SINK_BATCH_OLD,
                 f"batch {identity.batch} of sink {identity.sink} comes too late, {sink.last} is "
-                "published here already",
+                "published here already. If no other writer is at it, the broker that decides lost "
+                "the end of its log (a slave that lagged was promoted, or a backup restored): "
+                "nobody can tell any more which rows of the batch are missing. Go on with a new "
+                "sinkId, which repeats the batch",
             )
         held = sink.prepared if sink is not None else None
-        known = [batch for batch, _ in asked.decided]
+        known = [batch for batch, _, _ in asked.decided]
         # Batches are decided in their order: from the oldest that the coordinator lists on, one
         # that it does not list was never decided, and its part may be replaced.
         if held is not None and known and held.identity.batch < min(known):
@@ -336,9 +364,12 @@ class SinkPublisher:
         staging.claim(batches)
         self._begin(note, result, batches)
         await self._durable(result)
+        if note.token:
+            # Other brokers act on it: a power cut must not take it back.
+            await self._store.group_on_disk(result)
         self._count(ranges, result)
         answer = PublishAnswer(False, note.identity.batch, _by_topic(ranges))
-        return answer._replace(token=note.token, others=note.others)
+        return answer._replace(token=note.token, others=note.others, attempt=note.attempt)
 
     async def _proven(
         self, sink: str, opened: contextlib.ExitStack, batches: list[StagedBatch]
@@ -442,11 +473,9 @@ def _refuse_other_coordinator(identity: BatchIdentity, sink: Sink | None) -> Non
     )
 
 
-def _is_prepared(sink: Sink, asked: Publication) -> bool:
-    held = sink.prepared
-    if held is None:
-        return False
-    return (held.identity.batch, held.token) == (asked.identity.batch, asked.token)
+def _new_name() -> str:
+    """For an attempt: no other one ever has it."""
+    return secrets.token_hex(_NAME_BYTES)
 
 
 def _stored(result: PutResult) -> PutResult:

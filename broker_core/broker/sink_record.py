@@ -29,6 +29,8 @@ class PublishedBatch(NamedTuple):
     """Of the attempt, when the batch is on several brokers."""
     others: tuple[str, ...] = ()
     """The brokers that have the rest of it; empty on those."""
+    attempt: str = ""
+    """The name of the attempt; empty for those of earlier versions."""
 
 
 class Decision(NamedTuple):
@@ -39,6 +41,7 @@ class Decision(NamedTuple):
     """0: no attempt, only the batch from which on all decisions are listed."""
     note: int
     """Offset of its note among all notes."""
+    attempt: str = ""
 
 
 # All decisions are listed.
@@ -52,6 +55,12 @@ class PreparedBatch(NamedTuple):
     token: int
     parts: tuple[StagedPart, ...]
     note: int
+    attempt: str = ""
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """The attempt that this is a part of, as decisions name it."""
+        return self.identity.batch, self.token, self.attempt
 
 
 class Sink:
@@ -66,6 +75,7 @@ class Sink:
         "lineage",
         "once",
         "prepared",
+        "query",
         "reserved",
         "runs",
         "silent_since_ms",
@@ -77,14 +87,16 @@ class Sink:
         # Newest first: runs[0] may publish, the others never again.
         self.runs: list[str] = []
         self.lineage = ""
+        # The id of the query whose batches these are; empty when no writer has said.
+        self.query = ""
         self.once = False
         self.silent_since_ms = 0
         # This broker has published as the one that decides.
         self.is_coordinator = False
         # Or another one does: its name, as far as it is known.
         self.coordinator = ""
-        # (batch, token) of the attempt that may be decided; tokens only rise.
-        self.reserved = (-1, 0)
+        # (batch, token, name) of the attempt that may be decided; tokens only rise.
+        self.reserved: tuple[int, int, str] = (-1, 0, "")
         # Oldest first: none is missing from the batch of the first one on. A list of its own, so
         # that batches on this broker alone do not push out what others must still complete.
         self.decisions: list[Decision] = [FROM_THE_BEGINNING]
@@ -118,6 +130,7 @@ def sink_object(sink: Sink) -> dict[str, Any]:
     return {
         "runs": sink.runs,
         "lineage": sink.lineage,
+        "query": sink.query,
         "once": sink.once,
         "time": sink.silent_since_ms,
         "coordinator": sink.is_coordinator,
@@ -125,10 +138,10 @@ def sink_object(sink: Sink) -> dict[str, Any]:
         "reserved": list(sink.reserved),
         "prepared": [] if prepared is None else [
             list(prepared.identity), prepared.token, [list(p) for p in prepared.parts],
-            prepared.note,
+            prepared.note, prepared.attempt,
         ],
         "decisions": [list(decision) for decision in sink.decisions],
-        "batches": [[*batch[:-1], list(batch.others)] for batch in sink.batches],
+        "batches": [[*b[:7], list(b.others), b.attempt] for b in sink.batches],
     }  # fmt: skip
 
 
@@ -137,20 +150,21 @@ def parse_sink(found: Mapping[str, Any]) -> Sink:
     sink = Sink()
     sink.runs = [run for run in list_field(found, "runs") if isinstance(run, str)]
     sink.lineage = text_field(found, "lineage", "")
+    sink.query = text_field(found, "query", "")
     sink.once = flag_field(found, "once", False)
     sink.silent_since_ms = whole_field(found, "time", 0)
     sink.is_coordinator = flag_field(found, "coordinator", False)
     sink.coordinator = text_field(found, "decidedBy", "")
     reserved = list_field(found, "reserved") or [-1, 0]
-    sink.reserved = (*_typed(reserved, (int, int), "reserved"),)
+    sink.reserved = (*_typed(reserved, (int, int, str), "reserved"),)
     prepared = list_field(found, "prepared")
     if prepared:
-        who, token, parts, note = _typed(prepared, (list, int, list, int), "prepared")
+        who, token, parts, note, name = _typed(prepared, _PREPARED_KINDS, "prepared")
         identity = BatchIdentity(*_typed(who, _IDENTITY_KINDS, "the identity of prepared"))
-        sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note)
+        sink.prepared = PreparedBatch(identity, token, tuple(map(parse_part, parts)), note, name)
     for item in list_field(found, "batches"):
-        fields = _typed(item, _BATCH_KINDS, "a batch")
-        sink.batches.append(PublishedBatch._make([*fields[:-1], tuple(map(str, fields[-1]))]))
+        *fields, others, name = _typed(item, _BATCH_KINDS, "a batch")
+        sink.batches.append(PublishedBatch._make([*fields, tuple(map(str, others)), name]))
     sink.decisions = _parse_decisions(found, sink.batches) or sink.decisions
     return sink
 
@@ -160,14 +174,18 @@ def _parse_decisions(found: Mapping[str, Any], batches: list[PublishedBatch]) ->
         # An earlier version: older decisions than its last batches are not known any more.
         return [Decision(batch.batch, batch.token, batch.note) for batch in batches]
     items = list_field(found, "decisions")
-    return [Decision._make(_typed(item, (int, int, int), "a decision")) for item in items]
+    return [Decision._make(_typed(item, (int, int, int, str), "a decision")) for item in items]
 
 
-_IDENTITY_KINDS: Final = (str, int, str, str, str, bool)
-_BATCH_KINDS: Final = (int, str, str, int, int, int, int, list)
+_IDENTITY_KINDS: Final = (str, int, str, str, str, bool, str)
+_PREPARED_KINDS: Final = (list, int, list, int, str)
+_BATCH_KINDS: Final = (int, str, str, int, int, int, int, list, str)
 
 
 def _typed(item: Any, kinds: tuple[type, ...], what: str) -> Any:
+    """The fields of a list; the last one is a text that earlier versions do not have."""
+    if isinstance(item, list) and len(item) == len(kinds) - 1:
+        item = [*item, ""]
     if not isinstance(item, list) or tuple(map(type, item)) != kinds:
         raise InvalidArgument(f"{what} is not {', '.join(kind.__name__ for kind in kinds)}")
     return item

@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.access.remote_addresses import is_loopback_host
@@ -58,6 +59,8 @@ from broker_core.errors import (
     RequestNotSupported,
     RequestTimeout,
     RmqError,
+    SinkBatchOld,
+    SinkFenced,
     SystemBusy,
     UnexpectedAnswer,
 )
@@ -68,6 +71,8 @@ T = TypeVar("T")
 PUBLISH_TIMEOUT_MS: Final = 120_000
 RETRY_FOR_MS: Final = 60_000
 _APPEND_TIMEOUT_MS: Final = 30_000
+# For brokers that are asked and not waited for.
+_GLANCE_TIMEOUT_MS: Final = 2_000
 # Room for ext fields beside a block in one frame.
 _HEADER_ROOM: Final = 64 << 10
 
@@ -129,6 +134,21 @@ class SinkClient(StartedPart):
         """Whether a broker can publish exactly once; others are sent to in the ordinary way."""
         return (await self._capabilities(broker_name)).sink
 
+    async def supported_now(self, broker_names: Iterable[str]) -> dict[str, bool]:
+        """`is_supported` of those brokers that answer at once; none of them is waited for."""
+
+        async def supported(name: str) -> bool | None:
+            try:
+                address = await self._address(name)
+                found = await self.client.capabilities.of(address)
+            except RmqError:
+                return None
+            return found.sink if self.client.capabilities.is_known(address) else None
+
+        names = sorted(set(broker_names))
+        pairs = zip(names, await _all(supported(name) for name in names), strict=True)
+        return {name: found for name, found in pairs if found is not None}
+
     async def has_timers(self, broker_name: str) -> bool:
         """Whether a broker delivers messages at a time of day: ours, and Apache's from 5.0 on."""
         if await self.is_supported(broker_name):
@@ -174,6 +194,7 @@ class SinkClient(StartedPart):
             "runId": checked_name(identity.run, "run"),
             "lineage": identity.lineage,
             "once": "true" if identity.once else "false",
+            "queryId": identity.query,
         }
         begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
         address = await self._address(broker_name)
@@ -191,22 +212,54 @@ class SinkClient(StartedPart):
         )
 
     async def coordinator(self, sink: str, broker_names: Iterable[str]) -> str:
-        """The broker that decides about batches of a sink: the one that always did, or the first.
+        """The broker that decides about batches of a sink: the one that always did, or the first
+        of those that are given.
 
         Asks all of `broker_names`. Raises `BrokerNotExist` when the one that always did is not
         there any more: nobody else can say then which batch was published last.
         """
         return (await self._coordinator(sink, broker_names))[0]
 
-    async def settle_coordinator(self, who: BatchIdentity, broker_names: Iterable[str]) -> str:
+    async def settle_coordinator(
+        self,
+        who: BatchIdentity,
+        broker_names: Iterable[str],
+        *,
+        others: Iterable[str] = (),
+        expected: str = "",
+    ) -> str:
         """`coordinator`, after all of these brokers have made a note of it.
 
-        So none of them will ever decide in its place, whatever becomes of it.
+        So none of them will ever decide in its place, whatever becomes of it. `others` have no
+        rows of the batch: they are asked and told if they answer at once, and are not waited for.
+        `expected` is the coordinator as far as the caller remembers it. Raises `SinkBatchOld` when
+        another broker has published its part of the batch and the coordinator knows nothing of
+        it: nobody can tell then what the rest was.
         """
-        name, uninformed = await self._coordinator(who.sink, broker_names)
+        names = set(broker_names)
+        seen = await self._glances(who.sink, set(others) - names)
+        name, said = await self._coordinator(who.sink, names, seen, expected)
+        self._refuse_lost_decision(who, name, said)
+        uninformed = [other for other in said if other != name and not said[other].coordinator]
         request = Publication(who, phase=ENROL, others=(name,))
-        await _all(self._publish(other, request) for other in uninformed)
+        await _all(self._publish(other, request) for other in uninformed if other in names)
+        await _all(self._tell(other, request) for other in uninformed if other not in names)
         return name
+
+    async def known_coordinator(self, sink: str, others: Iterable[str], expected: str = "") -> str:
+        """The broker that has decided batches of a sink, or is going to; empty when none is known.
+
+        `others` are asked and not waited for, as in `settle_coordinator`.
+        """
+        seen = await self._glances(sink, set(others))
+        if not expected and not any(s.is_coordinator or s.coordinator for s in seen.values()):
+            return ""
+        return (await self._coordinator(sink, (), seen, expected))[0]
+
+    async def is_known(self, sink: str, broker_names: Iterable[str]) -> bool:
+        """Whether one of these brokers knows a sink; none of them is waited for."""
+        seen = await self._glances(sink, broker_names)
+        return any(status.is_known for status in seen.values())
 
     async def publish(
         self, identity: BatchIdentity, staged: Sequence[StagedAt], coordinator: str | None = None
@@ -265,30 +318,76 @@ class SinkClient(StartedPart):
     # Several brokers
 
     async def _coordinator(
-        self, sink: str, broker_names: Iterable[str]
-    ) -> tuple[str, tuple[str, ...]]:
-        """Its name, and the brokers that do not know it yet."""
+        self,
+        sink: str,
+        broker_names: Iterable[str],
+        seen: Mapping[str, SinkStatus] = MappingProxyType({}),
+        expected: str = "",
+    ) -> tuple[str, dict[str, SinkStatus]]:
+        """Its name, and what all brokers said."""
         names = sorted(set(broker_names))
-        if not names:
-            raise InvalidArgument("name the brokers that the sink writes to")
         found = await _all(self.status(sink, name) for name in names)
-        said = dict(zip(names, found, strict=True))
+        said = {**seen, **dict(zip(names, found, strict=True))}
         known = {name for name, status in said.items() if status.is_coordinator}
-        known |= {status.coordinator for status in found if status.coordinator}
+        known |= {status.coordinator for status in said.values() if status.coordinator}
+        if expected:
+            known.add(expected)
         if len(known) > 1:
             raise InvalidArgument(
                 f"sink {sink} was published by {' and '.join(sorted(known))} on their own: use a "
                 "new sinkId"
             )
-        name = next(iter(known), names[0])
+        if not known and not names:
+            raise InvalidArgument("name the brokers that the sink writes to")
+        # At first, one of the brokers that have rows of the batch.
+        name = next(iter(known)) if known else names[0]
         if name not in said:
-            await self._require_coordinator(sink, name)
-        told = (name, *(other for other, status in said.items() if status.coordinator))
-        return name, tuple(other for other in names if other not in told)
+            said[name] = await self._require_coordinator(sink, name)
+        return name, said
 
-    async def _require_coordinator(self, sink: str, name: str) -> None:
+    def _refuse_lost_decision(
+        self, who: BatchIdentity, name: str, said: Mapping[str, SinkStatus]
+    ) -> None:
+        if said[name].batch >= who.batch:
+            return
+        ahead = sorted(other for other, status in said.items() if status.batch >= who.batch)
+        if ahead:
+            raise SinkBatchOld(
+                ResponseCode.SINK_BATCH_OLD,
+                f"broker {', '.join(ahead)} has published its part of batch {who.batch} of sink "
+                f"{who.sink}, and broker {name}, which decides, has only batch "
+                f"{said[name].batch}: it lost the end of its log (a slave that lagged was promoted,"
+                " or a backup restored), and nobody can tell which rows of the batch are missing. "
+                "Go on with a new sinkId, which repeats the batch",
+            )
+
+    async def _glances(self, sink: str, names: Iterable[str]) -> dict[str, SinkStatus]:
+        asked = sorted(names)
+        found = await _all(self._glance(sink, name) for name in asked)
+        pairs = zip(asked, found, strict=True)
+        return {name: status for name, status in pairs if status is not None}
+
+    async def _glance(self, sink: str, broker_name: str) -> SinkStatus | None:
+        """What a broker says, if it does at once."""
+        command = RemotingCommand(RequestCode.SINK_STATUS, {"sinkId": checked_name(sink, "sink")})
         try:
-            await self._require(name)
+            answer = await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
+            return parse_status(answer.body)
+        except RmqError:
+            return None
+
+    async def _tell(self, broker_name: str, publication: Publication) -> None:
+        """A request that need not succeed."""
+        command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
+        try:
+            await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
+        except RmqError:
+            # It learns it when it has rows of the sink.
+            return
+
+    async def _require_coordinator(self, sink: str, name: str) -> SinkStatus:
+        try:
+            return await self.status(sink, name)
         except (BrokerNotExist, ConnectionLost, RequestTimeout) as error:
             raise BrokerNotExist(
                 ResponseCode.BROKER_NOT_EXIST,
@@ -305,37 +404,59 @@ class SinkClient(StartedPart):
         by_broker: Mapping[str, Sequence[StagedPart]],
     ) -> PublishedOffsets:
         """Reserve, prepare, decide, complete; a repeat completes what an earlier try left."""
-        reserved = await self._publish(coordinator, Publication(identity, phase=RESERVE))
-        if reserved.is_repeat:
-            done = await self._completed(coordinator, identity, reserved)
-            staged = [StagedAt(coordinator, *part) for part in own]
-            staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
-            await self.abort(staged)
-            return done
-        if not self._completions.has(identity.sink, reserved.batch, reserved.token):
-            # Who published the batch before may not have lived to complete it.
-            await self._completed(coordinator, identity, reserved)
-        token = reserved.reserved
-        await _all(
-            self._publish(
-                name,
-                Publication(identity, tuple(parts), PREPARE, token, decided=reserved.decided),
-            )
-            for name, parts in by_broker.items()
-        )
-        decision = Publication(identity, own, DECIDE, token, tuple(sorted(by_broker)))
+        floor = 0
+        for is_last in (False, True):
+            request = Publication(identity, phase=RESERVE, token=floor)
+            reserved = await self._publish(coordinator, request)
+            if reserved.is_repeat:
+                done = await self._completed(coordinator, identity, reserved)
+                staged = [StagedAt(coordinator, *part) for part in own]
+                staged += [StagedAt(name, *p) for name, parts in by_broker.items() for p in parts]
+                await self.abort(staged)
+                return done
+            last = (reserved.batch, reserved.token, reserved.attempt)
+            if not self._completions.has(identity.sink, last):
+                # Who published the batch before may not have lived to complete it.
+                await self._completed(coordinator, identity, reserved)
+            try:
+                await self._prepare(identity, by_broker, reserved)
+                break
+            except SinkFenced:
+                # The coordinator may have lost numbers that it gave out, with the end of its log.
+                found = await _all(self.status(identity.sink, name) for name in by_broker)
+                floor = max(status.prepared for status in found)
+                if is_last or floor < reserved.reserved:
+                    raise
+        decision = Publication(
+            identity, own, DECIDE, reserved.reserved, tuple(sorted(by_broker)),
+            attempt=reserved.reserved_attempt,
+        )  # fmt: skip
         decided = await self._publish(coordinator, decision)
         return await self._completed(coordinator, identity, decided)
+
+    async def _prepare(
+        self,
+        identity: BatchIdentity,
+        by_broker: Mapping[str, Sequence[StagedPart]],
+        reserved: PublishAnswer,
+    ) -> None:
+        common = Publication(identity, (), PREPARE, reserved.reserved, decided=reserved.decided)
+        common = common._replace(attempt=reserved.reserved_attempt)
+        await _all(
+            self._publish(name, common._replace(parts=tuple(parts)))
+            for name, parts in by_broker.items()
+        )
 
     async def _completed(
         self, coordinator: str, identity: BatchIdentity, answer: PublishAnswer
     ) -> PublishedOffsets:
         """Have every broker publish its part of the batch that `answer` is about."""
         who = identity._replace(batch=max(answer.batch, 0))
-        request = Publication(who, (), COMPLETE, answer.token)
+        request = Publication(who, (), COMPLETE, answer.token, attempt=answer.attempt)
         answers = await _all(self._complete(name, request) for name in answer.others)
         if answer.others:
-            self._completions.note(identity.sink, answer.batch, answer.token)
+            attempt = (answer.batch, answer.token, answer.attempt)
+            self._completions.note(identity.sink, attempt)
         offsets = {coordinator: answer.offsets}
         offsets |= {name: found.offsets for name, found in zip(answer.others, answers, strict=True)}
         return PublishedOffsets(answer.is_repeat, answer.batch, offsets)

@@ -18,18 +18,18 @@ class Completions:
     """The last such batch of each sink; sinks that were silent for long are forgotten."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, tuple[int, int, str]] = {}
 
-    def note(self, sink: str, batch: int, token: int) -> None:
-        """Every broker has published its part of this attempt."""
+    def note(self, sink: str, attempt: tuple[int, int, str]) -> None:
+        """Every broker has published its part of this (batch, token, name)."""
         self._last.pop(sink, None)
-        self._last[sink] = batch, token
+        self._last[sink] = attempt
         while len(self._last) > SINKS_MAX:
             del self._last[next(iter(self._last))]
 
-    def has(self, sink: str, batch: int, token: int) -> bool:
+    def has(self, sink: str, attempt: tuple[int, int, str]) -> bool:
         """Whether it is known to be complete; False says nothing."""
-        return self._last.get(sink) == (batch, token)
+        return self._last.get(sink) == attempt
 
 
 # Sink clients come and go with every batch, the client below them stays.

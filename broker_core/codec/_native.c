@@ -152,6 +152,7 @@ static PyMethodDef functions[] = {
     CONTRACT_FUNCTION(find_unusual, "The first record that needs a closer look."),
     CONTRACT_FUNCTION(join_client_batch, "Rows as the body of a batch send."),
     CONTRACT_FUNCTION(split_client_batch, "The body of a batch send as columns."),
+    CONTRACT_FUNCTION(column_crcs, "Checksums of the rows of a column."),
     CONTRACT_FUNCTION(list_message_ids, "Offset ids of consecutive records."),
     {"read_plain_send", (PyCFunction)(void (*)(void))codec_read_plain_send, METH_FASTCALL,
      "Fields of a send that needs nothing but to be stored."},

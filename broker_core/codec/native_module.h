@@ -75,6 +75,7 @@ PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObject *ke
 PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_read_sends(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *codec_join_sent_replies(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *codec_column_crcs(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords);
 
 #endif

@@ -51,6 +51,7 @@ __all__ = [
     "check_record",
     "choose_units",
     "codec_backend",
+    "column_crcs",
     "cut_wire_runs",
     "decode_columns",
     "encode_batch",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         body_crc,
         check_record,
         choose_units,
+        column_crcs,
         cut_wire_runs,
         decode_columns,
         encode_batch,
@@ -122,6 +124,7 @@ else:
     body_crc = _backend.body_crc
     check_record = _backend.check_record
     choose_units = _backend.choose_units
+    column_crcs = _backend.column_crcs
     cut_wire_runs = _backend.cut_wire_runs
     decode_columns = _backend.decode_columns
     encode_batch = _backend.encode_batch

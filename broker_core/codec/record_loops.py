@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker_core.codec.client_batch_loops import list_message_ids, split_client_batch
 from broker_core.codec.client_join_loops import join_client_batch
+from broker_core.codec.column_crc_loops import column_crcs
 from broker_core.codec.index_record import append_index_entries
 from broker_core.codec.java_hash import java_hash
 from broker_core.codec.plain_send_loops import read_plain_send
@@ -27,6 +28,7 @@ __all__ = [
     "body_crc",
     "check_record",
     "choose_units",
+    "column_crcs",
     "cut_wire_runs",
     "decode_columns",
     "encode_batch",

@@ -39,6 +39,8 @@ IDS_MAX: Final = 100_000
 BROKERS_MAX: Final = 1_000
 QUEUES_MAX: Final = 4_096
 
+# In a description of rows: their number and bytes.
+_ROWS_WORDS_MIN: Final = 2
 _TEMPLATE: Final = -1
 # The encoder leaves room for the blank at the end of a log file.
 _SPARE_SIZE: Final = 8
@@ -50,16 +52,17 @@ _U32_MAX: Final = (1 << 32) - 1
 QueueKeys = tuple[tuple[bytes, int], ...]
 # topic -> queue id -> (first offset, offset after the last)
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
-# (batch, token) of attempts that published: all of them from the batch of the first one on. A token
-# of 0 is none; (-1, 0) comes first when none was forgotten.
-Decisions = tuple[tuple[int, int], ...]
+# (batch, token, name) of attempts that published: all of them from the batch of the first one on. A
+# token of 0 is none; (-1, 0, "") comes first when none was forgotten.
+Decisions = tuple[tuple[int, int, str], ...]
 
 
 class BatchIdentity(NamedTuple):
     """Who publishes what.
 
-    `run` changes with every start of the writer; `lineage` names what stays (a checkpoint), and
-    `content` is a digest of the batch that does not depend on the run. Empty ones are not compared.
+    `run` changes with every start of the writer; `lineage` names what stays (a checkpoint), `query`
+    is the id of the query, which another checkpoint does not have, and `content` says what is in
+    the batch whatever the run (see `is_same_content`). Empty ones are not compared.
     """
 
     sink: str
@@ -69,6 +72,7 @@ class BatchIdentity(NamedTuple):
     content: str = ""
     once: bool = False
     """The sink has no other batch than this one (a batch job): it may be forgotten sooner."""
+    query: str = ""
 
 
 class StagedPart(NamedTuple):
@@ -91,11 +95,15 @@ class Publication(NamedTuple):
     """DECIDE: the brokers that have prepared the rest of the batch; ENROL: the coordinator."""
     decided: Decisions = ()
     """For PREPARE: what the coordinator said when the attempt was reserved."""
+    attempt: str = ""
+    """The name of the attempt, which RESERVE made up. `token` only says which one is newer: a
+    coordinator that lost the end of its log gives a number out again, but never a name."""
 
 
 # All of it is on one broker: publish it.
 WHOLE: Final = ""
-# The coordinator promises to decide nothing but this attempt, and numbers it.
+# The coordinator promises to decide nothing but this attempt, and names it. Its number is above the
+# one that `token` has.
 RESERVE: Final = "reserve"
 # A broker keeps its part, durably and invisibly, until it is completed.
 PREPARE: Final = "prepare"
@@ -123,6 +131,10 @@ class PublishAnswer(NamedTuple):
     """RESERVE: the number of the new attempt; `batch` is the last published one then."""
     decided: Decisions = ()
     """RESERVE: the attempts that published the last batches on several brokers."""
+    attempt: str = ""
+    """The name of the attempt that `token` numbers."""
+    reserved_attempt: str = ""
+    """RESERVE: the name of the new attempt."""
 
 
 class SinkStatus(NamedTuple):
@@ -140,6 +152,10 @@ class SinkStatus(NamedTuple):
     """The run that published `batch`; `run` may have announced itself since."""
     coordinator: str = ""
     """The name of the other broker that decides, where it is known."""
+    query: str = ""
+    """The query that the sink belongs to."""
+    prepared: int = 0
+    """The number of the attempt that this broker keeps a part of; 0: none."""
 
 
 class SinkNote(NamedTuple):
@@ -150,6 +166,7 @@ class SinkNote(NamedTuple):
     token: int = 0
     others: tuple[str, ...] = ()
     parts: tuple[StagedPart, ...] = ()
+    attempt: str = ""
 
 
 # A batch is published; this broker decided it.
@@ -238,6 +255,7 @@ def encode_publication(publication: Publication) -> bytes:
     found = _identity_object(publication.identity)
     found |= _attempt_object(publication.token, publication.others, publication.parts)
     found |= {"phase": publication.phase, "decided": publication.decided}
+    found |= {"attempt": publication.attempt}
     return orjson.dumps(found)
 
 
@@ -249,7 +267,8 @@ def parse_publication(body: bytes | memoryview) -> Publication:
         raise InvalidArgument(f"phase is {phase[:40]!r}: this broker does not know it")
     token, others, parts = _parse_attempt(found)
     decided = _parse_decisions(found)
-    return Publication(_parse_identity(found), parts, phase, token, others, decided)
+    attempt = _parse_attempt_name(found)
+    return Publication(_parse_identity(found), parts, phase, token, others, decided, attempt)
 
 
 def encode_ids(staging_ids: Sequence[str]) -> bytes:
@@ -275,7 +294,8 @@ def encode_publish_answer(answer: PublishAnswer) -> bytes:
         {
             "v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets,
             "token": answer.token, "others": answer.others, "reserved": answer.reserved,
-            "decided": answer.decided,
+            "decided": answer.decided, "attempt": answer.attempt,
+            "reservedAttempt": answer.reserved_attempt,
         }
     )  # fmt: skip
 
@@ -294,7 +314,8 @@ def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
     token, others, _ = _parse_attempt(found)
     return PublishAnswer(
         flag_field(found, "repeat"), whole_field(found, "batch"), offsets, token, others,
-        whole_field(found, "reserved", 0), _parse_decisions(found),
+        whole_field(found, "reserved", 0), _parse_decisions(found), _parse_attempt_name(found),
+        text_field(found, "reservedAttempt", ""),
     )  # fmt: skip
 
 
@@ -305,7 +326,7 @@ def encode_status(status: SinkStatus) -> bytes:
             "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
             "lineage": status.lineage, "content": status.content, "time": status.published_ms,
             "coordinator": status.is_coordinator, "publishedBy": status.published_by,
-            "decidedBy": status.coordinator,
+            "decidedBy": status.coordinator, "query": status.query, "prepared": status.prepared,
         }
     )  # fmt: skip
 
@@ -323,6 +344,8 @@ def parse_status(body: bytes | memoryview) -> SinkStatus:
         flag_field(found, "coordinator", False),
         text_field(found, "publishedBy", ""),
         text_field(found, "decidedBy", ""),
+        text_field(found, "query", ""),
+        whole_field(found, "prepared", 0),
     )
 
 
@@ -334,6 +357,7 @@ def encode_note(note: SinkNote) -> bytes:
     found = _identity_object(note.identity) | {"kind": note.kind}
     if note.token or note.others:
         found |= _attempt_object(note.token, note.others, note.parts)
+        found |= {"attempt": note.attempt}
     return _NOTE_MAGIC + orjson.dumps(found)
 
 
@@ -348,7 +372,8 @@ def parse_note(data: bytes) -> SinkNote | None:
     kind = text_field(found, "kind")
     if kind not in _NOTE_KINDS:
         raise InvalidArgument(f"kind is {kind[:40]!r}: written by a newer version")
-    return SinkNote(kind, _parse_identity(found, least=-1), *_parse_attempt(found))
+    identity, attempt = _parse_identity(found, least=-1), _parse_attempt(found)
+    return SinkNote(kind, identity, *attempt, _parse_attempt_name(found))
 
 
 def checked_name(value: str, what: str, *, required: bool = True) -> str:
@@ -360,10 +385,34 @@ def checked_name(value: str, what: str, *, required: bool = True) -> str:
     return value
 
 
+def is_same_content(known: str, asked: str) -> bool:
+    """Whether two descriptions of a batch can be of the same batch; an empty one says nothing.
+
+    Descriptions are words with a label. `offsets:` is what the query wrote down about the batch
+    before it began: the same for every repeat, whatever rows the query makes of it, and another
+    one for every other batch. `rows:` has the number of rows, their bytes and a digest of them;
+    earlier versions had no digest. `offsets:` decides where both have it.
+    """
+    if not known or not asked or known == asked:
+        return True
+    ours, theirs = _labelled(known), _labelled(asked)
+    if "offsets" in ours and "offsets" in theirs:
+        return ours["offsets"] == theirs["offsets"]
+    rows, others = ours.get("rows", []), theirs.get("rows", [])
+    count = min(len(rows), len(others))
+    return count >= _ROWS_WORDS_MIN and rows[:count] == others[:count]
+
+
+def _labelled(content: str) -> dict[str, list[str]]:
+    found = (word.split(":") for word in content.split())
+    return {label: values for label, *values in found}
+
+
 def _identity_object(identity: BatchIdentity) -> dict[str, Any]:
     return {
         "v": VERSION, "sink": identity.sink, "batch": identity.batch, "run": identity.run,
         "lineage": identity.lineage, "content": identity.content, "once": identity.once,
+        "query": identity.query,
     }  # fmt: skip
 
 
@@ -375,7 +424,12 @@ def _parse_identity(found: Mapping[str, Any], least: int = 0) -> BatchIdentity:
         checked_name(text_field(found, "lineage", ""), "lineage", required=False),
         checked_name(text_field(found, "content", ""), "content", required=False),
         flag_field(found, "once", False),
+        checked_name(text_field(found, "query", ""), "query", required=False),
     )
+
+
+def _parse_attempt_name(found: Mapping[str, Any]) -> str:
+    return checked_name(text_field(found, "attempt", ""), "attempt", required=False)
 
 
 def _attempt_object(
@@ -401,7 +455,7 @@ def _parse_decisions(found: Mapping[str, Any]) -> Decisions:
     decided = list_field(found, "decided")
     if len(decided) > BROKERS_MAX:
         raise InvalidArgument(f"decided: give at most {BROKERS_MAX} attempts")
-    return tuple(map(_parse_range, decided))
+    return tuple(map(_parse_decision, decided))
 
 
 def parse_part(item: Any) -> StagedPart:
@@ -415,8 +469,16 @@ def parse_part(item: Any) -> StagedPart:
 
 def _parse_range(item: Any) -> tuple[int, int]:
     if not isinstance(item, list) or len(item) != 2 or not all(type(n) is int for n in item):
-        raise InvalidArgument("two numbers were expected: [first, next] or [batch, token]")
+        raise InvalidArgument("two numbers were expected: [first, next]")
     return item[0], item[1]
+
+
+def _parse_decision(item: Any) -> tuple[int, int, str]:
+    """Earlier versions had no names."""
+    fields = [*item, ""] if isinstance(item, list) and len(item) == 2 else item
+    if not isinstance(fields, list) or list(map(type, fields)) != [int, int, str]:
+        raise InvalidArgument("a decision is not [batch, token, name]")
+    return fields[0], fields[1], fields[2]
 
 
 def _object(body: bytes | memoryview) -> Mapping[str, Any]:

@@ -252,6 +252,21 @@ class MessageStore:
         status = await parts.group_acks.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
+    async def group_on_disk(self, result: PutResult) -> None:
+        """Wait until the disk has a group, where `group_acknowledged` does not wait for that."""
+        parts = self._parts
+        if not parts.groups_at_once:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        parts.flush.flushed.when(result.end_position, settle)
+        parts.flush.flush_soon()
+        await done
+
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue gets, visible or not."""
         check_numbers(queue_id=queue_id)

@@ -9,17 +9,68 @@ from broker_core import ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.options import ConnectionOptions
 from pyspark_rmq.sink.known_brokers import is_known_topic, known_masters
+from pyspark_rmq.sink.query_state import QueryState
 from pyspark_rmq.sink.sink_columns import SinkColumns, allowed_guarantee
-from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
+from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, AUTO, EXACTLY_ONCE, SinkOptions
+from pyspark_rmq.sink.task_result import TaskIdentity
 
 _log = logging.getLogger(__name__)
 
 # Answers of this process; a broker that is exchanged for another kind is another cluster.
 _decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
+# Runs of sinks that were found not to have been exactly-once before.
+_sent_before: set[tuple[int, ConnectionOptions, str, str]] = set()
 
 
 def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
-    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do."""
+    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do.
+
+    What `auto` means is written down with the query, where its checkpoint is a local directory: a
+    batch and its replay must not be written in two ways. Raises `InvalidArgument` for a change.
+    """
+    decided = _possible_guarantee(options, columns)
+    state = QueryState(options.checkpoint, options.sink_id)
+    before = state.read().guarantee
+    if before and before != decided and options.guarantee == AUTO:
+        raise _changed(
+            f"the query in {options.checkpoint}", before, decided, options.topic or "by column"
+        )
+    if before != decided:
+        state.write(guarantee=decided)
+    return decided
+
+
+def refuse_weaker_guarantee(options: SinkOptions, identity: TaskIdentity) -> None:
+    """For a task that is about to send: raises `InvalidArgument` if its sink was exactly-once.
+
+    Brokers remember what they have published, so this is noticed without a local checkpoint, too.
+    """
+    key = (os.getpid(), options.connection, identity.sink, identity.run)
+    if options.guarantee != AUTO or identity.once or key in _sent_before:
+        return
+    connected = connect(options.connection)
+    if connected.call(_is_exactly_once(connected.client, options, identity.sink)):
+        raise _changed(
+            f"sink {identity.sink}", EXACTLY_ONCE, AT_LEAST_ONCE, options.topic or "by column"
+        )
+    _sent_before.add(key)
+
+
+async def _is_exactly_once(client: ClientInstance, options: SinkOptions, sink_id: str) -> bool:
+    sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
+    return await sink.is_known(sink_id, await sink.masters())
+
+
+def _changed(who: str, before: str, now: str, topic: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"deliveryGuarantee=auto meant {before} when {who} wrote first, and means {now} now: the"
+        f" brokers of topic {topic}, or the columns, are others than before. A batch that is run"
+        f" again would be written in another way than the first time. Give deliveryGuarantee={now}"
+        f" if that is what you want, or see to it that all brokers of the topic can do {before}"
+    )
+
+
+def _possible_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
     asked = allowed_guarantee(columns, options.guarantee)
     if asked == AT_LEAST_ONCE:
         if options.guarantee != AT_LEAST_ONCE:
@@ -39,8 +90,12 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 
 async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, options)
-    unable = [name for name in names if not await sink.is_supported(name)]
+    names, are_of_topic = await _brokers(client, options)
+    # Brokers that may never get a row are not waited for, but one answer must be there.
+    found = {} if are_of_topic else await sink.supported_now(names)
+    if not found:
+        found = {name: await sink.is_supported(name) for name in names}
+    unable = [name for name, is_able in found.items() if not is_able]
     if not unable:
         return EXACTLY_ONCE
     if asked == EXACTLY_ONCE:
@@ -54,7 +109,7 @@ async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> s
 
 async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    names = await _brokers(client, options)
+    names, _ = await _brokers(client, options)
     unable = [name for name in names if not await sink.has_timers(name)]
     if unable:
         raise errors.RequestNotSupported(
@@ -64,13 +119,13 @@ async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
         )
 
 
-async def _brokers(client: ClientInstance, options: SinkOptions) -> list[str]:
-    """Those of the topic; all of the cluster while it does not exist or rows name theirs.
+async def _brokers(client: ClientInstance, options: SinkOptions) -> tuple[list[str], bool]:
+    """Those of the topic; all of the cluster, and False, while it does not exist or rows name it.
 
     At least one: `ConnectionLost` when none is known, which says nothing of what they can.
     """
     topic = options.topic
     if topic and await is_known_topic(client, topic, options.retry_for_ms):
         queues = await client.routes.publish_queues(topic)
-        return sorted({queue.broker_name for queue in queues})
-    return list(await known_masters(client, options.retry_for_ms))
+        return sorted({queue.broker_name for queue in queues}), True
+    return list(await known_masters(client, options.retry_for_ms)), False

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import compress_body, errors
+from broker_core import batch_from_arrow, compress_body, digest_rows, errors
 from pyspark_rmq.sink.json_rows import json_bodies
 from pyspark_rmq.sink.queue_selection import RowPlaces
 from pyspark_rmq.sink.sink_columns import SinkColumns
@@ -62,6 +62,14 @@ class OutgoingColumns(NamedTuple):
     def size(self) -> int:
         """Bytes of all bodies."""
         return pc.sum(pc.binary_length(self.body)).as_py() or 0
+
+    @property
+    def digest(self) -> int:
+        """Of what the messages hold, wherever they go; see `digest_rows`."""
+        batch = batch_from_arrow(
+            self.body, (), tags=self.tags, keys=self.keys, properties=self.properties
+        )
+        return digest_rows(batch, self.flags)
 
     def take(self, rows: Any) -> OutgoingColumns:
         """Some of the rows, given as an int64 or boolean numpy array."""

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
+from pyspark_rmq.sink.query_state import QueryState, checkpoint_path
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
 from pyspark_rmq.sink.task_result import TaskResult, joined_ranges
 
@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_S: Final = 20.0
 _SETTLED_FOR_S: Final = 30.0
 _SETTLED_MAX: Final = 64
+_DIGEST_MODULUS: Final = 1 << 64
 
 
 def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
@@ -68,28 +69,31 @@ def batch_identity(options: SinkOptions, results: Sequence[TaskResult]) -> Batch
 
 
 def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
-    """What tells a repeated batch from another one of the same number.
+    """What tells a repeated batch from another one of the same number, for brokers to compare.
 
     The range that Spark wrote down for the batch before it began is the best there is: it is the
     same for every repeat, whatever the query makes of it, and another one after a checkpoint was
-    restored or removed. Where it cannot be read, the number of rows and bytes must do.
+    restored or removed. Where it cannot be read, the rows themselves are compared: their number,
+    their bytes and a digest that does not depend on how they are split into tasks and queues.
     """
+    rows = sum(result.row_count for result in results)
+    size = sum(result.size for result in results)
+    digest = sum(result.digest for result in results) % _DIGEST_MODULUS
+    content = f"rows:{rows}:{size}:{digest:016x}"
     written_down = _offsets_path(checkpoint, results[0].identity.batch)
     if written_down is not None:
         try:
-            return "offsets:" + hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
+            planned = hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
         except OSError:
             _log.debug("%s cannot be read", written_down)
-    rows = sum(result.row_count for result in results)
-    return f"rows:{rows}:{sum(result.size for result in results)}"
+        else:
+            content = f"offsets:{planned} {content}"
+    return content
 
 
 def _offsets_path(checkpoint: str, batch: int) -> Path | None:
-    parsed = urlparse(checkpoint)
-    if not checkpoint or parsed.scheme not in ("", "file") or parsed.netloc:
-        return None
-    folder = unquote(parsed.path) if parsed.scheme else checkpoint
-    return Path(folder) / "offsets" / str(batch)
+    folder = checkpoint_path(checkpoint)
+    return None if folder is None else folder / "offsets" / str(batch)
 
 
 async def _publish(
@@ -101,7 +105,8 @@ async def _publish(
 ) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
     staged = [part for result in results for part in result.staged]
-    coordinator = await _coordinator(sink, identity, {part.broker_name for part in staged})
+    used = {part.broker_name for part in staged}
+    coordinator = await _coordinator(sink, options, identity, used)
     if is_inner:
         await _refuse_second_write(sink, identity, coordinator)
     try:
@@ -121,11 +126,15 @@ async def _complete(client: ClientInstance, options: SinkOptions, identity: Batc
 
     If the driver died before every broker had published its part, nobody else will see to it.
     """
-    if _settled.find(client, identity.sink, set()):
+    if _settled.find(client, identity, set()):
         # Not the first batch of this run, so it repeats none.
         return
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    coordinator = await _coordinator(sink, identity, set())
+    expected = QueryState(options.checkpoint, identity.sink).read().coordinator
+    coordinator = await sink.known_coordinator(identity.sink, await sink.masters(), expected)
+    _settled.note(client, identity, coordinator or _NOWHERE, ())
+    if not coordinator:
+        return
     if (await sink.status(identity.sink, coordinator)).batch == identity.batch:
         await sink.publish(identity._replace(content=""), (), coordinator)
 
@@ -135,20 +144,22 @@ class _SettledCoordinators:
 
     def __init__(self) -> None:
         self._by_client: weakref.WeakKeyDictionary[
-            ClientInstance, dict[str, tuple[str, frozenset[str], float]]
+            ClientInstance, dict[str, tuple[str, str, frozenset[str], float]]
         ] = weakref.WeakKeyDictionary()
 
-    def find(self, client: ClientInstance, sink: str, used: set[str]) -> str:
-        """Empty when somebody has to be asked."""
-        name, told, at = self._by_client.get(client, {}).get(sink, ("", frozenset(), 0.0))
+    def find(self, client: ClientInstance, who: BatchIdentity, used: set[str]) -> str:
+        """Empty when brokers have to be asked."""
+        run, name, told, at = self._by_client.get(client, {}).get(who.sink, _NOT_SETTLED)
         is_fresh = client.clock.monotonic() - at < _SETTLED_FOR_S
-        return name if is_fresh and used <= told else ""
+        return name if run == who.run and is_fresh and used <= told else ""
 
-    def note(self, client: ClientInstance, sink: str, name: str, told: Iterable[str]) -> None:
+    def note(
+        self, client: ClientInstance, who: BatchIdentity, name: str, told: Iterable[str]
+    ) -> None:
         """All of `told` know."""
         known = self._by_client.setdefault(client, {})
-        known.pop(sink, None)
-        known[sink] = name, frozenset(told), client.clock.monotonic()
+        known.pop(who.sink, None)
+        known[who.sink] = who.run, name, frozenset(told), client.clock.monotonic()
         while len(known) > _SETTLED_MAX:
             del known[next(iter(known))]
 
@@ -158,20 +169,34 @@ class _SettledCoordinators:
 
 
 _settled = _SettledCoordinators()
+# No broker knows the sink.
+_NOWHERE: Final = "-"
+_NOT_SETTLED: Final[tuple[str, str, frozenset[str], float]] = ("", "", frozenset(), 0.0)
 
 
-async def _coordinator(sink: SinkClient, identity: BatchIdentity, used: set[str]) -> str:
-    """The broker that decides, which may be one that this batch does not go to."""
+async def _coordinator(
+    sink: SinkClient, options: SinkOptions, identity: BatchIdentity, used: set[str]
+) -> str:
+    """The broker that decides, which may be one that this batch does not go to.
+
+    Brokers that have rows of the batch are waited for, and the one that decides; all others are
+    asked and told if they answer at once.
+    """
     if identity.once:
         # Nothing was published before, so any of them may.
         return min(used)
-    known = _settled.find(sink.client, identity.sink, used)
+    known = _settled.find(sink.client, identity, used)
     if known:
         return known
-    asked = {*await sink.masters(), *used}
-    told = [name for name in asked if name in used or await sink.is_supported(name)]
-    name = await sink.settle_coordinator(identity, told)
-    _settled.note(sink.client, identity.sink, name, told)
+    state = QueryState(options.checkpoint, identity.sink)
+    expected = state.read().coordinator
+    name = await sink.settle_coordinator(
+        identity, used, others=await sink.masters(), expected=expected
+    )
+    if name != expected:
+        # Before the first decision: whoever comes next must find it, even if that broker is gone.
+        state.write(coordinator=name)
+    _settled.note(sink.client, identity, name, used)
     return name
 
 

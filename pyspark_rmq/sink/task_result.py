@@ -28,11 +28,15 @@ class TaskIdentity(NamedTuple):
     writer: str = ""
     """Whose batches are counted by `batch`, if that is not the sink: another checkpoint counts from
     0 again under the same name of the sink."""
+    query: str = ""
+    """The id of the query whose batches these are; for jobs that number their batches themselves,
+    a word that no query has for an id."""
 
     @property
     def of_batch(self) -> BatchIdentity:
         """What brokers know of it."""
-        return BatchIdentity(self.sink, self.batch, self.run, self.lineage, once=self.once)
+        who = BatchIdentity(self.sink, self.batch, self.run, self.lineage, once=self.once)
+        return who._replace(query=self.query)
 
     @property
     def row_name(self) -> str:
@@ -56,6 +60,8 @@ class TaskResult(NamedTuple):
     """at_least_once: where the messages are."""
     retry_count: int = 0
     """Requests that had to be sent again."""
+    digest: int = 0
+    """exactly_once: of all rows, see `digest_rows`."""
 
 
 def joined_ranges(results: Iterable[Ranges]) -> Ranges:

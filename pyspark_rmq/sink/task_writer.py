@@ -11,6 +11,7 @@ from typing import Any, Final
 from broker_core import SinkClient, errors
 from pyspark_rmq.connections import Connected, connect
 from pyspark_rmq.frozen_heap import freeze_once
+from pyspark_rmq.sink.guarantee import refuse_weaker_guarantee
 from pyspark_rmq.sink.message_targets import (
     MessageTarget,
     QueueTarget,
@@ -36,17 +37,21 @@ def write_task(
 ) -> TaskResult:
     """Write the record batches of one task. Nothing of it is visible yet with exactly_once."""
     freeze_once()
+    if guarantee != EXACTLY_ONCE:
+        refuse_weaker_guarantee(options, identity)
     connected = connect(options.connection)
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
-    row_count = size = 0
+    row_count = size = digest = 0
     under_way: Any = None
     try:
         for batch in batches:
             for messages in reader.messages(batch):
                 row_count += messages.row_count
                 size += messages.size
+                if guarantee == EXACTLY_ONCE:
+                    digest += messages.digest
                 if under_way is not None:
                     under_way.result()
                 # Spark hands over the next rows while these leave.
@@ -70,7 +75,7 @@ def write_task(
         )
     return TaskResult(
         identity, guarantee, row_count, size, reader.oversize_count, staged, ranges,
-        target.retry_count,
+        target.retry_count, digest,
     )  # fmt: skip
 
 

@@ -40,7 +40,17 @@ class DirectClient(SinkClient):
         return Capabilities(sink=True)
 
     async def status(self, sink: str, broker_name: str) -> SinkStatus:
+        await self._require(broker_name)
         return self._brokers[broker_name].batches.status(sink)
+
+    async def _glance(self, sink: str, broker_name: str) -> SinkStatus | None:
+        try:
+            return await self.status(sink, broker_name)
+        except BrokerNotExist:
+            return None
+
+    async def _tell(self, broker_name: str, publication: Publication) -> None:
+        await self._publish(broker_name, publication)
 
     async def _publish(self, broker_name: str, publication: Publication) -> PublishAnswer:
         self.before(broker_name, publication)
@@ -71,7 +81,8 @@ class SinkCluster:
         """The client's whole flow."""
 
         async def flow() -> PublishedOffsets:
-            coordinator = await self.client.settle_coordinator(who, self.brokers)
+            used = {part.broker_name for part in staged}
+            coordinator = await self.client.settle_coordinator(who, used, others=self.brokers)
             return await self.client.publish(who, staged, coordinator)
 
         return asyncio.run(flow())

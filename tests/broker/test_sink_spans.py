@@ -42,6 +42,12 @@ def ask(broker: SinkStore, publication: Publication) -> Any:
     return asyncio.run(broker.publisher.publish(publication))
 
 
+def reserve(broker: SinkStore, who: Any) -> Publication:
+    """A new attempt; the phases that follow are made of it."""
+    answer = ask(broker, Publication(who, phase=RESERVE))
+    return Publication(who, token=answer.reserved, attempt=answer.reserved_attempt)
+
+
 def test_both_parts_become_visible() -> None:
     two = cluster()
     answer = two.write(identity(0), both(0))
@@ -58,8 +64,9 @@ def test_both_parts_become_visible() -> None:
 
 def test_the_coordinator_stays_the_same() -> None:
     two = cluster()
-    # Without anybody who decided before, the first one does, though it has no rows.
-    assert set(two.write(identity(0), {B: {T0: [b"0"]}}).offsets) == {A, B}
+    # Without one that decided before, the first of those that have rows does.
+    assert set(two.write(identity(0), {B: {T0: [b"0"]}}).offsets) == {B}
+    assert two.brokers[A].batches.status("S").coordinator == B
     two = cluster()
     # Only the second broker took part in the first batch: it decides from now on.
     staged = two.stage(identity(0), {B: {T0: [b"0"]}})
@@ -112,35 +119,38 @@ def test_an_attempt_that_was_replaced_cannot_be_decided() -> None:
     two = cluster()
     old = two.stage(identity(0), both(0))
     who = identity(0)
-    first = ask(two.brokers[A], Publication(who, phase=RESERVE)).reserved
-    ask(two.brokers[B], Publication(who, (old[1].part,), PREPARE, first))
+    first = reserve(two.brokers[A], who)
+    ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1].part,)))
     new = two.stage(who, both(0))
-    second = ask(two.brokers[A], Publication(who, phase=RESERVE)).reserved
-    assert second > first
-    ask(two.brokers[B], Publication(who, (new[1].part,), PREPARE, second))
+    second = reserve(two.brokers[A], who)
+    assert second.token > first.token
+    ask(two.brokers[B], second._replace(phase=PREPARE, parts=(new[1].part,)))
     # The late prepare of the first attempt must not push out the second.
     with pytest.raises(SinkFenced, match="replaced by attempt"):
-        ask(two.brokers[B], Publication(who, (old[1].part,), PREPARE, first))
+        ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1].part,)))
     with pytest.raises(SinkFenced, match="not the one that was reserved last"):
-        ask(two.brokers[A], Publication(who, (old[0].part,), DECIDE, first, (B,)))
+        ask(two.brokers[A], first._replace(phase=DECIDE, parts=(old[0].part,), others=(B,)))
     with pytest.raises(StagingRefused, match="not prepared here as attempt"):
-        ask(two.brokers[B], Publication(who, (), COMPLETE, first))
-    ask(two.brokers[A], Publication(who, (new[0].part,), DECIDE, second, (B,)))
-    ask(two.brokers[B], Publication(who, (), COMPLETE, second))
+        ask(two.brokers[B], first._replace(phase=COMPLETE))
+    ask(two.brokers[A], second._replace(phase=DECIDE, parts=(new[0].part,), others=(B,)))
+    ask(two.brokers[B], second._replace(phase=COMPLETE))
     assert len(two.bodies()) == 2
+    late = second._replace(phase=PREPARE, parts=(new[1].part,), token=second.token + 1)
     with pytest.raises(SinkBatchOld, match="published here already"):
-        ask(two.brokers[B], Publication(who, (new[1].part,), PREPARE, second + 1))
+        ask(two.brokers[B], late)
 
 
 def test_a_prepared_part_is_kept() -> None:
     two = cluster(staging_expiry_ms=1_000)
     who = identity(0)
     staged = two.stage(who, both(0))
-    token = ask(two.brokers[A], Publication(who, phase=RESERVE)).reserved
-    prepare = Publication(who, (staged[1].part,), PREPARE, token)
+    attempt = reserve(two.brokers[A], who)
+    prepare = attempt._replace(phase=PREPARE, parts=(staged[1].part,))
     ask(two.brokers[B], prepare)
-    assert ask(two.brokers[B], prepare).token == token
-    ask(two.brokers[A], Publication(who, (staged[0].part,), DECIDE, token, (B,)))
+    assert ask(two.brokers[B], prepare).token == attempt.token
+    with pytest.raises(StagingRefused, match="with other parts"):
+        ask(two.brokers[B], prepare._replace(parts=()))
+    ask(two.brokers[A], attempt._replace(phase=DECIDE, parts=(staged[0].part,), others=(B,)))
     # Neither an abort, nor time, nor a power cut takes it.
     assert asyncio.run(two.client.abort(staged)) == 0
     broker = two.brokers[B]
@@ -151,7 +161,7 @@ def test_a_prepared_part_is_kept() -> None:
     broker = broker.successor(broker.disk.reboot(worst))
     broker.clock.advance(5_000)
     broker.store.staging.expire()
-    ask(broker, Publication(identity(0, "run-2"), (), COMPLETE, token))
+    ask(broker, attempt._replace(identity=identity(0, "run-2"), phase=COMPLETE))
     assert broker.bodies() == [b"0/broker-b"]
 
 

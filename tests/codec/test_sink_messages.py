@@ -24,12 +24,14 @@ from broker_core.errors import InvalidArgument, RmqError
 _texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.isprintable)
 _maybe = st.one_of(st.just(""), _texts)
 _numbers = st.integers(0, (1 << 63) - 1)
-_identities = st.builds(BatchIdentity, _texts, _numbers, _texts, _maybe, _maybe, st.booleans())
+_identities = st.builds(
+    BatchIdentity, _texts, _numbers, _texts, _maybe, _maybe, st.booleans(), _maybe
+)
 _parts = st.lists(st.builds(StagedPart, _texts, _numbers, _numbers, _numbers), max_size=3).map(
     tuple
 )
 _others = st.lists(_texts, max_size=3).map(tuple)
-_decisions = st.lists(st.tuples(_numbers, _numbers), max_size=3).map(tuple)
+_decisions = st.lists(st.tuples(_numbers, _numbers, _maybe), max_size=3).map(tuple)
 _phases = st.sampled_from(["", "reserve", "prepare", "decide", "complete"])
 _offsets = st.dictionaries(
     _texts, st.dictionaries(st.integers(0, 1 << 31), st.tuples(_numbers, _numbers), max_size=3),
@@ -37,16 +39,17 @@ _offsets = st.dictionaries(
 )  # fmt: skip
 
 
-@given(st.builds(Publication, _identities, _parts, _phases, _numbers, _others, _decisions))
+@given(st.builds(Publication, _identities, _parts, _phases, _numbers, _others, _decisions, _maybe))
 def test_publications(publication: Publication) -> None:
     assert messages.parse_publication(messages.encode_publication(publication)) == publication
 
 
 @given(
     st.builds(
-        PublishAnswer, st.booleans(), _numbers, _offsets, _numbers, _others, _numbers, _decisions
+        PublishAnswer, st.booleans(), _numbers, _offsets, _numbers, _others, _numbers, _decisions,
+        _maybe, _maybe,
     )
-)
+)  # fmt: skip
 def test_answers(answer: PublishAnswer) -> None:
     assert messages.parse_publish_answer(messages.encode_publish_answer(answer)) == answer
 
@@ -54,7 +57,7 @@ def test_answers(answer: PublishAnswer) -> None:
 @given(
     st.builds(
         SinkStatus, st.booleans(), st.integers(-1, 1 << 40), _maybe, _maybe, _maybe, _numbers,
-        st.booleans(),
+        st.booleans(), _maybe, _maybe, _maybe, _numbers,
     )
 )  # fmt: skip
 def test_statuses(status: SinkStatus) -> None:
@@ -67,10 +70,49 @@ def test_statuses(status: SinkStatus) -> None:
     st.integers(1, 1 << 40),
     _others,
     _parts,
+    _maybe,
 )
-def test_notes(kind: str, who: BatchIdentity, token: int, others: Any, parts: Any) -> None:
-    for note in (SinkNote(kind, who), SinkNote(kind, who, token, others, parts)):
+def test_notes(
+    kind: str, who: BatchIdentity, token: int, others: Any, parts: Any, name: str
+) -> None:
+    for note in (SinkNote(kind, who), SinkNote(kind, who, token, others, parts, name)):
         assert messages.parse_note(messages.encode_note(note)) == note
+
+
+def test_messages_of_earlier_versions() -> None:
+    """They name neither queries nor attempts."""
+    found = messages.parse_publication(json.dumps({**GOOD, "decided": [[3, 1]]}).encode())
+    assert (found.identity.query, found.attempt, found.decided) == ("", "", ((3, 1, ""),))
+    note = messages.parse_note(b"RMQS" + json.dumps({**GOOD, "kind": "reserve"}).encode())
+    assert note == SinkNote("reserve", BatchIdentity("S", 0, "r"))
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "is_same"),
+    [
+        ("", "rows:1:2:a", True),
+        ("rows:1:2:a", "", True),
+        ("rows:1:2:a", "rows:1:2:a", True),
+        ("rows:1:2:a", "rows:1:2:b", False),
+        ("rows:1:2:a", "rows:1:3:a", False),
+        # The range of offsets decides where both have it, whatever rows come of it.
+        ("offsets:x rows:1:2:a", "offsets:x rows:3:9:b", True),
+        ("offsets:x rows:1:2:a", "offsets:y rows:1:2:a", False),
+        ("offsets:x rows:1:2:a", "rows:1:2:a", True),
+        ("offsets:x rows:1:2:a", "rows:1:2:b", False),
+        # Earlier versions
+        ("rows:1:2", "offsets:x rows:1:2:a", True),
+        ("rows:1:3", "offsets:x rows:1:2:a", False),
+        ("offsets:x", "offsets:x rows:1:2:a", True),
+        ("offsets:x", "rows:1:2:a", False),
+        # Whatever else a writer gives is compared as it is.
+        ("rows 1", "rows 1", True),
+        ("rows 1", "rows 2", False),
+        ("rows:", "rows:1", False),
+    ],
+)
+def test_which_content_is_the_same(known: str, asked: str, is_same: bool) -> None:
+    assert messages.is_same_content(known, asked) is is_same
 
 
 def test_notes_of_others_and_of_the_future() -> None:
@@ -99,6 +141,8 @@ GOOD: dict[str, Any] = {"v": 1, "sink": "S", "batch": 0, "run": "r"}
         {"parts": [["id", 1, 2, True]]}, {"parts": [["id", 1, 2, 3]] * 10_001},
         {"phase": "other"}, {"phase": 1}, {"token": -1}, {"others": "x"}, {"others": [1]},
         {"others": ["x"] * 1_001}, {"decided": [[1]]}, {"decided": [["a", "b"]]},
+        {"decided": [[1, 2, 3]]}, {"decided": [7]}, {"attempt": 1}, {"attempt": "a\nb"},
+        {"query": "\x00"},
     ],
 )  # fmt: skip
 def test_publications_that_make_no_sense(change: dict[str, Any]) -> None:

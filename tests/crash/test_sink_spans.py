@@ -218,7 +218,7 @@ def test_found_when_every_broker_decides_for_itself(monkeypatch: pytest.MonkeyPa
             answer = await self._publish(name, Publication(who, tuple(found)))
         return answer
 
-    async def first(self: Any, who: Any, names: Any) -> str:
+    async def first(self: Any, who: Any, names: Any, **_: Any) -> str:
         return NAMES[0]
 
     monkeypatch.setattr(DirectClient, "_publish_across", alone)
@@ -233,7 +233,7 @@ def test_found_when_any_attempt_may_be_decided(monkeypatch: pytest.MonkeyPatch) 
     async def anyone(self: SinkPublisher, asked: Any) -> Any:
         sink = self._batches.find(asked.identity.sink)
         if asked.phase == DECIDE and sink is not None:
-            sink.reserved = (asked.identity.batch, asked.token)
+            sink.reserved = (asked.identity.batch, asked.token, asked.attempt)
         return await decide(self, asked)
 
     monkeypatch.setattr(SinkPublisher, "_decide", anyone)

@@ -147,13 +147,15 @@ def test_a_copied_checkpoint_is_refused(sink: Callable[..., Sink], tmp_path: Pat
     assert own.values() == Counter("a")
 
 
-def test_without_a_checkpoint_the_counts_must_do(sink: Callable[..., Sink]) -> None:
+def test_without_a_checkpoint_the_rows_are_compared(sink: Callable[..., Sink]) -> None:
     own = sink()
     own.commit(own.write(0, ["aaa"]))
     with pytest.raises(errors.SinkContentDiffers):
         own.commit(own.write(0, ["aaa", "b"], run="run-2"))
     result = own.write(1, ["c", "dd"], run="run-2")
-    assert batch_content("hdfs://n/c", [result]) == batch_content("", [result]) == "rows:2:3"
+    content = batch_content("hdfs://n/c", [result])
+    assert content == batch_content("", [result])
+    assert content.startswith("rows:2:3:")
 
 
 def test_only_the_attempt_that_won_is_published(sink: Callable[..., Sink]) -> None:

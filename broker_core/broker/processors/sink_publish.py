@@ -81,6 +81,7 @@ class SinkPublishProcessor:
             checked_name(required_text(ext, "runId"), "runId"),
             checked_name(ext.get("lineage", ""), "lineage", required=False),
             once=optional_flag(ext, "once", False),
+            query=checked_name(ext.get("queryId", ""), "queryId", required=False),
         )
         await self._publisher.announce(identity)
         fields = {

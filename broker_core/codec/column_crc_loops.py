@@ -1,0 +1,34 @@
+"""Checksums of the rows of a column: the pure-Python twin of `native_column_crc.c`."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from broker_core.codec.column_batch import Buffer
+
+_KINDS = {4: "i", 8: "q"}
+_CRC_SIZE = 4
+
+
+def column_crcs(data: Buffer, offsets: Buffer, width: int, out: Buffer) -> None:
+    """Write the CRC-32 of each row, a native-endian u32, into `out`.
+
+    `offsets` are native-endian integers of `width` bytes, one more than there are rows. Raises
+    `ValueError` when they do not fit to the data or to `out`.
+    """
+    with memoryview(data) as plain, memoryview(offsets) as bounds, memoryview(out) as found:
+        if found.readonly:
+            raise BufferError("out is read-only")
+        count = found.nbytes // _CRC_SIZE
+        is_fit = found.nbytes % _CRC_SIZE == 0 and bounds.nbytes == (count + 1) * width
+        if width not in _KINDS or not is_fit:
+            raise ValueError("offsets and out must have one row each")
+        ends = bounds.cast("B").cast(_KINDS[width])  # type: ignore[call-overload]
+        rows, crcs = plain.cast("B"), found.cast("B").cast("I")
+        start = ends[0]
+        for row in range(count):
+            end = ends[row + 1]
+            if start < 0 or end < start or end > len(rows):
+                raise ValueError("offsets leave the data")
+            crcs[row] = crc32(rows[start:end])
+            start = end
