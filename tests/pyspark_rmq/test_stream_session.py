@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer, errors
-from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source import stream_session
