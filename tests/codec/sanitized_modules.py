@@ -15,12 +15,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 DIRECTORY = Path(os.environ["RMQ_SANITIZED"])
 MODULES = {
     "broker_core.codec._native": DIRECTORY / "_native.so",
     "broker_core.runtime._system_lane": DIRECTORY / "_system_lane.so",
 }
+
+
+# Most of the time of the fuzzers goes into the twins, which are not watched here.
+settings.register_profile(
+    "sanitized", parent=settings.get_profile("default"), deadline=None, max_examples=15
+)
 
 
 class Finder:
