@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import gc
 import logging
 import os
+import secrets
 import signal
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -186,19 +185,17 @@ class _InputEnd(asyncio.Protocol):
 def _write_pid(path: Path | None) -> None:
     if path is None:
         return
-    # In a directory that others can write to, a link there could name any file of this user.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    # In a directory that others can write to, a link there could name any file of this user: the
+    # name is replaced, and what it led to is never opened.
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(path, flags, 0o644)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                raise CommandFailed(f"--pid-file {path}: not an ordinary file with one name")
-            file.truncate(0)
+        if path.is_symlink() or (path.exists() and path.lstat().st_nlink > 1):
+            raise CommandFailed(f"--pid-file {path}: it is a link; name another file")
+        with fresh.open("x", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n")
+        fresh.replace(path)
     except OSError as error:
-        reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
-        raise CommandFailed(f"--pid-file {path}: {reason}; name another file") from None
+        raise CommandFailed(f"--pid-file {path}: {error.strerror}") from None
 
 
 def _remove_pid(path: Path | None) -> None:
