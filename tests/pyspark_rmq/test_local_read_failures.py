@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, ReadOnlyStore, SyncProducer, errors
+from broker_core.codec.record_columns import decode_columns
 from broker_core.storage.posix_file_system import PosixFileSystem
 from broker_core.store import read_only_store
 from pyspark_rmq import EmbeddedBroker, connections
@@ -99,12 +100,11 @@ def test_a_batch_takes_a_bounded_number_of_descriptors(
     read: Read, network_reads: list[QueueRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mapped: list[int] = []
-    decode = read_only_store.decode_columns
 
     def counted(*given: Any) -> dict[str, Any]:
         targets = {str(descriptor.resolve()) for descriptor in DESCRIPTORS.iterdir()}
         mapped.append(len([target for target in targets if "/commitlog/" in target]))
-        return decode(*given)
+        return decode_columns(*given)
 
     monkeypatch.setattr(read_only_store, "decode_columns", counted)
     assert read("on") == EXPECTED
