@@ -162,7 +162,14 @@ class Query:
 
     def _writer(self, number: int, task: int, attempt: int) -> RehearsedWriter:
         who = TaskIdentity(
-            "rehearsal", number, self._run, task, attempt, attempt, lineage=self._options.lineage
+            "rehearsal",
+            number,
+            self._run,
+            task,
+            attempt,
+            attempt,
+            lineage=self._options.lineage,
+            query="rehearsal",
         )
         return RehearsedWriter(self._options, who)
 

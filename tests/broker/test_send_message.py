@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.broker.send_hooks import SendContext, SendOutcome
 from broker_core.codec.message_id import decode_message_id
+from broker_core.codec.message_record import decode_record
 from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
@@ -239,8 +240,12 @@ def test_delayed_messages_are_parked_and_come_back(tmp_path: Path, run_async: Ru
             (message,) = await pulled(asker, queue=3)
             assert (message.body, message.properties["TAGS"]) == (b"body", "A")
             far = await asker.send(text=text.replace("\x011\x02", "\x0199\x02", 1))
-            view = await asker.ask(33, offset=decode_message_id(far.ext["msgId"])[1])
-            parked = records(view)[0]
+            position = decode_message_id(far.ext["msgId"])[1]
+            # Not for clients before its time.
+            assert (await asker.ask(33, offset=position)).code != ResponseCode.SUCCESS
+            data = asker.broker.parts.store.record_at(position)
+            assert data is not None
+            parked = decode_record(data)
             assert (parked.topic, parked.queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
 
     run_async(scenario())
