@@ -79,7 +79,7 @@ def test_a_hole_that_compaction_made_is_no_loss(run_async: Callable[..., Any]) -
         assert offsets(name_server, TOPIC, 0, 100) == KEPT
         assert offsets(name_server, TOPIC, 30, 70) == list(range(60, 70))
         assert offsets(name_server, TOPIC, 25, 50) == []
-        impatient = {"rmqConsumer.pollTimeoutMs": "200"}
+        impatient = {"rmqConsumer.pollTimeoutMs": "3000"}
         with pytest.raises(DataLost, match="offset 100 was deleted or cut off"):
             offsets(name_server, TOPIC, 0, 120, **impatient)
 
