@@ -358,8 +358,8 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
 ANSWER_A_STATUS = {"append", "append_batch", "append_group", "append_text", "put", "put_batch",
                    "put_group", "put_now"}  # fmt: skip
 # What a caller may still ask of a closed store.
-KEEP_WORKING = {"close", "stats", "boot_id", "store_id", "store_host", "is_async", "epoch", "recovery",
-                "log_range",
+KEEP_WORKING = {"close", "stats", "boot_id", "store_id", "store_host", "is_async", "epoch",
+                "recovery", "log_range",
                 "fenced", "flushed_position", "dispatched_position", "when_durable", "acknowledged",
                 "when_acknowledged", "group_acknowledged", "group_on_disk"}  # fmt: skip
 ASYNC = {"start", "publish"}
