@@ -15,6 +15,7 @@ from broker_core.codec.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import listening, run_rmq, running
+from tests.interop.server_processes import wait_until
 from tests.patient_client import patient_client
 from tests.remoting.certificates import Authority
 
@@ -82,10 +83,10 @@ def test_by_default_only_this_machine_can_connect(tmp_path: Path) -> None:
     options = ("-p", "metricsExporterType=PROM", "-p", "metricsPromExporterPort=0")
     ports = ("--port", "0", "--broker-port", "0", "-p", "vipPortEnable=true")
     with running(tmp_path, "standalone", *ports, *options) as server:
+        # Name server, broker, VIP port, slaves, metrics: some open after the line that says ready.
+        wait_until(lambda: len(listening(server.process.pid)) >= 4, 120, "four open ports")
         found = listening(server.process.pid)
         server.end()
-    # Name server, broker, VIP port, slaves, metrics
-    assert len(found) >= 4
     assert {host for host, _ in found} <= {"0100007F", "00000000000000000000000001000000"}
 
 
