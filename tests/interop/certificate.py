@@ -26,6 +26,7 @@ from tests.interop.maven_artifacts import cache_root, locked
 from tests.interop.our_client import OUR_CLIENT
 from tests.interop.scenario_digests import cell_mark, scenario_digest
 from tests.interop.server_processes import BROKER_KINDS
+from tests.interop.test_mqadmin import KNOWN_GAPS
 
 CLIENTS = (*JAVA_CLIENTS, *GO_CLIENTS, *NODE_CLIENTS, OUR_CLIENT)
 AREAS = (
@@ -53,6 +54,10 @@ def impossible() -> dict[Cell, str]:
         for case in client_matrix.CASES:
             if case.name in gaps:
                 reasons[Cell(case.title, client, broker)] = gaps[case.name]
+    for (version, broker), gaps in KNOWN_GAPS.items():
+        for admin_case in mqadmin_scenarios.SCENARIOS:
+            if (known := gaps.get(admin_case.run.__name__)) is not None:
+                reasons[Cell(admin_case.title, f"mqadmin {version}", broker)] = known
     return {**reasons, **mqadmin_scenarios.impossible()}
 
 
