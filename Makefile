@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-NATIVE_SOURCES := $(wildcard broker_core/codec/*.c broker_core/codec/*.h broker_core/runtime/*.c)
+NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/native/include/*.h broker_core/runtime/*.c)
 # One process more than cores, since many tests wait for clocks and other processes; the tests of a
 # file stay together and share what they start. Files that take long begin (tests/heavy_files.py),
 # which xdist's own order by the number of tests would undo.
@@ -43,7 +43,7 @@ demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on th
 test: lint types ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
 	@bash tools/ensure_go_node.sh go node || true
-	@$(BIN)/python -m tests.interop.fetched_peers
+	@$(BIN)/python -m tests.spark.class_archive & $(BIN)/python -m tests.interop.fetched_peers; fetched=$$?; wait; exit $$fetched
 	$(PYTEST) $(PARALLEL)
 
 check: lint types ## Lint, types and the fast tests
@@ -102,7 +102,7 @@ examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 
 clean: ## Remove the virtualenv, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f broker_core/codec/*.so broker_core/runtime/*.so
+	rm -f broker_core/codec/native/*.so broker_core/runtime/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Installs once; again when the package's metadata, settings, pins or native sources change.

@@ -17,7 +17,7 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-CODEC = Path("broker_core", "codec")
+NATIVE = Path("broker_core", "codec", "native")
 RUNTIME = Path("broker_core", "runtime")
 COMPILER_OPTIONS = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
@@ -49,11 +49,11 @@ class OptionalBuildExt(build_ext):
 
 
 def native_codec() -> Extension:
-    sources = [CODEC / "_native.c", *sorted(CODEC.glob("native_*.c"))]
     return Extension(
-        "broker_core.codec._native",
-        sources=[str(path) for path in sources],
-        depends=[str(path) for path in sorted(CODEC.glob("native_*.h"))],
+        "broker_core.codec.native._native",
+        sources=[str(path) for path in sorted(NATIVE.glob("*.c"))],
+        include_dirs=[str(NATIVE / "include")],
+        depends=[str(path) for path in sorted(NATIVE.glob("include/*.h"))],
         extra_compile_args=COMPILER_OPTIONS,
     )
 
@@ -79,7 +79,7 @@ setup(
     long_description=read_text("README.md"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["broker_core*", "pyspark_rmq*"]),
-    package_data={"broker_core": ["py.typed"]},
+    package_data={"broker_core": ["py.typed", "*.pyi"]},
     python_requires=">=3.10",
     install_requires=["numpy", "msgpack", "orjson"],
     extras_require={

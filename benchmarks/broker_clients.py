@@ -9,13 +9,13 @@ from pathlib import Path
 
 from benchmarks.broker_servers import APACHE, kinds, one_cluster
 from benchmarks.measure import info, ratio, run_loop
-from broker_core.client.bulk_producer import BulkProducer
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.codec.message_queue import MessageQueue
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.bulk_producer import BulkProducer
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from tests.interop.server_processes import BROKER_NAME, OURS
 
 BODY = bytes(100)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.broker_servers import cost_of, kinds, one_cluster
 from benchmarks.measure import info, ratio, run_loop
-from broker_core.codec.heartbeat_data import HeartbeatData, encode_heartbeat
-from broker_core.codec.remoting_command import RemotingCommand, encode_frame
+from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
+from broker_core.codec.wire.remoting_command import RemotingCommand, encode_frame
 from broker_core.protocol_codes import RequestCode
 from tests.interop.server_processes import OURS, BrokerCluster, wait_until
 

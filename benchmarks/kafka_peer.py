@@ -103,7 +103,7 @@ class KafkaServer:
             return probe.connect_ex((host, int(port))) == 0
 
     def stop(self) -> None:
-        """Nobody asks for the data any more."""
+        """Kill the server; its data is not needed any more."""
         self._server.kill()
 
     def __enter__(self) -> KafkaServer:

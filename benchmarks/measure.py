@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.host_address import encode_host
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.host_address import encode_host
 
 HOST = encode_host(("127.0.0.1", 10911))
 ROUNDS = 5
@@ -45,10 +45,10 @@ def touch_memory(root: Path, size: int) -> None:
     """Write and remove a file, so that the pages the next files get were in use a moment ago.
 
     A virtual machine gets a page from its host when it is first touched, which takes ten times as
-    long as to fill the page, and may give free pages back within seconds. Whoever fills new files
-    would be measured by the hypervisor, the more so the more bytes a format takes; a machine that
-    keeps its memory is not affected. So this comes right before each measured stretch, for every
-    competitor alike.
+    long as to fill the page, and may give free pages back within seconds. Filling new files
+    would then measure the hypervisor, and more so for formats with larger records. A machine that
+    keeps its memory is not affected. So this is called right before each measured section, for
+    every competitor.
     """
     block = bytes(1 << 20)
     with (root / "touch").open("wb", buffering=0) as file:

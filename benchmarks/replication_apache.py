@@ -11,9 +11,9 @@ from pathlib import Path
 from benchmarks.broker_produce import Load, load_once
 from benchmarks.broker_servers import APACHE, LOAD_FLAGS, Side, kinds, medians
 from benchmarks.measure import info, ratio
-from broker_core.client.backoff import pause
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.producer import Producer
+from broker_core.client.connection.backoff import pause
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.produce.producer import Producer
 from broker_core.errors import RmqError
 from tests.interop.java_client import JavaClient
 from tests.interop.server_processes import MEASURING_FLAGS, OURS, BrokerCluster
@@ -29,7 +29,7 @@ def _pair(root: Path, kind: str, role: str) -> Iterator[BrokerCluster]:
     """A master with its slave; the master is what the load is sent to."""
     home = root / f"{kind}-{role}-{next(_numbers)}"
     common = {"brokerIP2": "127.0.0.1", "flushDiskType": "ASYNC_FLUSH"}
-    # Without this a master of 5.x waits for nobody.
+    # Without this a master of 5.x waits for no slave.
     waits = {"inSyncReplicas": "2"} if role == "SYNC_MASTER" else {}
     if kind == OURS:
         common = {"flushDiskType": "ASYNC_FLUSH"}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.measure import column_batch, info, ratio, run_loop, touch_memory
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.client.backoff import pause
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import ClusterNode
 from broker_core.runtime.clock import SystemClock
 from tests.interop.loopback_ports import free_ports
@@ -48,7 +48,7 @@ async def _master(root: Path, name: str) -> AsyncIterator[Broker]:
 
 async def _append(broker: Broker, size: int) -> int:
     """Append so many bytes in batches; the end of the log."""
-    store = broker.parts.store
+    store = broker.context.store
     batch = column_batch(BATCH_ROWS, BODY_SIZE)
     end = store.log_range[1] + size
     while store.log_range[1] < end:
@@ -58,14 +58,14 @@ async def _append(broker: Broker, size: int) -> int:
 
 
 async def _until_copied(broker: Broker, end: int) -> None:
-    replicas = broker.parts.replication.replicas
+    replicas = broker.role.replicas
     assert replicas is not None
     while not any(replica.position >= end for replica in replicas.replicas):
         await pause(0.002)
 
 
 async def _until_alone(broker: Broker) -> None:
-    replicas = broker.parts.replication.replicas
+    replicas = broker.role.replicas
     assert replicas is not None
     while any(True for _ in replicas.replicas):
         await pause(0.002)
@@ -77,7 +77,7 @@ async def _append_rate(root: Path, size: int) -> float:
         await _append(broker, size // 4)
         rates = []
         for _ in range(ROUNDS):
-            before = broker.parts.store.log_range[1]
+            before = broker.context.store.log_range[1]
             started = time.perf_counter()
             end = await _append(broker, size)
             rates.append((end - before) / (time.perf_counter() - started) / MEGABYTE)
@@ -91,7 +91,7 @@ async def _copy_rates(root: Path, size: int) -> tuple[float, float]:
             await _until_copied(broker, await _append(broker, size // 4))
             rates = []
             for _ in range(ROUNDS):
-                before = broker.parts.store.log_range[1]
+                before = broker.context.store.log_range[1]
                 started = time.perf_counter()
                 end = await _append(broker, size)
                 await _until_copied(broker, end)
@@ -99,9 +99,9 @@ async def _copy_rates(root: Path, size: int) -> tuple[float, float]:
         await _until_alone(broker)
         with _slave(root, "late", broker.config.ha_address):
             started = time.perf_counter()
-            await _until_copied(broker, broker.parts.store.log_range[1])
+            await _until_copied(broker, broker.context.store.log_range[1])
             spent = time.perf_counter() - started
-            late = broker.parts.store.log_range[1] / spent / MEGABYTE
+            late = broker.context.store.log_range[1] / spent / MEGABYTE
     return statistics.median(rates), late
 
 

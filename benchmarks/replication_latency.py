@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks.measure import info, ratio, run_loop
 from broker_core import EmbeddedCluster
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.producer import Producer
-from broker_core.codec.message_queue import MessageQueue
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.produce.producer import Producer
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
 
 BODY_SIZE = 1024
 BLOCK = 20

@@ -4,7 +4,7 @@
 virtualenv that is made when it is missing. `null_arrow` reads and writes Arrow batches that are
 made once in each worker: whatever a connector does with its rows, it cannot be faster. It is what
 Spark makes of a plain source and sink; in particular each of its tasks waits 40 ms for its input,
-which ours do not (`pyspark_rmq/prompt_input.py`).
+which ours do not (`pyspark_rmq/tcp_quickack.py`).
 """
 
 from __future__ import annotations

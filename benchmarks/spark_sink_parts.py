@@ -19,15 +19,15 @@ from benchmarks.broker_servers import APACHE, sides
 from benchmarks.measure import column_batch, info, ratio, touch_memory
 from benchmarks.spark_source_servers import KafkaTopics
 from broker_core import BatchIdentity, OutgoingMessage, SyncProducer
-from broker_core.client.sync_sink import SyncSinkClient
-from broker_core.codec.record_columns import measure_batch
+from broker_core.client.blocking.sink import SyncSinkClient
+from broker_core.codec.native import measure_batch
 from pyspark_rmq import EmbeddedBroker
 
 QUEUES: Final = 4
 FAST: Final = {"flushDiskType": "ASYNC_FLUSH", "sinkWaitForDisk": "false"}
 SAFE: Final = {"flushDiskType": "SYNC_FLUSH"}
 PUBLISHED_SIZE: Final = 100_000_000
-# Log, staging files, queues, and buffers of whoever writes.
+# Log, staging files, queues, and buffers of the writer.
 TOUCHED: Final = 3
 _WAIT_S: Final = 300
 _numbers: Final = itertools.count(1)
@@ -221,8 +221,8 @@ class Benchmark:
     ) -> dict[str, float]:
         """Rows per second of each, in turns; the first round only warms up.
 
-        Everybody follows everybody else, over the rounds: what one has left to the disk and to its
-        own threads, the next one finds.
+        The order changes with the rounds, so that each competitor runs after each other one: the
+        disk and background work that one leaves behind slow down the next.
         """
         rates: dict[str, list[float]] = {writing.name: [] for writing in writings}
         for number in range(rounds + 1):
@@ -282,7 +282,7 @@ _BROKER: Final = "broker-a"
 
 
 def _order(number: int, count: int) -> list[int]:
-    """A row of a square in which, for an even count, each follows each other one once."""
+    """Row of a balanced Latin square: for an even count, each index follows each other one once."""
     zigzag = [-place // 2 if place % 2 else place // 2 for place in range(count)]
     return [(number + step) % count for step in zigzag]
 
@@ -319,7 +319,7 @@ def _plain_write(path: Path, size: int) -> float:
 
 @contextmanager
 def _sending(name_server: str, topic: str) -> Iterator[list[float]]:
-    """Somebody who sends all the time; how long the slowest send took, in seconds."""
+    """Send continuously during the block; the list has the time of the slowest send in seconds."""
     worst, ended, ready = [0.0], threading.Event(), threading.Event()
 
     def send() -> None:

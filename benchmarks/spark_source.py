@@ -46,7 +46,7 @@ def main() -> int:
         return 1
     from benchmarks.spark_source_parts import Benchmark
 
-    # Servers are processes of their own: whoever ends this one ends them.
+    # Servers are separate processes; a signal to this one must end them as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         root = stack.enter_context(

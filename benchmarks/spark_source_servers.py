@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.kafka_peer import KafkaServer
 from broker_core import BulkProducer, ClientConfig, ClientInstance, OutgoingMessage, SyncProducer
-from broker_core.client.bulk_producer import columns_of
-from broker_core.client.sync_face import SyncAdmin
-from broker_core.codec.column_batch import ColumnBatch
+from broker_core.client.blocking.admin import SyncAdmin
+from broker_core.client.produce.bulk_producer import columns_of
+from broker_core.codec.records.column_batch import ColumnBatch
 from tests.interop.server_processes import MEASURING_FLAGS, OURS, BrokerCluster
 
 QUEUES: Final = 4

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.measure import column_batch, info, median, ratio, seconds, touch_memory
 from broker_core import FlushDiskType, MessageStore, StoreConfig
-from broker_core.codec.record_columns import measure_batch
+from broker_core.codec.native import measure_batch
 
 # Nothing is synced meanwhile, as in the Java figure: the append itself is measured.
 NO_FLUSH = StoreConfig(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import column_batch, info, median, ratio, run_loop
 from broker_core import Message, MessageStore, StoreConfig
-from broker_core.storage.staging import encode_template
+from broker_core.storage.staging.staging_area import encode_template
 
 GROUP_RUN_ROWS = 900
 GROUP_BYTES = 256 << 20

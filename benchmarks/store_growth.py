@@ -13,7 +13,7 @@ from benchmarks.measure import column_batch, info, median, ratio, seconds, touch
 from benchmarks.store_append import NO_FLUSH
 from benchmarks.store_read import SEVEN
 from broker_core import MessageStore
-from broker_core.codec.arrow_columns import to_arrow
+from broker_core.codec.records.arrow_columns import to_arrow
 
 MIB = 1 << 20
 # Ten thousand queues of the default file size would take 60 GB of file length.

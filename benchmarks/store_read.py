@@ -8,8 +8,8 @@ from pathlib import Path
 from benchmarks.measure import column_batch, info, median, ratio, seconds
 from benchmarks.store_append import BATCH_ROWS, NO_FLUSH
 from broker_core import MessageStore
-from broker_core.codec.arrow_columns import to_arrow
-from broker_core.codec.record_columns import (
+from broker_core.codec.records.arrow_columns import to_arrow
+from broker_core.codec.records.column_names import (
     KEYS,
     MICROS,
     QUEUE_ID,

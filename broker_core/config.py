@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from broker_core.codec.records.record_layout import UNIT_SIZE
 from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
-UNIT_SIZE = 20
 PAGE_SIZE = 4096
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _AMOUNT = re.compile(r"[0-9]{1,9}")

@@ -111,12 +111,6 @@ class MalformedBatch(RmqError, ValueError):
         self.reason = reason
 
 
-class StagingRefused(RmqError):
-    """A staged batch is unknown, expired, incomplete, over its limit, or fails its checks."""
-
-    response_code = ResponseCode.STAGING_REFUSED
-
-
 class DiskFailed(RmqError):
     """The disk refused the operation that is named; the failed call acknowledged nothing."""
 
@@ -137,7 +131,7 @@ class MalformedJson(RmqError, ValueError):
 
 
 class ProtocolViolation(RmqError):
-    """A peer broke the framing or a header; its connection is closed, nobody else's."""
+    """A peer sent invalid framing or an invalid header; only its connection is closed."""
 
 
 class RequestTimeout(RmqError):
@@ -223,7 +217,11 @@ class RemoteError(RmqError):
     @staticmethod
     def for_code(code: int, remark: str | None = None) -> RemoteError:
         """The error that `code` stands for."""
-        return RemoteError._classes.get(code, RemoteError)(code, remark)
+        return RemoteError._classes.get(code, RemoteError)._answered(code, remark)
+
+    @classmethod
+    def _answered(cls, code: int, remark: str | None) -> RemoteError:
+        return cls(code, remark)
 
 
 class SystemBusy(RemoteError):
@@ -283,10 +281,20 @@ class ConsumerNotOnline(RemoteError):
     response_code = ResponseCode.CONSUMER_NOT_ONLINE
 
 
-class StagedDataRefused(RemoteError):
-    """The broker does not have the staged data, or not as it was promised: stage it again."""
+class StagingRefused(RemoteError):
+    """Staged data is unknown, expired, incomplete, over a limit or damaged: stage it again.
+
+    The only staging error: storage and broker raise it, and the client raises it again.
+    """
 
     response_code = ResponseCode.STAGING_REFUSED
+
+    def __init__(self, remark: str | None = None) -> None:
+        super().__init__(self.response_code, remark)
+
+    @classmethod
+    def _answered(cls, _code: int, remark: str | None) -> StagingRefused:
+        return cls(remark)
 
 
 class SinkFenced(RemoteError):

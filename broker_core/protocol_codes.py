@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 # What our broker and client say they are: the feature set of release 4.9.8.
 VERSION_4_9_8 = 409
+
+MASTER_ID: Final = 0
+"""Broker id of a master; slaves have others."""
 
 
 class RequestCode(enum.IntEnum):

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from broker_core import Message, MessageStore, StoreConfig, codec_backend
-from broker_core.codec.arrow_columns import to_arrow
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.host_address import encode_host
-from broker_core.codec.record_columns import QUEUE_OFFSET, TAGS, VALUE
-from broker_core.storage.staging import encode_template
+from broker_core.codec.records.arrow_columns import to_arrow
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.column_names import QUEUE_OFFSET, TAGS, VALUE
+from broker_core.codec.records.host_address import encode_host
+from broker_core.storage.staging.staging_area import encode_template
 
 ACKNOWLEDGED_BEFORE_KILL = 5_000
 GROUP_ROWS = 200_000

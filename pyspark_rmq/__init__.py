@@ -1,7 +1,7 @@
 """Spark Structured Streaming and batch reads of RocketMQ topics: `.format("rmq")`.
 
-Spark finds the source by itself once the package is installed. Importing this module starts and
-connects nothing, and needs neither Spark nor Arrow before a name is used.
+Spark finds the data source once the package is installed. Importing this module connects nothing;
+Spark and Arrow are imported when a name is used.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
-    """Make the source known to a session under another name, or where Spark did not find it."""
+    """Register the data source in a session: under another name, or if Spark did not find it."""
     from pyspark_rmq.data_source import registered_as
 
     spark.dataSource.register(registered_as(name))
 
 
 def __getattr__(name: str) -> Any:
-    # Spark looks for DefaultSource in every package called pyspark_…, so it must be found here.
+    # Spark looks for DefaultSource in every package called pyspark_….
     if name == "DefaultSource":
         from pyspark_rmq.data_source import RmqDataSource
 

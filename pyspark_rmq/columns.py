@@ -1,7 +1,7 @@
-"""The columns of a row: names, types, order, and which of them a reader was asked for. No Spark.
+"""Columns of the source: names, types, order, and the selection of a user's schema. No Spark.
 
-A user's schema picks columns by name, in any order; what it leaves out is not decoded. Arrow types
-are in `source/message_batches.py`, which a test compares with Spark's own idea of them.
+A user's schema selects columns by name, in any order; other columns are not decoded. Arrow types
+are in `source/rows/message_batches.py`; a test compares them with Spark's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NAMINGS: Final = (PLAIN, ROCKETMQ_SPARK)
 
 
 class Column(NamedTuple):
-    """One column of a row under the name that this project gives it."""
+    """One column of a row, under its default name."""
 
     name: str
     kind: str
     """Spark's simple name of the type."""
     nullable: bool = False
-    """Whether messages may lack it."""
+    """Messages may lack it."""
 
 
 class ChosenColumn(NamedTuple):
@@ -49,7 +49,7 @@ COLUMNS: Final = (
     Column("reconsumeTimes", "int"),
 )
 PROPERTIES: Final = Column("properties", "map<string,string>")
-# Only for who names them in a schema.
+# Only read if a schema names them.
 EXTRA_COLUMNS: Final = (
     PROPERTIES,
     Column("flag", "int"),
@@ -76,8 +76,8 @@ def choose_columns(
 ) -> tuple[ChosenColumn, ...]:
     """The columns of a schema given as (name, simple type, nullable).
 
-    Raises `InvalidArgument` for a name that there is not, another type, or a promise of no nulls
-    that messages do not keep.
+    Raises `InvalidArgument` for an unknown name, another type, or a column that is declared not
+    nullable and may be null.
     """
     by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
     chosen = []
@@ -104,13 +104,13 @@ def choose_columns(
 
 
 def plain_name(output_name: str, naming: str = PLAIN) -> str | None:
-    """The name that this project gives a column which a reader calls `output_name`."""
+    """The default name of a column that is called `output_name` under this naming."""
     by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
     return by_output.get(output_name.lower())
 
 
 def column_of(name: str, naming: str = PLAIN) -> ChosenColumn:
-    """A column by its plain name, to be read beside those that were chosen."""
+    """A column by its default name."""
     return ChosenColumn(_output_name(name, naming), name, True)
 
 

@@ -1,7 +1,7 @@
-"""Clients of this process, kept between tasks and batches. One thread runs them all.
+"""Clients of this process, shared by tasks and batches and run by one thread.
 
-Spark forks its workers and ends them without notice: a fork makes its own clients, and nothing here
-needs a farewell.
+Spark forks its workers and kills them without notice: a forked process makes its own clients, and
+none of them needs an orderly stop.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ _CLIENTS_MAX: Final = 16
 
 
 class Connected:
-    """A client and the thread that it lives on."""
+    """A client and the thread of its event loop."""
 
     def __init__(self, thread: LoopThread, client: ClientInstance) -> None:
         self._thread = thread
         self.client = client
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine beside the client and wait for it."""
+        """Run a coroutine on the client's event loop and wait for it."""
         return self._thread.call(coroutine, timeout_s)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Any:
-        """The same without waiting; a future."""
+        """Start a coroutine on the client's event loop; returns a future."""
         return self._thread.begin(coroutine)
 
 
 class _Clients:
-    """By what they connect to, the one used last at the end."""
+    """Clients by connection options, least recently used first."""
 
     def __init__(self) -> None:
-        # A lock, because readers may be made in any thread and none of them could own the table.
+        # Readers may be constructed on any thread.
         self._lock = threading.Lock()
         self._process = 0
         self._thread: LoopThread | None = None
         self._clients: dict[ConnectionOptions, ClientInstance] = {}
-        # Of the process that this one was forked from: not ours to use or to take apart.
+        # Objects of the parent process: kept so that they are neither used nor destroyed.
         self._inherited: list[object] = []
 
     def of(self, options: ConnectionOptions) -> Connected:
-        """The client for these options, made if need be."""
+        """The client for these options; started if there is none."""
         with self._lock:
             self._leave_parent()
             if self._thread is None or not self._thread.is_alive:
@@ -89,7 +89,7 @@ _clients = _Clients()
 
 
 def connect(options: ConnectionOptions) -> Connected:
-    """The client of this process for these options. Nothing is connected before it is needed."""
+    """The client of this process for these options. It connects on first use."""
     return _clients.of(options)
 
 

@@ -1,8 +1,13 @@
-"""The data source that Spark finds under the name `rmq`."""
+"""The data source that Spark finds under the name `rmq`.
+
+Spark starts several Python processes for a query: to find the source, to create it, to plan reads,
+to plan writes, to commit. Readers and writers are imported where they are made, so that each
+process loads only what it uses.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -10,29 +15,22 @@ from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, default_schema
 from pyspark_rmq.frozen_heap import freeze_once, freeze_worker
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.sink.batch_writer import RmqBatchWriter
-from pyspark_rmq.sink.guarantee import decide_guarantee
-from pyspark_rmq.sink.sink_columns import SinkColumns, find_columns
-from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.sink_topics import require_topics
-from pyspark_rmq.sink.stream_writer import RmqStreamWriter
-from pyspark_rmq.source.batch_reader import (
-    RmqBatchReader,
-    RmqDescribeReader,
-    RmqPushdownReader,
-)
-from pyspark_rmq.source.description import described_columns, description_schema
-from pyspark_rmq.source.stream_reader import RmqStreamReader
+
+if TYPE_CHECKING:
+    from pyspark_rmq.sink.batch_writer import RmqBatchWriter
+    from pyspark_rmq.sink.sink_options import SinkOptions
+    from pyspark_rmq.sink.stream_writer import RmqStreamWriter
+    from pyspark_rmq.sink.task.sink_columns import SinkColumns
+    from pyspark_rmq.source.batch_reader import RmqBatchReader, RmqDescribeReader
+    from pyspark_rmq.source.stream_reader import RmqStreamReader
 
 
 class RmqDataSource(DataSource):  # type: ignore[misc]
     """`.format("rmq")` of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
-    writer_type: ClassVar[type[RmqStreamWriter]] = RmqStreamWriter
-
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        # Made for every `load`, in a worker that is used again.
+        # Constructed for every `load`, in a reused worker.
         freeze_worker()
 
     @classmethod
@@ -44,15 +42,25 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         """The columns of a reader without `.schema(…)`."""
         options = SourceOptions.parse(self.options)
         if options.describe:
+            from pyspark_rmq.source.description import description_schema
+
             return description_schema(options.describe)
         return default_schema(options.column_names, options.include_properties)
 
     def reader(self, schema: Any) -> RmqBatchReader | RmqDescribeReader:
         """For `spark.read`."""
-        # Asked for before every read, in a worker that is used again.
+        from pyspark_rmq.source.batch_reader import (
+            RmqBatchReader,
+            RmqDescribeReader,
+            RmqPushdownReader,
+        )
+
+        # Called before every read, in a reused worker.
         freeze_once()
         options = SourceOptions.parse(self.options).for_batch()
         if options.describe:
+            from pyspark_rmq.source.description import described_columns
+
             names = [field.name for field in schema.fields]
             described_columns(options.describe, names)
             return RmqDescribeReader(options, names)
@@ -61,11 +69,18 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> RmqStreamReader:
         """For `spark.readStream`."""
+        from pyspark_rmq.source.stream_reader import RmqStreamReader
+
         options = SourceOptions.parse(self.options).for_stream()
         return RmqStreamReader(options, _chosen(schema, options))
 
     def writer(self, schema: Any, overwrite: bool) -> RmqBatchWriter:
         """For `df.write`."""
+        from pyspark_rmq.sink.batch_writer import RmqBatchWriter
+        from pyspark_rmq.sink.guarantee import decide_guarantee
+        from pyspark_rmq.sink.sink_options import SinkOptions
+        from pyspark_rmq.sink.sink_topics import require_topics
+
         if overwrite:
             raise errors.InvalidArgument('a topic cannot be overwritten: use mode("append")')
         options = SinkOptions.parse(self.options).for_batch()
@@ -75,16 +90,28 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
     def streamWriter(self, schema: Any, overwrite: bool) -> RmqStreamWriter:
         """For `df.writeStream`."""
+        from pyspark_rmq.sink.guarantee import decide_guarantee
+        from pyspark_rmq.sink.sink_options import SinkOptions
+        from pyspark_rmq.sink.sink_topics import require_topics
+
         if overwrite:
             raise errors.InvalidArgument(
                 "outputMode complete would replace what a topic has: use append or update"
             )
-        # Asked for before every batch and every commit, in workers that are used again.
+        # Called before every batch and every commit, in reused workers.
         freeze_once()
         options = SinkOptions.parse(self.options).for_stream()
         columns = _written(schema, options)
         require_topics(options)
-        return self.writer_type(options, columns, decide_guarantee(options, columns), schema)
+        guarantee = decide_guarantee(options, columns)
+        return self.writer_type()(options, columns, guarantee, schema)
+
+    @classmethod
+    def writer_type(cls) -> type[RmqStreamWriter]:
+        """The class of `streamWriter`'s result."""
+        from pyspark_rmq.sink.stream_writer import RmqStreamWriter
+
+        return RmqStreamWriter
 
 
 def _chosen(schema: Any, options: SourceOptions) -> tuple[ChosenColumn, ...]:
@@ -93,6 +120,8 @@ def _chosen(schema: Any, options: SourceOptions) -> tuple[ChosenColumn, ...]:
 
 
 def _written(schema: Any, options: SinkOptions) -> SinkColumns:
+    from pyspark_rmq.sink.task.sink_columns import find_columns
+
     return find_columns(((f.name, f.dataType.simpleString()) for f in schema.fields), options)
 
 

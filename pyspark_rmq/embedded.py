@@ -1,4 +1,4 @@
-"""`EmbeddedBroker` with what a notebook wants beside a broker: options, topics, a few messages."""
+"""`EmbeddedBroker` with helpers for notebooks: options, topics, sending and reading messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_core import OutgoingMessage, ReceivedMessage, SyncAdmin, SyncProduce
 
 
 class EmbeddedBroker(broker_core.EmbeddedBroker):
-    """A RocketMQ broker in a process of its own, gone at the end of the `with` block.
+    """A RocketMQ broker in a separate process, stopped at the end of the `with` block.
 
     with EmbeddedBroker() as broker:
         broker.create_topic("orders", queue_count=4)
@@ -27,7 +27,7 @@ class EmbeddedBroker(broker_core.EmbeddedBroker):
         return {"rmq.namesrv.addr": self.name_server}
 
     def create_topic(self, name: str, queue_count: int = 4) -> None:
-        """Make a topic, or change the number of its queues."""
+        """Create a topic, or change the number of its queues."""
         with SyncAdmin(self.name_server) as admin:
             admin.create_topic(name, queue_count=queue_count)
 
@@ -40,7 +40,7 @@ class EmbeddedBroker(broker_core.EmbeddedBroker):
         keys: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Send messages and wait until they are stored; how many there were."""
+        """Send messages, wait until they are stored and return their number."""
         messages = (
             OutgoingMessage(
                 topic,

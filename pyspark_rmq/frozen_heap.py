@@ -1,8 +1,8 @@
-"""Spares Spark's Python workers most of the garbage collection that follows every task.
+"""Reduces the garbage collection that Spark's Python workers run after every task.
 
-A worker that is used again collects everything after each task, some 25 ms for Spark, pandas and
-Arrow alone. What is there after the imports stays for good, so it need not be looked at again. And
-it keeps the memory of the buffers that the next task will need again.
+A reused worker collects all objects after each task; Spark, pandas and Arrow alone take about
+25 ms. Objects that exist after the imports are permanent, so they are exempted. Freed buffers are
+kept for the next task.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import sys
 from broker_core import keep_freed_memory
 
 _frozen_in = 0
-# What Spark's workers are forked from.
+# Spark forks its workers from this module.
 _DAEMON = "pyspark.daemon"
 
 
 def freeze_worker() -> None:
-    """`freeze_once` where this is one of Spark's workers; a process of the user's is left alone."""
+    """`freeze_once` if this process is a Spark worker, not a process of the user."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == _DAEMON:
         freeze_once()
 
 
 def freeze_once() -> None:
-    """Exempt what there is from now on; once in a process."""
+    """Exempt all present objects from garbage collection; once per process."""
     global _frozen_in
     if _frozen_in != os.getpid():
         gc.collect()

@@ -1,4 +1,4 @@
-"""Texts of single options -> values. Pure; a refusal names the option, its text and the form."""
+"""Parsers of option values. Pure; errors name the option, its text and the accepted form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JSON_DEPTH_MAX: Final = 4
 
 
 def plain(name: str, text: str) -> str:
-    """A text that is not empty, without the blanks around it."""
+    """A non-empty text, stripped."""
     if not text.strip():
         raise errors.InvalidConfig(name, text, "a text that is not empty")
     return text.strip()
@@ -41,7 +41,7 @@ def one_of(*accepted: str) -> Callable[[str, str], str]:
 
 
 def flag(name: str, text: str) -> bool:
-    """`true` or `false`, in any case."""
+    """`true` or `false`, case-insensitive."""
     known = {"true": True, "false": False}.get(text.strip().lower())
     if known is None:
         raise errors.InvalidConfig(name, text, "true or false")
@@ -57,7 +57,7 @@ def whole(name: str, text: str, least: int = 0, most: int = I64_MAX) -> int:
 
 
 def choice(name: str, text: str, accepted: Collection[str]) -> str:
-    """One of a few words, in any case."""
+    """One of `accepted`, case-insensitive."""
     lowered = text.strip().lower()
     if lowered not in accepted:
         raise errors.InvalidConfig(name, text, " or ".join(accepted))
@@ -78,7 +78,7 @@ def time_ms(name: str, text: str) -> int:
     if re.fullmatch(r"[0-9]{1,15}", stripped):
         return int(stripped)
     try:
-        # Python 3.10 does not know Z.
+        # Python 3.10 does not parse Z.
         moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", stripped))
     except ValueError:
         accepted = "milliseconds since 1970, or ISO 8601 such as 2024-05-31T12:00:00Z"
@@ -89,7 +89,7 @@ def time_ms(name: str, text: str) -> int:
 
 
 def words(name: str, text: str) -> tuple[str, ...]:
-    """Words separated by commas, each once."""
+    """Words separated by commas, without duplicates."""
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found:
         raise errors.InvalidConfig(name, text, "at least one name, several separated by commas")
@@ -125,7 +125,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _depth(value: object) -> int:

@@ -1,7 +1,7 @@
-"""The texts that a user gives with `.option(…)` -> one frozen `SourceOptions`.
+"""Parses the options of a reader into one frozen `SourceOptions`.
 
-Strict: an option that is not known, a value that cannot be used and options that contradict each
-other fail here, on the driver, before anything is connected. Secrets are shown to nobody.
+Strict: unknown options, invalid values and contradictions fail on the driver, before anything is
+connected. Secrets never appear in errors or logs.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import ClientConfig, errors, parse_tag_expression, read_secret_file
 from pyspark_rmq import columns, option_values
-from pyspark_rmq.source import start_position
-from pyspark_rmq.source.predicates import Predicate, parse_where
-from pyspark_rmq.source.start_position import EARLIEST, LATEST, Positions
+from pyspark_rmq.source.offsets import start_position
+from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Positions
+from pyspark_rmq.source.rows.predicates import Predicate, parse_where
 
 _I32_MAX: Final = (1 << 31) - 1
 _DAY_MS: Final = 86_400_000
 HIDDEN: Final = "*****"
 DESCRIBED: Final = ("topics", "queues", "groups", "lag", "dlq")
-# Whether tasks on a broker's host read its files: where they can, always, never.
+# Tasks on the broker's host read its files: if possible, always (else an error), never.
 SHORT_CIRCUITS: Final = ("auto", "on", "off")
 
 
 class Known(NamedTuple):
-    """One option: how its text is read, and under which other names it goes."""
+    """One option: parser, default and aliases."""
 
     read: Callable[[str, str], Any]
     default: Any = None
@@ -95,7 +95,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
         "groupIdPrefix": Known(_text, "spark-rmq-source"),
         "commitOffsetsToBroker": Known(_flag),
-        # Trouble
+        # Failures
         "failOnDataLoss": Known(_flag, True),
         "deduplicate": Known(_flag, False),
         "deduplicateBatches": Known(_number(1, 10_000), 64),
@@ -108,14 +108,14 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "partition.metadata.cache.ttl.ms": Known(_number(-1, _DAY_MS), 1_000),
     }
 )
-# How a cluster is reached: the same for the source and for the sink.
+# Connection options, shared by source and sink.
 CONNECTION: Final[Mapping[str, Known]] = MappingProxyType(
     {name: known for name, known in KNOWN.items() if name in _CONNECTION_NAMES}
 )
 
 
 class ConnectionOptions(NamedTuple):
-    """How a cluster is reached; equal ones share a client within a process."""
+    """How to reach a cluster. Equal options share a client within a process."""
 
     name_servers: str
     address_rewrite: str = ""
@@ -130,11 +130,11 @@ class ConnectionOptions(NamedTuple):
     tls_verify: bool = True
 
     def __repr__(self) -> str:
-        # Without the secrets: an error or a log may show it.
+        # Without secrets: it may appear in errors and logs.
         return f"<connection to {self.name_servers}>"
 
     def client_config(self) -> ClientConfig:
-        """What a client is made from."""
+        """Configuration of the client."""
         return ClientConfig(
             self.name_servers,  # type: ignore[arg-type]  # takes one text too
             address_rewrite=self.address_rewrite,  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ class ConnectionOptions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SourceOptions:
-    """Everything a reader was told. Plain values, so that it can travel to executors."""
+    """All options of a reader. Plain values, pickled for executors."""
 
     connection: ConnectionOptions
     topics: tuple[str, ...]
@@ -179,7 +179,7 @@ class SourceOptions:
     fails_on_data_loss: bool
     deduplicates: bool
     deduplicate_batches: int
-    """Of each writer, so many batches are remembered."""
+    """Number of batches that are remembered of each writer."""
     wait_for_topic_ms: int
     poll_timeout_ms: int
     lookup_retries: int
@@ -190,21 +190,21 @@ class SourceOptions:
     """Conditions that every row meets."""
     pushes_filters: bool
     describe: str
-    """A table about the cluster instead of its messages; empty for messages."""
+    """Table about the cluster to read instead of messages; empty for messages."""
     given: frozenset[str]
     """Names of the options that were given."""
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> SourceOptions:
-        """From the options as Spark passes them: keys in any case, values as texts."""
+        """Parse options as Spark passes them; names are case-insensitive."""
         return _built(OptionTexts(raw))
 
     def for_batch(self) -> SourceOptions:
-        """Checked for `spark.read`; it begins at the earliest messages."""
+        """Check options for `spark.read`, which begins at the earliest messages by default."""
         return self._starting_at(EARLIEST)
 
     def for_stream(self) -> SourceOptions:
-        """Checked for `spark.readStream`; it begins at the end, and has none."""
+        """Check options for `spark.readStream`, which begins at the latest messages by default."""
         if self.describe:
             raise errors.InvalidArgument("option describe is for spark.read: it describes a moment")
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
@@ -226,7 +226,7 @@ class SourceOptions:
 
 
 class OptionTexts:
-    """Options by their proper names, read when asked for. `page` is where all are described."""
+    """Options by name, parsed on access. Errors refer to `page` of the documentation."""
 
     def __init__(
         self,
@@ -272,14 +272,14 @@ class OptionTexts:
             raise
 
     def text(self, name: str) -> tuple[str, str] | None:
-        """Name as the user wrote it, and the text."""
+        """Name and value as the user wrote them."""
         return self._texts.get(name)
 
 
 def _unknown(key: str, spellings: Mapping[str, tuple[str, str]], page: str) -> str:
     near = difflib.get_close_matches(key.lower(), list(spellings), 1, 0.5)
     hint = f"; did you mean {spellings[near[0]][1]}?" if near else ""
-    # The value is not shown: it may be a secret under a name that was mistyped.
+    # The value is not shown: it may be a secret under a mistyped name.
     return f"no option {key!r:.100}{hint or '.'} {page} has all of them"
 
 
@@ -336,7 +336,7 @@ def _built(values: OptionTexts) -> SourceOptions:
 
 
 def _refuse_contradictions(values: OptionTexts) -> None:
-    # Read for its check only: the broker's suggestion is the only way to a slave so far.
+    # Only validated: the broker's suggestion is the only way to read from a slave so far.
     _ = values["readFromSlave"]
     low, high = values["minOffsetsPerTrigger"], values["maxOffsetsPerTrigger"]
     if low is not None and high is not None and low > high:
@@ -345,7 +345,7 @@ def _refuse_contradictions(values: OptionTexts) -> None:
         )
 
 
-# Setting of a client -> the option that it comes from.
+# Client setting -> option.
 _OPTION_OF: Final = {
     "name_servers": "rmq.namesrv.addr",
     "address_rewrite": "rmq.broker.address.rewrite",
@@ -359,7 +359,7 @@ _OPTION_OF: Final = {
 
 
 def connection_options(values: OptionTexts) -> ConnectionOptions:
-    """How to reach the cluster; checked, nothing is connected."""
+    """Validated connection options; nothing is connected."""
     servers = values["rmq.namesrv.addr"]
     if servers is None:
         raise errors.InvalidArgument(
@@ -387,7 +387,7 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
 
 
 def _secret_key(values: OptionTexts) -> str:
-    """Read where the reader or writer is made, which is on the driver."""
+    """Reads the key file on the driver, where readers and writers are constructed."""
     secret, path = values["rmq.secret.key"] or "", values["rmq.secret.key.file"]
     if path is None:
         return secret

@@ -1,10 +1,10 @@
-"""Lag of streaming queries: from Spark's progress reports to numbers, a line of text, a callback.
+"""Lag of streaming queries, from Spark's progress reports, and figures of the sink's batches.
 
     spark.streams.addListener(lag_listener(print))
     sink_batches(str(query.id))
 
-The source puts what waits in each queue into the report of every batch, so nobody has to be asked.
-The sink writes down on the driver's machine what became of each batch.
+The source adds the lag of each queue to every progress report, so no broker is asked. The sink
+stores the figures of each batch on the driver's machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BAR_WIDTH: Final = 20
 
 
 class QueueLag(NamedTuple):
-    """What waits in one queue."""
+    """Unread rows of one queue."""
 
     topic: str
     broker_name: str
@@ -39,16 +39,16 @@ class QueryLag(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows that wait in all queues."""
+        """Unread rows of all queues."""
         return sum(queue.rows for queue in self.queues)
 
     @property
     def longest(self) -> int:
-        """Rows that wait in the queue with the most of them."""
+        """Unread rows of the queue with the largest lag."""
         return max((queue.rows for queue in self.queues), default=0)
 
     def line(self) -> str:
-        """For people: a bar that is full when nothing waits."""
+        """One line of text with a bar that is full when there is no lag."""
         share = self.rows / (self.rows + self.total) if self.total else 1.0
         full = round(share * _BAR_WIDTH)
         bar = "█" * full + "·" * (_BAR_WIDTH - full)
@@ -56,8 +56,13 @@ class QueryLag(NamedTuple):
         return f"{self.name} batch {self.batch_id} [{bar}] {speed}, {self.total:,} waiting"
 
 
-def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
-    """From a progress report as Spark gives it (`query.lastProgress`); None for other sources."""
+def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
+    """From a progress report as Spark gives it (`query.lastProgress`).
+
+    None for other sources, and before the first batch, when Spark has no report yet.
+    """
+    if progress is None:
+        return None
     queues: list[QueueLag] = []
     is_ours = False
     for source in progress["sources"]:
@@ -100,21 +105,21 @@ def lag_listener(report: Callable[[QueryLag], object]) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class LagListener(StreamingQueryListener):  # type: ignore[misc]
-        """Hears of every query of the session."""
+        """Listens to all queries of the session."""
 
         def onQueryStarted(self, event: Any) -> None:
-            """Nothing to tell yet."""
+            """No report."""
 
         def onQueryProgress(self, event: Any) -> None:
-            """A batch is done, or there was none."""
+            """Report the lag, if the query reads rmq."""
             lag = lag_of(json.loads(event.progress.json))
             if lag is not None:
                 report(lag)
 
         def onQueryIdle(self, event: Any) -> None:
-            """Nothing has changed."""
+            """No report."""
 
         def onQueryTerminated(self, event: Any) -> None:
-            """Nothing waits any more."""
+            """No report."""
 
     return LagListener()

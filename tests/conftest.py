@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.heavy_files import weight
 from tests.required_peers import complaint
+from tests.spark.class_archive import use_archive
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin; the order within a file and among the others stays."""
     items.sort(key=lambda item: -weight(item.nodeid))
+    if any(item.get_closest_marker("spark") for item in items):
+        use_archive()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -141,27 +144,31 @@ def _rmq_defaults() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Clients of this process wait longer, unless they are told how long."""
+    """Clients of this process wait longer, unless they are told how long.
+
+    A module whose servers stop answering on purpose says how long by `PATIENCE_MS`.
+    """
     # Tests of the settings see them as they are.
     if request.path.parent.name == "tests":
         yield
         return
-    from broker_core.client.client_config import ClientConfig
+    from broker_core.client.connection.config import ClientConfig
     from broker_core.config import RemotingLimits
 
+    wait_ms = getattr(request.module, "PATIENCE_MS", _PATIENCE_MS)
     with pytest.MonkeyPatch.context() as patch:
-        _make_patient(patch, ClientConfig, "request_timeout_ms")
-        _make_patient(patch, RemotingLimits, "connect_timeout_ms")
+        _make_patient(patch, ClientConfig, "request_timeout_ms", wait_ms)
+        _make_patient(patch, RemotingLimits, "connect_timeout_ms", wait_ms)
         yield
 
 
-def _make_patient(patch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+def _make_patient(patch: pytest.MonkeyPatch, kind: Any, name: str, wait_ms: int) -> None:
     """Objects of `kind` with the default of a field get another one."""
     default, check = getattr(kind, name), kind.__post_init__
 
     def wait_longer(made: Any) -> None:
         if getattr(made, name) == default:
-            object.__setattr__(made, name, _PATIENCE_MS)
+            object.__setattr__(made, name, wait_ms)
         check(made)
 
     patch.setattr(kind, "__post_init__", wait_longer)

@@ -20,7 +20,7 @@ _SERVERS = frozenset({"broker", "nameserver", "client"})
 ROOMS: Mapping[str, frozenset[str]] = {
     "protocol_codes": frozenset(),
     "errors": frozenset({"protocol_codes"}),
-    "config": _BASE,
+    "config": _BASE | {"codec"},
     "runtime": frozenset(),
     "codec": _BASE,
     "storage": _STORAGE - {"storage"},
@@ -28,22 +28,64 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "flush": _STORAGE,
     "dispatch": _STORAGE,
     "store": _STORE - {"store"},
-    "replication": _STORAGE | {"remoting"},
+    "replication": _STORAGE,
     "access": _REMOTING,
     "nameserver": _REMOTING | {"access"},
     "client": _REMOTING | {"access", "storage"},
     "broker": _STORE | _REMOTING | {"access", "replication"},
     "embedded": _BASE | {"access", "config", "codec", "runtime"} | _SERVERS,
-    "cli": _BASE | {"access", "config", "codec", "runtime", "embedded"} | _SERVERS,
+    "cli": _BASE | {"access", "config", "codec", "runtime", "embedded", "store"} | _SERVERS,
     "__main__": frozenset({"cli"}),
 }
 
 # An arrow that only some files of the room may follow.
 NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
-    ("replication", "remoting"): frozenset({"broker_core/replication/metadata_copy.py"}),
+    ("cli", "store"): frozenset({"broker_core/cli/store/check.py"}),
     ("client", "storage"): frozenset(
-        {"broker_core/client/local_offsets.py", "broker_core/client/stage_file.py"}
+        {"broker_core/client/push/local_offsets.py", "broker_core/client/sink/staging_file.py"}
     ),
+}
+
+# Folders and modules of the broker that every feature may import, and what they may import.
+BROKER_GROUND: Mapping[str, frozenset[str]] = {
+    "settings": frozenset(),
+    "tables": frozenset({"request_fields", "settings"}),
+}
+# Modules beside `broker.py` that put features together; no feature imports them.
+BROKER_COMPOSITION = frozenset({"broker", "upkeep"})
+
+BROKER_FOLDERS = frozenset(
+    {
+        "admin",
+        "clients",
+        "metrics",
+        "pop",
+        "pull",
+        "replication",
+        "scheduled",
+        "security",
+        "send",
+        "settings",
+        "sink",
+        "tables",
+        "transactions",
+    }
+)
+
+# A feature of the broker -> another one whose code it uses, and why.
+FEATURE_USES: Mapping[tuple[str, str], str] = {
+    ("metrics", "pop"): "shows its counters",
+    ("metrics", "scheduled"): "shows its counters",
+    ("metrics", "sink"): "shows its counters",
+    ("metrics", "transactions"): "shows its counters",
+    ("pop", "pull"): "a pop passes the checks of a pull",
+    ("replication", "scheduled"): "a slave copies the progress of delay levels",
+    ("replication", "security"): "connections to other brokers are encrypted and signed",
+    ("replication", "sink"): "a slave copies the batches of sinks",
+    ("replication", "transactions"): "a slave copies the progress of transactions",
+    ("send", "scheduled"): "a send with a delay or a time is stored as a delayed message",
+    ("send", "transactions"): "the send of a transaction is stored as a half message",
+    ("transactions", "scheduled"): "a committed message may have a delay",
 }
 
 SPARK_SHELLS = frozenset(
@@ -53,9 +95,9 @@ SPARK_SHELLS = frozenset(
         "pyspark_rmq/source/batch_reader.py",
         "pyspark_rmq/source/stream_reader.py",
         "pyspark_rmq/sink/batch_writer.py",
-        "pyspark_rmq/sink/commit_message.py",
+        "pyspark_rmq/sink/task/commit_message.py",
         "pyspark_rmq/sink/stream_writer.py",
-        "pyspark_rmq/sink/task_context.py",
+        "pyspark_rmq/sink/task/context.py",
     }
 )
 
@@ -63,7 +105,10 @@ SPARK_SHELLS = frozenset(
 SPARK_USERS = ("pyspark_rmq/prove/driver.py", "tests/", "examples/", "benchmarks/")
 
 # The only files that reach the disk.
-OS_SEAM = ("broker_core/storage/posix_file_system.py", "broker_core/storage/record_locks.py")
+OS_SEAM = (
+    "broker_core/storage/files/posix_file_system.py",
+    "broker_core/storage/files/record_locks.py",
+)
 
 # Foreign top-level package -> (tree it is ruled in, files or folders of that tree that may use it).
 CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -74,9 +119,9 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             "broker_core/config.py",
             "broker_core/access/credentials.py",
-            "broker_core/broker/property_file.py",
-            "broker_core/remoting/certificate_watch.py",
-            "broker_core/storage/posix_file_system.py",
+            "broker_core/broker/settings/property_file.py",
+            "broker_core/remoting/tls/certificate_watch.py",
+            "broker_core/storage/files/posix_file_system.py",
             "broker_core/store/message_store.py",
             "broker_core/embedded/",
             "broker_core/cli/",
@@ -85,13 +130,13 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shutil": ("broker_core/", ()),
     "tempfile": (
         "broker_core/",
-        ("broker_core/embedded/", "broker_core/cli/standalone_command.py"),
+        ("broker_core/embedded/", "broker_core/cli/servers/standalone.py"),
     ),
     # The broker never starts a process; the embedded one is a process of its own.
     "subprocess": ("broker_core/", ("broker_core/embedded/",)),
     "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
-    "pyarrow": ("broker_core/", ("broker_core/codec/arrow_columns.py",)),
-    "prometheus_client": ("broker_core/", ("broker_core/broker/metrics_text.py",)),
+    "pyarrow": ("broker_core/", ("broker_core/codec/records/arrow_columns.py",)),
+    "prometheus_client": ("broker_core/", ("broker_core/broker/metrics/text.py",)),
     "pyspark": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
     "py4j": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
 }
@@ -197,13 +242,43 @@ def import_direction(file: SourceFile) -> Iterator[str]:
             yield file.finding(line, f"only some files of {room} may import {target}")
 
 
+def feature_imports(file: SourceFile) -> Iterator[str]:
+    """A feature of the broker uses shared modules, and other features only as declared."""
+    for line, target in broker_imports(file):
+        owner = file.module.split(".")[2]
+        is_folder = file.module.count(".") > 2
+        if owner in BROKER_COMPOSITION or target == owner:
+            continue
+        if target in BROKER_COMPOSITION:
+            yield file.finding(line, f"{target} puts features together; they never import it")
+        elif owner in BROKER_GROUND:
+            if target not in BROKER_GROUND[owner]:
+                yield file.finding(line, f"{owner} is below the features and {target}")
+        elif target not in BROKER_FOLDERS or target in BROKER_GROUND:
+            continue
+        elif not is_folder:
+            yield file.finding(line, f"a module that features share must not import {target}")
+        elif (owner, target) not in FEATURE_USES:
+            yield file.finding(line, f"{owner} must not import {target}: declare it or move code")
+
+
+def broker_imports(file: SourceFile) -> Iterator[tuple[int, str]]:
+    """Imports inside the broker's room as (line, folder or module)."""
+    if not file.path.startswith("broker_core/broker/") or file.path.count("/") < 2:
+        return
+    for line, module, name in file.imports():
+        parts = [*module.split("."), name]
+        if parts[:2] == ["broker_core", "broker"] and len(parts) > 2 and parts[2]:
+            yield line, parts[2]
+
+
 def public_names(door: SourceFile) -> frozenset[str]:
-    """The `__all__` of a package's `__init__.py`."""
+    """The keys of `_PUBLIC` in a package's `__init__.py`."""
     for node in door.tree.body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+        if any(isinstance(target, ast.Name) and target.id == "_PUBLIC" for target in targets):
             return frozenset(ast.literal_eval(node.value))
     return frozenset()
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from tests.import_rules import SourceFile
 
 FILE_LINES_MAX = 800
+C_LINES_MAX = 1_000
+FOLDER_FILES_MAX = 16
 FUNCTION_LINES_MAX = 80
 MEDIAN_LINES_MAX = 200
 
@@ -32,6 +35,14 @@ CLOCK_READERS = frozenset(
 )
 BANNED_CALLS = frozenset({"eval", "exec", "__import__"})
 
+# Methods of named tuples; their underscore only keeps them apart from fields.
+NAMED_TUPLE_NAMES = frozenset({"_asdict", "_field_defaults", "_fields", "_make", "_replace"})
+
+# Path -> why this file may use private names of another module.
+MAY_USE_PRIVATE: Mapping[str, str] = {
+    "pyspark_rmq/prove/driver.py": "the process id of Spark's JVM has no public name",
+}
+
 # Path -> why this file may name what no other may.
 MAY_NAME_THEM: Mapping[str, str] = {
     "tests/broker/test_planted_code.py": "plants pickles and sees that none of them runs",
@@ -45,13 +56,12 @@ MAY_SLEEP: Mapping[str, str] = {
 
 # Path -> why this file may catch everything.
 MAY_CATCH_ALL: Mapping[str, str] = {
-    "broker_core/broker/send_hooks.py": "the message is stored; what a hook raises is logged",
-    "broker_core/client/listener_call.py": "whatever a user's listener raises means redelivery",
+    "broker_core/broker/send/hooks.py": "the message is stored; what a hook raises is logged",
+    "broker_core/client/push/listener_call.py": "any error of a user's listener means redelivery",
     "broker_core/remoting/request_dispatch.py": "the one place that turns exceptions into answers",
-    "broker_core/runtime/supervisor.py": "a failed background task stops its broker",
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
     "pyspark_rmq/prove/__main__.py": "any failure of the harness has its own exit code",
-    "pyspark_rmq/source/local_reader.py": "the network takes over, whatever failed",
+    "pyspark_rmq/source/rows/local_reader.py": "the network takes over, whatever failed",
 }
 
 MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")
@@ -64,14 +74,29 @@ _MACHINE_PATH = re.compile(rf"(?<![\w.~$}}\-])/(?:{_MACHINE_TOPS})/")
 def file_length(path: str, text: str) -> Iterator[str]:
     """A file past the ceiling usually holds two."""
     lines = len(text.splitlines())
-    if lines > FILE_LINES_MAX:
-        yield f"{path}:{lines}: {lines} lines, at most {FILE_LINES_MAX}"
+    ceiling = C_LINES_MAX if path.endswith((".c", ".h")) else FILE_LINES_MAX
+    if lines > ceiling:
+        yield f"{path}:{lines}: {lines} lines, at most {ceiling}"
+
+
+def folder_size(paths: Iterable[str]) -> Iterator[str]:
+    """A folder that shows its subject at a glance. Tests have as many files as they need."""
+    counts = Counter(
+        PurePosixPath(path).parent.as_posix()
+        for path in paths
+        if path.startswith(("broker_core/", "pyspark_rmq/")) and path.endswith((".py", ".c", ".h"))
+    )
+    for folder, count in counts.items():
+        if count > FOLDER_FILES_MAX:
+            yield f"{folder}:1: {count} files, at most {FOLDER_FILES_MAX}"
 
 
 def function_length(file: SourceFile) -> Iterator[str]:
-    """A function fits on a screen."""
+    """A function fits on a screen. What only connects objects may be longer."""
     for node in file.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name in {"__init__", "build"}:
+                continue
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
                 text = f"{node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
@@ -160,6 +185,45 @@ def _catches_all(kind: ast.expr | None) -> bool:
         return True
     kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
     return any(isinstance(k, ast.Name) and k.id in {"Exception", "BaseException"} for k in kinds)
+
+
+def no_private_access(file: SourceFile) -> Iterator[str]:
+    """A name with an underscore belongs to the module that defines it."""
+    if not file.path.startswith(("broker_core/", "pyspark_rmq/")) or file.path in MAY_USE_PRIVATE:
+        return
+    for line, module, name in file.imports():
+        if module.split(".")[0] in {"broker_core", "pyspark_rmq"} and _is_private(name):
+            yield file.finding(line, f"{name} is private to {module}")
+    own = _defined_names(file)
+    for node in file.nodes:
+        if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
+            continue
+        owner = ast.unparse(node.value)
+        if owner not in {"self", "cls", "super()"} and node.attr not in own | NAMED_TUPLE_NAMES:
+            yield file.finding(node, f"{owner}.{node.attr} is private to another module")
+
+
+def _is_private(name: str) -> bool:
+    # `_value_` and the like are public names of the standard library.
+    return name.startswith("_") and not name.startswith("__") and not name.endswith("_")
+
+
+def _defined_names(file: SourceFile) -> set[str]:
+    """Functions, classes and variables of a module, and attributes set on `self` and `cls`."""
+    names = set()
+    for node in file.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in {"self", "cls"}
+        ):
+            names.add(node.attr)
+    return names
 
 
 def no_print(file: SourceFile) -> Iterator[str]:

@@ -19,12 +19,14 @@ from tests.planted_violations import NEIGHBOURS, VIOLATIONS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("broker_core", "pyspark_rmq")
 TREES = (*PACKAGES, "tests", "examples", "benchmarks", "tools")
+TREE_STARTS = tuple(f"{tree}/" for tree in TREES)
 NOT_OURS = frozenset({"__pycache__", "build", "dist", "node_modules", "target"})
 NATIVE = frozenset({".c", ".h", ".pyx"})
 TEXT = NATIVE | {".cfg", ".java", ".md", ".py", ".sh", ".toml", ".xml", ".yaml", ".yml", ""}
 
 FILE_RULES: tuple[Rule, ...] = (
     import_rules.import_direction,
+    import_rules.feature_imports,
     import_rules.foreign_imports,
     import_rules.data_through_the_seam,
     source_rules.function_length,
@@ -32,6 +34,7 @@ FILE_RULES: tuple[Rule, ...] = (
     source_rules.no_real_sleep,
     source_rules.no_code_from_data,
     source_rules.no_blind_except,
+    source_rules.no_private_access,
     source_rules.no_print,
     source_rules.no_hidden_clock,
     duration_rules.no_asserted_duration,
@@ -88,9 +91,61 @@ def test_the_rooms_form_no_circle() -> None:
         left = {room: below for room, below in left.items() if room not in floor}
 
 
+def test_the_features_of_the_broker_form_no_circle() -> None:
+    pairs = set(import_rules.FEATURE_USES)
+    while pairs:
+        users = {user for user, _ in pairs}
+        left = {(user, used) for user, used in pairs if used in users}
+        assert left != pairs, f"features that reach each other: {sorted(pairs)}"
+        pairs = left
+
+
+def test_every_folder_of_the_broker_and_every_declared_use_is_there() -> None:
+    folders, uses = set(), set()
+    for file in PACKAGE_SOURCES:
+        if file.path.startswith("broker_core/broker/") and file.path.count("/") > 2:
+            folder = file.path.split("/")[2]
+            folders.add(folder)
+            uses |= {(folder, used) for _, used in import_rules.broker_imports(file)}
+    assert folders == import_rules.BROKER_FOLDERS
+    assert not set(import_rules.FEATURE_USES) - uses, "declared, but not used"
+
+
 def test_files_fit_their_ceiling() -> None:
     measured = {p: t for p, t in TEXTS.items() if Path(p).suffix in NATIVE | {".py"}}
     _report(f for path, text in measured.items() for f in source_rules.file_length(path, text))
+
+
+def test_folders_fit_their_ceiling() -> None:
+    _report(source_rules.folder_size(TEXTS))
+
+
+def test_every_path_that_a_rule_names_exists() -> None:
+    _report(f"{name}: is not there" for name in _named_paths() if not (ROOT / name).exists())
+
+
+def _named_paths() -> Iterator[str]:
+    """Keys and entries of the rules' tables that look like a path of the project."""
+    for module in (source_rules, import_rules, duration_rules):
+        left: list[object] = [v for k, v in vars(module).items() if k.isupper()]
+        while left:
+            value = left.pop()
+            if isinstance(value, Mapping):
+                left += [*value.keys(), *value.values()]
+            elif isinstance(value, tuple | list | set | frozenset):
+                left += value
+            elif isinstance(value, str) and value.startswith(TREE_STARTS) and " " not in value:
+                yield value
+
+
+def test_an_overfull_folder_is_found() -> None:
+    paths = [f"broker_core/codec/{number}.py" for number in range(source_rules.FOLDER_FILES_MAX)]
+    _report(source_rules.folder_size([*paths, *(f"tests/codec/{n}.py" for n in range(99))]))
+    assert list(source_rules.folder_size([*paths, "broker_core/codec/crc.c"]))
+
+
+def test_the_paths_that_rules_name_are_found() -> None:
+    assert {"broker_core/runtime/clock.py", "pyspark_rmq/data_source.py"} <= {*_named_paths()}
 
 
 def test_the_median_file_is_small() -> None:
@@ -150,7 +205,9 @@ def test_a_connector_may_use_public_names() -> None:
 
 
 def test_public_names_are_read_from_the_door() -> None:
-    door = SourceFile("broker_core/__init__.py", '__all__ = ["MessageStore", "open_store"]')
+    door = SourceFile(
+        "broker_core/__init__.py", '_PUBLIC = {"MessageStore": "a", "open_store": "b"}'
+    )
     assert import_rules.public_names(door) == {"MessageStore", "open_store"}
 
 
@@ -180,7 +237,7 @@ def test_a_drawer_is_found(name: str) -> None:
 
 
 def test_a_noun_is_left_alone() -> None:
-    _report(source_rules.file_name("broker_core/storage/commit_log.py"))
+    _report(source_rules.file_name("broker_core/storage/log/commit_log.py"))
 
 
 @pytest.mark.parametrize("top", ["home", "root", "Users", "tmp", "work"])

@@ -21,8 +21,10 @@ sleep 3600 &
 echo $! >>started
 setsid sleep 3600 &
 echo $! >>started
-setsid bash -c 'trap "" TERM; sleep 3600; sleep 3600' &
+setsid bash -c 'trap "" TERM; touch deaf; sleep 3600; sleep 3600' &
 echo $! >>started
+# Before its trap is set, the request to end would end it.
+until [ -e deaf ]; do sleep 0.05; done
 touch all-started
 {end}
 """
@@ -98,7 +100,7 @@ def test_a_run_that_is_called_off_leaves_nothing_either(checkout: Path) -> None:
 
 
 def test_a_changed_checkout_is_reported(checkout: Path) -> None:
-    (checkout / ".gitignore").write_text("started\nall-started\nbin\n", encoding="utf-8")
+    (checkout / ".gitignore").write_text("started\ndeaf\nall-started\nbin\n", encoding="utf-8")
     run = started(checkout, "touch written-by-a-test")
     _, errors = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 1

@@ -19,7 +19,9 @@ def test_the_files_exist_and_are_in_order() -> None:
 def test_they_come_first_and_all_else_stays_in_its_order() -> None:
     longest, second, *_ = heavy_files.SECONDS
     names = ["tests/a.py::z", f"{second}::b", f"{second}::a", "tests/a.py::a", f"{longest}::x[1]"]
-    items: Any = [SimpleNamespace(nodeid=name) for name in names]
+    items: Any = [
+        SimpleNamespace(nodeid=name, get_closest_marker=lambda name: None) for name in names
+    ]
     conftest.pytest_collection_modifyitems(items)
     found = [item.nodeid for item in items]
     assert found == [f"{longest}::x[1]", *names[1:3], names[0], names[3]]

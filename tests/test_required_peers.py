@@ -100,7 +100,7 @@ def test_fetching_fails_where_peers_are_required(
 
 @pytest.mark.skipif(not IS_REQUIRED, reason="RMQ_NATIVE=require is not set")
 def test_the_native_code_is_built() -> None:
-    importlib.import_module("broker_core.codec._native")
+    importlib.import_module("broker_core.codec.native._native")
     if sys.platform == "linux":
         importlib.import_module("broker_core.runtime._system_lane")
 

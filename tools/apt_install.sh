@@ -5,7 +5,7 @@ set -euo pipefail
 command -v apt-get >/dev/null || exit 1
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    # Never ask for a password: a test run has nobody to type it.
+    # Never ask for a password: a test run cannot answer.
     sudo -n true 2>/dev/null || exit 1
     as_root=(sudo -n)
 fi

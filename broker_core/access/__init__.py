@@ -1,1 +1,1 @@
-"""Who may ask for what: accounts, signatures, and one table of permissions per server."""
+"""Access control: accounts, signatures, and one table of permissions per server."""

@@ -1,8 +1,8 @@
-"""Stands before the handlers of a server: who asks, and may they?
+"""Authenticates and authorises requests before the handlers of a server.
 
-Deny by default. A request passes when its peer is on the white list of everyone, or when it is
-signed with the secret of an account that has what the rule of its code names. An access key that
-does not exist and a signature that is wrong get the same answer after the same work.
+Deny by default. A request passes when its peer is on the global white list, or when it is signed by
+an account that has the permissions in the rule of its code. An unknown access key and a wrong
+signature get the same answer after the same work.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from broker_core.access.permissions import (
 )
 from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.access.strict_sessions import StrictSessions
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.request_signature import (
+from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.request_signature import (
     ACCESS_KEY,
     SIGNATURE,
     STRICT_AUTH,
@@ -39,37 +39,31 @@ from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler, Result
 from broker_core.runtime.clock import Clock
 
-# One text for all of it: whoever guesses learns nothing.
+# One text for all cases, so that guessing reveals nothing.
 _NOT_SIGNED: Final = "the access key or the signature is missing or wrong"
-# Stands in for an account that does not exist, so that finding out takes as long.
-_NOBODY: Final = Account("", os.urandom(32))
+# Used for unknown access keys, so that timing does not reveal which keys exist.
+_UNKNOWN: Final = Account("", os.urandom(32))
 
 
 class NoResources:
-    """For servers whose requests name everything directly."""
+    """`Resources` of a server without a log or sinks: requests name topics and groups directly."""
 
     def topic_at(self, position: int) -> str | None:
-        """There is no log."""
         return None
 
     def transaction_topic_at(self, position: int) -> str | None:
-        """There is no log."""
         return None
 
     def sink_of(self, staging_id: str) -> str | None:
-        """There are no sinks."""
         return None
 
     def topics_of(self, staging_id: str) -> Iterable[str]:
-        """Nothing is staged."""
         return ()
 
     def is_system_topic(self, topic: str) -> bool:
-        """Nobody asks."""
         return False
 
     def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
-        """There are no messages."""
         return ()
 
 
@@ -92,15 +86,15 @@ class AccessGate:
         self._is_strict = is_strict
         self._sessions = StrictSessions(clock)
         self.accounts = accounts
-        # How many requests were refused; a number for the metrics.
+        # Number of refused requests, for the metrics.
         self.refused_count = 0
-        # Told about each refusal: the peer, the code and the reason.
+        # Called for each refusal with the peer, the code and the reason.
         self.on_refusal: Callable[[Connection, RemotingCommand, NoPermission], None] | None = None
 
     def __call__(
         self, connection: Connection, command: RemotingCommand
     ) -> Result | Awaitable[Result]:
-        """Hand an allowed request on; raise `NoPermission` for any other."""
+        """Call the handler for an allowed request; raise `NoPermission` for any other."""
         try:
             self._check(connection, command)
         except NoPermission as error:
@@ -111,11 +105,11 @@ class AccessGate:
         return self._handler(connection, command)
 
     def is_stranger(self, host: str) -> bool:
-        """Whether peers of this host have to show an account."""
+        """Whether peers of this host must authenticate."""
         return not self.accounts.is_trusted(host)
 
     def may_publish(self, account: Account | None, topic: str) -> bool:
-        """Whether an account, with what it may do now, may send to a topic."""
+        """Whether an account may send to a topic, by its current permissions."""
         if account is None:
             return False
         if account is not TRUSTED_PEER:
@@ -141,16 +135,16 @@ class AccessGate:
     def _account(
         self, connection: Connection, command: RemotingCommand, rule: Rule | None
     ) -> Account:
-        """Whose signature the request has."""
+        """The account that signed the request."""
         ext = command.ext
-        account = self.accounts.accounts.get(ext.get(ACCESS_KEY, ""), _NOBODY)
-        if account is not _NOBODY and account.is_trusted(connection.peer[0]):
+        account = self.accounts.accounts.get(ext.get(ACCESS_KEY, ""), _UNKNOWN)
+        if account is not _UNKNOWN and account.is_trusted(connection.peer[0]):
             return account
         if STRICT_AUTH in ext:
             self._check_strict(connection, command, account)
             return account
         is_signed = has_rocketmq_signature(account.secret, ext, command.body)
-        if not is_signed or account is _NOBODY:
+        if not is_signed or account is _UNKNOWN:
             raise refused(_NOT_SIGNED)
         if self._is_strict:
             raise refused(f"this server wants the signature {STRICT_AUTH}, not only {SIGNATURE}")
@@ -172,7 +166,7 @@ class AccessGate:
             account.secret, command.code, command.opaque, command.flag, command.ext, command.body,
             stamp,
         )  # fmt: skip
-        if not same_text(wanted, given) or account is _NOBODY:
+        if not same_text(wanted, given) or account is _UNKNOWN:
             raise refused(_NOT_SIGNED)
         problem = self._sessions.problem(connection, stamp, account.access_key)
         if problem:

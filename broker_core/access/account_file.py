@@ -1,7 +1,7 @@
-"""The file with the accounts: read at the start, read again when it changes.
+"""The account file: read at the start and reloaded when it changes.
 
-A file that has become unreadable, public or wrong leaves the accounts as they were and is reported;
-a server that starts with such a file does not start.
+If a changed file is unreadable, not private or invalid, the old accounts stay in use and the error
+is logged. A server does not start with such a file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def read_accounts(path: str) -> AccountTable:
     try:
         return parse_accounts(data)
     except MalformedJson:
-        # Its text may quote what is near the mistake.
+        # The error's text may quote secrets.
         raise InvalidConfig(OPTION, path, "a JSON file: it cannot be parsed") from None
     except InvalidArgument as error:
         raise InvalidConfig(OPTION, path, str(error)) from None
 
 
 class AccountFile(RepeatedCheck):
-    """Keeps whoever uses the accounts up to date; `start` it on the event loop."""
+    """Reloads the accounts; `start` it on the event loop."""
 
     def __init__(self, path: str) -> None:
         super().__init__(CHECK_INTERVAL_S)
@@ -49,12 +49,12 @@ class AccountFile(RepeatedCheck):
         return read_accounts(self._path)
 
     def start(self, changed: Callable[[AccountTable], None]) -> None:
-        """Call `changed` with new accounts whenever the file has other ones."""
+        """Call `changed` with the new accounts whenever the file changes."""
         self._changed = changed
         self.begin()
 
     async def check(self) -> bool:
-        """Look now; whether there were new accounts."""
+        """Check now. Returns whether there were new accounts."""
         stamp = await asyncio.to_thread(file_stamp, self._path)
         if stamp == self._stamp:
             return False

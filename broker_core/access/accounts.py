@@ -1,4 +1,4 @@
-"""Accounts and what they may do, read from one JSON text in the shape of RocketMQ's plain_acl.yml.
+"""Accounts and their permissions, from JSON in the shape of RocketMQ's plain_acl.yml.
 
     {"globalWhiteRemoteAddresses": ["10.10.15.*"],
      "accounts": [{"accessKey": "reader", "secretKey": "…", "whiteRemoteAddress": "",
@@ -7,9 +7,9 @@
                    "broker": false, "brokerName": ""}]}
 
 `broker` and `brokerName` are ours: such an account may register brokers and copy tables for a
-slave, and with a name only that broker and its slaves. Strict: a
-key that is not known, given twice or of another type refuses the whole text, because half an
-access list is worse than the one from before. Nothing here shows a secret.
+slave; with a name, only of that broker. An unknown or repeated key or a value of another type
+rejects the whole text, because the previous accounts are safer than half of the new ones. Secrets
+are never shown.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.access.credentials import KEY_SIZE_MAX, SECRET_SIZE_MIN
 from broker_core.access.remote_addresses import Matches, any_pattern
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.json_fields import flag_field, list_field, text_field
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.fields import flag_field, list_field, text_field
 from broker_core.errors import InvalidArgument
 
 PUB: Final = 1
@@ -61,26 +61,26 @@ class Account(NamedTuple):
     is_trusted: Matches = any_pattern(())
     """Whether a peer at this address needs no signature for this account."""
     broker_name: str = ""
-    """The only broker that a broker's account may speak for; empty for every one."""
+    """The only broker that a broker account may act for; empty for all."""
 
     def __repr__(self) -> str:
         return f"<account {self.access_key}>"
 
     def topic_permission(self, topic: str, *, is_system: bool) -> int:
-        """What it may do with a topic; the broker's own topics must be named to be allowed."""
+        """Permission on a topic; the broker's own topics only if the account names them."""
         return self.topics.get(topic, DENY if is_system else self.default_topic)
 
     def group_permission(self, group: str) -> int:
-        """What it may do with a consumer group, or with a sink of that name."""
+        """Permission on a consumer group, or on a sink of that name."""
         return self.groups.get(group, self.default_group)
 
 
-# Whoever comes from an address of the global white list.
+# Peers on the global white list.
 TRUSTED_PEER: Final = Account("(white list)", is_admin=True)
 
 
 class AccountTable(NamedTuple):
-    """Everything that an access file says."""
+    """The content of an account file."""
 
     accounts: Mapping[str, Account] = {}
     is_trusted: Matches = any_pattern(())

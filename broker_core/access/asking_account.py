@@ -1,7 +1,6 @@
-"""The account of the request that is being handed to its handler.
+"""The account of the current request, for handlers whose answer depends on it.
 
-For handlers that answer some accounts otherwise. A connection may carry requests of several
-accounts, so a handler that waits has to look before it does.
+A connection may carry requests of several accounts, so a handler must read it before it awaits.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ _ACCOUNT: Final = "access.account"
 
 
 def note_account(connection: Connection, account: Account) -> None:
-    """The gate has let a request of this account in."""
+    """Set the account of the current request; called by the gate."""
     connection.attributes[_ACCOUNT] = account
 
 
 def asking_account(connection: Connection) -> Account | None:
-    """Whose request it is; None where there are no accounts."""
+    """The account of the current request; None where there are no accounts."""
     found = connection.attributes.get(_ACCOUNT)
     return found if isinstance(found, Account) else None
 

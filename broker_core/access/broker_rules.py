@@ -1,13 +1,13 @@
-"""The table of a broker: request code -> what it takes.
+"""Permission rules of a broker, by request code.
 
-RocketMQ's own checks, and stricter ones where it only asks for a signature: whatever shows or
-changes more than topics and groups that an account has is for admins. Tables that slaves copy are
-for brokers. Codes that this broker does not serve have rules, too, so that serving them is safe.
+The rules are RocketMQ's own, and stricter where RocketMQ only requires a signature: requests that
+show or change more than the topics and groups of an account need an admin. Tables that slaves copy
+need a broker account. Codes that this broker does not serve have rules, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,15 +26,17 @@ from broker_core.access.permissions import (
     refused,
     topic_need,
 )
-from broker_core.codec.heartbeat_data import parse_heartbeat
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.json_fields import text_field, whole_number
-from broker_core.codec.message_properties import REAL_TOPIC
-from broker_core.codec.message_queue import parse_lock_request
-from broker_core.codec.message_record import decode_record
-from broker_core.codec.pop_handle import batch_ack_names
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.sink_messages import DELAY_TOPIC, parse_block, parse_ids, parse_publication
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.fields import text_field, whole_number
+from broker_core.codec.wire.bodies.heartbeat_data import parse_heartbeat
+from broker_core.codec.wire.bodies.message_queue import parse_lock_request
+from broker_core.codec.wire.bodies.sink_messages import (
+    parse_block,
+    parse_ids,
+    parse_publication,
+)
+from broker_core.codec.wire.pop_handle import batch_ack_names
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import RequestCode as Code
 
@@ -103,7 +105,7 @@ def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
 
 
 def _reply(command: RemotingCommand, resources: Resources, topic_field: str) -> Iterable[Need]:
-    """A reply goes to a client, whatever its topic is: only the topic of replies says who may."""
+    """A reply goes to a client, not to its topic: permission on the reply topic is required."""
     topic = command.ext.get(topic_field, "")
     if not topic.endswith(REPLY_TOPIC_SUFFIX) or not resources.is_system_topic(topic):
         raise refused(f"{topic!r:.140} is not the reply topic of this cluster")
@@ -111,7 +113,7 @@ def _reply(command: RemotingCommand, resources: Resources, topic_field: str) -> 
 
 
 def _all_acknowledged(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    # Who acknowledges nothing names nobody who may.
+    # An empty list is checked as an unnamed group and topic, which only admins may use.
     for group, topic in batch_ack_names(command.body) or {("", "")}:
         yield group_need(group)
         yield _topic_of(group, topic)
@@ -172,7 +174,7 @@ def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """An id of which nothing is known is refused by the staging itself."""
+    """Needs of a staging request; an unknown id is refused by the staging code."""
     sink = resources.sink_of(command.ext.get("stagingId", ""))
     if sink is not None:
         yield group_need(sink, PUB)
@@ -186,25 +188,9 @@ def _sealed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
 
 def _stage_append(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
     yield from _staged(command, resources)
-    queues, records = parse_block(command.body)
-    topics = {topic.decode("latin-1") for topic, _ in queues}
-    if DELAY_TOPIC in topics:
-        topics.discard(DELAY_TOPIC)
-        topics |= set(_delayed_topics(records))
-    for topic in topics:
+    queues, _ = parse_block(command.body)
+    for topic in {topic.decode("latin-1") for topic, _ in queues}:
         yield topic_need(topic, PUB)
-
-
-def _delayed_topics(records: memoryview) -> Iterator[str]:
-    at = 0
-    while at + 4 <= len(records):
-        size = int.from_bytes(records[at : at + 4], "big")
-        if not 0 < size <= len(records) - at:
-            raise InvalidArgument("the block is cut")
-        record = decode_record(records[at : at + size])
-        if record.topic == DELAY_TOPIC:
-            yield record.properties.get(REAL_TOPIC, "")
-        at += size
 
 
 def _stage_drop(command: RemotingCommand, resources: Resources) -> Iterable[Need]:

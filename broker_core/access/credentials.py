@@ -1,4 +1,4 @@
-"""A key and its secret, which is shown to nobody and comes from a private file if it can."""
+"""Access key and secret. The secret is never logged; prefer loading it from a 0600 file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READABLE_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Credentials:
-    """What a client signs with. Neither `repr` nor an error shows the secret."""
+    """Signs the requests of a client. Neither `repr` nor an error shows the secret."""
 
     __slots__ = ("access_key", "secret", "security_token")
 

@@ -1,7 +1,7 @@
-"""The table of a name server: request code -> what it takes.
+"""Permission rules of a name server, by request code.
 
-Whoever has an account may look things up. Only brokers may say where topics are served, so that
-nobody else can send clients elsewhere; only admins may change what brokers said.
+Any account may read. Only broker accounts may register routes, so that other accounts cannot
+redirect clients. Only admins may change registered data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a request needs, said by a rule per request code, and whether an account has it.
+"""Permission rules: what a request code needs, and whether an account has it.
 
-A rule names the least role and, for ordinary accounts, every topic and group that the request
-touches. A code without a rule is refused, whoever asks.
+A rule has the minimum role and, for ordinary accounts, every topic and group of the request. A code
+without a rule is refused for every account.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.access.accounts import PUB, SUB, Account
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_name import topic_name_problem
+from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import topic_name_problem
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
@@ -23,7 +23,7 @@ _NAMES: Final = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB or SUB"}
 
 
 class Role(enum.IntEnum):
-    """What an account must be at least."""
+    """Minimum role of an account."""
 
     ACCOUNT = 0
     BROKER = 1
@@ -39,7 +39,7 @@ class Need(NamedTuple):
 
 
 class Resources(Protocol):
-    """What a rule may ask the server about things that requests name indirectly."""
+    """Resolves topics and groups that requests name indirectly; implemented by the server."""
 
     def topic_at(self, position: int) -> str | None:
         """The topic of the message at a log position; None if readers find none there."""
@@ -54,18 +54,20 @@ class Resources(Protocol):
         """The topics that data is staged for; none if nothing is staged under the id."""
 
     def is_system_topic(self, topic: str) -> bool:
-        """Whether the topic is one of the servers' own."""
+        """Whether the topic belongs to the servers themselves."""
 
     def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
-        """Who else may have messages in the retries of what a group popped: groups, and the topics
-        that these pop, or ""."""
+        """Other owners of messages in the retries of what a group popped.
+
+        Pairs of a group and the topic that it pops, or "".
+        """
 
 
 Needs = Callable[[RemotingCommand, Resources], Iterable[Need]]
 
 
 class Rule(NamedTuple):
-    """What one request code takes."""
+    """The requirement of one request code."""
 
     role: Role
     needs: Needs | None = None
@@ -77,7 +79,7 @@ ADMINS: Final = Rule(Role.ADMIN)
 
 
 def role_of(account: Account) -> Role:
-    """The highest that the account has."""
+    """The highest role of the account."""
     if account.is_admin:
         return Role.ADMIN
     return Role.BROKER if account.is_broker else Role.ACCOUNT
@@ -112,7 +114,7 @@ def has_permission(account: Account, need: Need, resources: Resources) -> bool:
 
 
 def _check_broker_name(account: Account, command: RemotingCommand) -> None:
-    """A broker's account speaks for its own broker, so that it cannot take another one's place."""
+    """A broker account may only act for its own broker."""
     # Routes in a body are of any broker; ours never sends them.
     names_none = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
     name = command.ext.get("brokerName", "" if names_none else account.broker_name)
@@ -124,7 +126,7 @@ def _check_broker_name(account: Account, command: RemotingCommand) -> None:
 
 
 def refused(reason: str) -> NoPermission:
-    """The one answer to everything that is not allowed."""
+    """The error for every refused request."""
     return NoPermission(ResponseCode.NO_PERMISSION, f"access denied: {reason}")
 
 
@@ -158,7 +160,7 @@ def group_need(group: str, permission: int = SUB) -> Need:
 
 
 def fields(*, topic: str = "", group: str = "", permission: int = SUB) -> Needs:
-    """On what these ext fields name; one that is absent is not allowed."""
+    """Needs on the topics or groups in these ext fields; an absent field is refused."""
 
     def needs(command: RemotingCommand, _: Resources) -> Iterable[Need]:
         if topic:

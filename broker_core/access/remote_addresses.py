@@ -1,4 +1,4 @@
-"""White lists: which peers need no signature. RocketMQ's patterns, and networks as `10.0.0.0/8`.
+"""White lists of peers without signature: RocketMQ's patterns, and networks like `10.0.0.0/8`.
 
 10.1.2.3      one address              10.1.2.{3,4}   one of several last parts
 10.1.*.*      any part                 10.1.2.3-40    a range; `*` after it is allowed

@@ -1,7 +1,7 @@
-"""Signs the requests of a client, or of a broker that registers: RocketMQ's way and ours at once.
+"""Signs requests of clients and registering brokers with RocketMQ's signature and with ours.
 
-An Apache server reads the first and ignores the second; our servers prefer the second, which
-cannot be used again by whoever recorded it.
+An Apache server reads the first and ignores the second. Our servers prefer the second, which cannot
+be replayed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from typing import Final
 
 from broker_core.access.credentials import Credentials
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.request_signature import (
+from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.request_signature import (
     ACCESS_KEY,
     SECURITY_TOKEN,
     SIGNATURE,
@@ -27,7 +27,7 @@ _SESSION: Final = "access.session"
 
 
 class _Session:
-    """One connection's name towards the server, and how much was asked on it."""
+    """The session id and sequence number of one connection."""
 
     __slots__ = ("name", "sequence")
 
@@ -37,7 +37,7 @@ class _Session:
 
 
 class RequestSigner:
-    """Call it with each request right before it is written, when it has its id."""
+    """Called with each request before it is written; the request has its id."""
 
     def __init__(self, credentials: Credentials, clock: Clock) -> None:
         self._credentials = credentials

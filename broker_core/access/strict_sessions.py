@@ -1,12 +1,12 @@
-"""Tells originals from copies among requests with the strict signature.
+"""Detects replayed requests with the strict signature.
 
 A session belongs to the connection on which it was first seen, and a connection has one session.
-Its sequence only rises, so that neither a request nor a whole recorded connection can be played
-again. A session is remembered as long as a copy of it could still pass the check of its time. What
-was seen before a restart is forgotten, so times before the start are refused.
+Its sequence only rises, so that neither a request nor a whole recorded connection can be replayed.
+A session is remembered as long as a replay could still pass the check of its time. Sessions are not
+kept over a restart, so requests signed before the start are refused.
 
-The table is limited, and so is the share of one account in it: who opens connections without end
-keeps no other account out.
+The table is limited, and so is the share of one account in it, so that an account that opens many
+connections does not lock others out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from broker_core.codec.request_signature import StrictStamp
+from broker_core.codec.wire.request_signature import StrictStamp
 from broker_core.errors import LimitReached
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -62,7 +62,7 @@ class StrictSessions:
         return len(self._sessions)
 
     def problem(self, connection: Connection, stamp: StrictStamp, account: str = "") -> str:
-        """Why a request whose signature is right is refused all the same; "" if it is not.
+        """Why a correctly signed request is refused; "" if it is accepted.
 
         Raises `LimitReached` when too many sessions are remembered.
         """
@@ -106,7 +106,7 @@ class StrictSessions:
         self._ended.append(session)
 
     def forget_old(self, count_max: int = _SWEEP_MAX) -> int:
-        """Drop sessions that cannot be imitated any more, up to a number; how many were."""
+        """Drop sessions that can no longer be replayed, up to a limit. Returns how many."""
         now = self._clock.monotonic()
         count = 0
         # They come in the order in which their time ends.

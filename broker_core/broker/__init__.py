@@ -1,1 +1,1 @@
-"""One broker: its tables, its request processors and what runs beside them."""
+"""The broker: `broker.py`, what features share, and one folder per feature."""

@@ -1,6 +1,9 @@
-"""A broker: opens its store, serves its port, registers, and puts everything away again.
+"""A broker: start, stop and changes of its role. Runs on the event loop that started it.
 
-Composition root of the process. Runs on the event loop that `start` was called on.
+Start:    port, role, replication port, store, tables, features, recovery, metrics, serving,
+          replication, background work, registration
+Stop:     registration, held requests, server, replication, metrics, features in reverse, store
+Change:   stop, then start with another role or a shorter log
 """
 
 from __future__ import annotations
@@ -11,44 +14,126 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.broker.broker_parts import BrokerParts
-from broker_core.broker.broker_security import BrokerSecurity, ReplicationTls
-from broker_core.broker.broker_upkeep import BrokerUpkeep
-from broker_core.broker.kept_roles import stored_history
-from broker_core.broker.newer_master import (
+from broker_core.access.accounts import Account
+from broker_core.broker.admin.feature import AdminFeature
+from broker_core.broker.clients.feature import ClientsFeature
+from broker_core.broker.context import BrokerContext, open_context
+from broker_core.broker.feature import Feature
+from broker_core.broker.metrics.broker_metrics import MetricSources
+from broker_core.broker.metrics.observability import Observability
+from broker_core.broker.pop.feature import PopFeature
+from broker_core.broker.pull.feature import PullFeature
+from broker_core.broker.replication.changes import Change, RoleChanges, cut_store
+from broker_core.broker.replication.feature import ReplicationFeature
+from broker_core.broker.replication.master_discovery import (
     NewerMaster,
     find_newer_master,
     id_is_taken,
     next_free_id,
     place_taken,
 )
-from broker_core.broker.observability import Observability
-from broker_core.broker.replication_role import ReplicationRole
-from broker_core.broker.role_changes import Change, RoleChanges, cut_store
-from broker_core.broker.slave_metadata import adopt_topics
-from broker_core.codec.plain_send import request_decoder
+from broker_core.broker.replication.persisted_roles import stored_history
+from broker_core.broker.replication.registration import NameServerRegistration
+from broker_core.broker.replication.role import ReplicationRole
+from broker_core.broker.replication.slave_refusals import refused_on_a_slave
+from broker_core.broker.request_router import RequestRouter
+from broker_core.broker.scheduled.feature import ScheduledFeature
+from broker_core.broker.security.broker_security import BrokerSecurity
+from broker_core.broker.security.resources import BrokerResources
+from broker_core.broker.send.feature import SendFeature
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.broker.sink.feature import SinkFeature
+from broker_core.broker.tables.topic_table import adopt_topics
+from broker_core.broker.transactions.feature import TransactionsFeature
+from broker_core.broker.upkeep import BrokerUpkeep
+from broker_core.codec.wire.plain_send import request_decoder
 from broker_core.config import RemotingLimits
 from broker_core.errors import InvalidArgument, LogsDiverged, RmqError, ServiceNotAvailable
 from broker_core.protocol_codes import BrokerRole, ResponseCode
 from broker_core.remoting.server import RemotingServer, bind_address
 from broker_core.replication.log_epochs import LastRole
 from broker_core.runtime.clock import Clock, SystemClock
-from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
 from broker_core.store.running_flags import Running
 
 _log = logging.getLogger(__name__)
 
-# Old clients send on this port, this far below the ordinary one.
+_Part = TypeVar("_Part")
+
+# Old clients send on a port this far below the ordinary one.
 VIP_PORT_DISTANCE = 2
 # A clean stop takes less than two seconds in all.
 GRACE_MS = 1_000
 
 
+class Features:
+    """The features of one broker, in the order in which they are built, recovered and started.
+
+    Each comes after those that it uses and stops before them: `stop` is in reverse order.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        role: ReplicationRole,
+        registration: NameServerRegistration,
+        *,
+        may_publish: Callable[[Account | None, str], bool],
+        promote: Callable[[BrokerRole], object],
+        newer_master: Callable[[int], object],
+    ) -> None:
+        # First, hence stopped last: saves the offsets that the others commit while they stop.
+        self.clients = ClientsFeature(context)
+        self.scheduled = ScheduledFeature(context)
+        self.transactions = TransactionsFeature(context, may_publish=may_publish)
+        self.send = SendFeature(
+            context,
+            routes_told=registration.announced,
+            recall=self.scheduled.timers.recall,
+        )
+        self.sink = SinkFeature(context, check_queue=self.send.planner.check_queue)
+        self.replication = ReplicationFeature(
+            context,
+            role=role,
+            registration=registration,
+            scheduled=self.scheduled,
+            transactions=self.transactions,
+            sinks=self.sink.batches,
+            promote=promote,
+            newer_master=newer_master,
+        )
+        self.pull = PullFeature(context, master_is_there=self.replication.master_is_there)
+        self.pop = PopFeature(context, pulls=self.pull.pulls, route=registration.route)
+        self.admin = AdminFeature(
+            context,
+            routes_told=registration.announced,
+            popped_until=self.pop.ledgers.next_of,
+            delay_offsets=lambda: self.scheduled.delayed.offsets,
+        )
+        # Last, hence stopped first: its writes are over when the others save.
+        self.upkeep = BrokerUpkeep(
+            context, sinks=self.sink.batches, drop_idle_pops=self.pop.ledgers.drop_idle
+        )
+        self.ordered: tuple[Feature, ...] = (
+            self.clients,
+            self.scheduled,
+            self.transactions,
+            self.send,
+            self.sink,
+            self.replication,
+            self.pull,
+            self.pop,
+            self.admin,
+            self.upkeep,
+        )
+
+
 class Broker:
-    """One broker of one process. `parts` are there while it runs."""
+    """One broker of one process. `context`, `features`, `role`, `registration` and `router` are
+    there while it runs, and new after each change of its role."""
 
     def __init__(
         self,
@@ -60,45 +145,61 @@ class Broker:
         self.config = config
         self._clock: Clock = clock or SystemClock()
         self._limits = remoting_limits or RemotingLimits()
-        self._file_system: PosixFileSystem | None = None
-        self._store: MessageStore | None = None
-        self._server: RemotingServer | None = None
-        self._upkeep: BrokerUpkeep | None = None
-        self._parts: BrokerParts | None = None
         self._security: BrokerSecurity | None = None
         self._observability: Observability | None = None
-        self._role: ReplicationRole | None = None
         self._ha_socket: socket.socket | None = None
+        self._file_system: PosixFileSystem | None = None
+        self._store: MessageStore | None = None
+        self._role: ReplicationRole | None = None
+        self._context: BrokerContext | None = None
+        self._registration: NameServerRegistration | None = None
+        self._features: Features | None = None
+        self._router: RequestRouter | None = None
+        self._server: RemotingServer | None = None
         self._changes = RoleChanges(self._start_as_configured)
-        # Epoch of the master that this one has made room for.
+        # Epoch of the master for which this one has stepped down.
         self._stepped_down = 0
 
     @property
-    def parts(self) -> BrokerParts:
-        """The tables and services, while the broker runs."""
-        assert self._parts is not None, "the broker is not running"
-        return self._parts
+    def context(self) -> BrokerContext:
+        """Store, tables and statistics."""
+        return _running(self._context)
 
     @property
-    def _replication_tls(self) -> ReplicationTls:
-        assert self._security is not None
-        return self._security.replication_tls
+    def features(self) -> Features:
+        """The features by name."""
+        return _running(self._features)
+
+    @property
+    def role(self) -> ReplicationRole:
+        """Replication of the log, as a master or a slave."""
+        return _running(self._role)
+
+    @property
+    def registration(self) -> NameServerRegistration:
+        """Its registration with the name servers."""
+        return _running(self._registration)
+
+    @property
+    def router(self) -> RequestRouter:
+        """The handlers of all request codes."""
+        return _running(self._router)
 
     @property
     def address(self) -> str:
-        """`host:port` that clients are told."""
+        """`host:port` for clients."""
         return self.config.address
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return self.config.listen_port
 
     async def start(self) -> int:
-        """Recover the store, listen, register; the port that was bound.
+        """Recover the store, listen and register. Returns the bound port.
 
-        Raises `OSError` when the port is taken and the store's errors when it cannot be opened;
-        nothing is left open then.
+        Raises `OSError` when the port is taken, and the store's errors when it cannot be opened.
+        Nothing is left open then.
         """
         self._changes.open()
         return await self._start_as_configured(choose_role=True)
@@ -121,20 +222,31 @@ class Broker:
         return self.port
 
     async def stop(self) -> None:
-        """Unregister, answer what is in flight, save, close. Safe to call twice."""
+        """Unregister, answer requests in flight, save, close. Safe to call twice."""
         await self._changes.stop()
         await self._stop()
 
     async def promote(self, role: BrokerRole = BrokerRole.ASYNC_MASTER) -> int:
-        """Turn this slave into the master of its name, at once; the number of its epoch.
+        """Turn this slave into the master of its name. Returns the number of its epoch.
 
-        Clients are cut off for the moment that this takes. The old master, if it comes back, finds
-        a newer one here and follows it. Raises `PromotionRefused`, with the slave left as it is,
-        when it has never copied anything. When it cannot start as a master, that error is raised
-        and it goes on as a slave; once its epoch has begun, the start is tried again instead.
+        Clients are disconnected meanwhile. The old master, if it comes back, finds a newer one and
+        follows it. Raises `PromotionRefused`, with the slave unchanged, when it has never copied
+        anything. If the start as a master fails, that error is raised and the broker continues as
+        a slave; once the new epoch has begun, the start is retried instead.
         """
         await self._changes.now(lambda: self._promotion(role))
-        return self.parts.replication.epoch
+        return self.role.epoch
+
+    def promote_soon(self, role: BrokerRole) -> None:
+        """Begin `promote` in a task of its own, for a request that must be answered first.
+
+        Raises `PromotionRefused`, and `ServiceNotAvailable` while another change is under way.
+        """
+        if not self._changes.soon(lambda: self._promotion(role)):
+            raise ServiceNotAvailable(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "the broker is about to stop or to start again; try again in a moment",
+            )
 
     # Changes of role
 
@@ -144,18 +256,11 @@ class Broker:
             raise InvalidArgument("the broker is a master already")
         if role is BrokerRole.SLAVE:
             raise InvalidArgument("a slave becomes ASYNC_MASTER or SYNC_MASTER")
-        self.parts.replication.check_promotion()
+        self.role.check_promotion()
         return self._become(self.config.with_role(role, 0))
 
-    def _promote_soon(self, role: BrokerRole) -> None:
-        if not self._changes.soon(lambda: self._promotion(role)):
-            raise ServiceNotAvailable(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "the broker is about to stop or to start again; try again in a moment",
-            )
-
     async def _choose_role(self) -> None:
-        """Before anything is opened: a master whose place is taken comes back as a slave."""
+        """Before anything opens: a master that was replaced starts as a slave."""
         self._stepped_down = 0
         if self.config.is_master:
             newer = await place_taken(self.config)
@@ -170,32 +275,30 @@ class Broker:
         try:
             await self._start_as_configured()
         except (RmqError, OSError):
-            # With its epoch begun it is the master, whatever failed then: no other one would take
-            # it as a slave again.
+            # Once its epoch has begun it is the master: no other one would accept it as a slave.
             if stored_history(config.store_root).role is not LastRole.MASTER:
                 self.config, self._stepped_down = before
             raise
 
     async def _step_down(self, newer: NewerMaster) -> None:
-        """A newer master is there: take no more puts, then follow it."""
+        """Follow a newer master; accept no more messages before the stop."""
         _log.error("%s is the master now (epoch %d): stepping down", newer.address, newer.epoch)
-        self.parts.store.replication.set_running(Running.STEPPED_DOWN, True)
+        self.context.store.replication.set_running(Running.STEPPED_DOWN, True)
         await self._stop()
         self._stepped_down = newer.epoch
         self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
         await self._start_as_configured()
 
     async def _newer_master(self) -> Callable[[], Change] | None:
-        parts = self.parts
-        register = parts.registration.again
-        newer = await find_newer_master(self.config, parts.replication.history, register)
+        register = self.registration.again
+        newer = await find_newer_master(self.config, self.role.history, register)
         return None if newer is None else partial(self._step_down, newer)
 
     async def _same_id(self) -> Callable[[], Change] | None:
         return self._take_another_id if await id_is_taken(self.config) else None
 
     async def _take_another_id(self) -> None:
-        """A slave that was away when this broker stepped down has the id that looked free then."""
+        """Change an id that looked free only because its slave was away."""
         broker_id = await next_free_id(self.config)
         _log.warning("another slave has brokerId=%d: taking %d", self.config.broker_id, broker_id)
         await self._stop()
@@ -203,8 +306,8 @@ class Broker:
         await self._start_as_configured()
 
     async def _cut(self, error: LogsDiverged) -> None:
-        """Save aside what the master does not have, then copy from where the logs agree."""
-        numbering = self.parts.store.replication.next_offsets_at(error.agreed)
+        """Save the end of the log that the master lacks, then copy from where the logs agree."""
+        numbering = self.context.store.replication.next_offsets_at(error.agreed)
         await self._stop()
         path = cut_store(self.config, error, numbering)
         _log.error(
@@ -217,17 +320,16 @@ class Broker:
         await self._start_as_configured()
 
     async def _stop(self) -> None:
-        parts = self._parts
-        if parts is not None:
-            await parts.registration.stop()
-            parts.pending.release_all()
-            parts.pops.pending.release_all()
+        if self._features is not None:
+            await self.registration.stop()
+            for feature in reversed(self._features.ordered):
+                feature.release()
         await self._release()
 
     # Inside
 
     def _bind(self) -> list[socket.socket]:
-        """The port before the store: two brokers never work on one directory for a moment."""
+        """Bind before the store opens: two brokers must not work on one directory."""
         config = self.config
         main = bind_address(config.listen_host, config.listen_port)
         port = main.getsockname()[1]
@@ -241,7 +343,7 @@ class Broker:
         return sockets
 
     def _bind_replication(self, *, any_port: bool) -> None:
-        """The port for slaves, who are told by name servers: another one if nobody chose it."""
+        """Bind the port for slaves. They learn it from the name servers, so another one may do."""
         config = self.config
         if not config.is_master or config.ha_listen_port < 0:
             return
@@ -261,71 +363,110 @@ class Broker:
         config = self.config
         self._file_system = PosixFileSystem(config.store_root)
         self._store = MessageStore.open(self._file_system, config.store, clock=self._clock)
-        self._role = ReplicationRole(
+        # Before anything can be appended: a master's run begins a new epoch.
+        role = self._role = self._make_role(self._file_system, self._store)
+        await self._store.start()
+        context = self._context = open_context(
             config,
             self._clock,
             self._file_system,
             self._store,
-            stepped_down=self._stepped_down,
-            diverged=lambda error: self._changes.soon(lambda: self._cut(error)),
-            newer_seen=lambda epoch: self._changes.look(),
-            id_taken=lambda: self._changes.soon(self._take_another_id),
-            tls=self._replication_tls,
+            self._limits,
+            history=lambda: role.history,
         )
-        await self._store.start()
-        parts = BrokerParts(
-            config, self._clock, self._file_system, self._store, self._limits, self._role
-        )
-        self._parts = parts
-        parts.promotion = self._promote_soon
-        parts.newer_master = lambda epoch: self._changes.look()
+        if role.was_promoted:
+            adopt_topics(context.topics, self._store)
+            context.identity.promoted(role.epoch)
+        features = self._features = self._make_features(context, role)
         if config.is_master:
-            if self._role.was_promoted:
-                adopt_topics(parts.topics, self._store)
-                parts.identity.promoted(self._role.epoch)
-            parts.delayed.start()
-            parts.timers.start()
-            parts.transactions.start()
-            parts.transaction_check.start(asyncio.get_running_loop())
-        self._upkeep = BrokerUpkeep(parts)
-        self._upkeep.start()
-        security, observability = self._security, self._observability
-        assert security is not None
-        assert observability is not None
-        self._server = self._make_server(parts, security, observability)
-        security.start()
-        await observability.start(parts, self._server.budget, lambda: security.refused_count)
-        for bound in sockets:
-            await self._server.serve(bound)
+            for feature in features.ordered:
+                feature.recover()
+        await self._serve(context, features, sockets)
         ha_socket, self._ha_socket = self._ha_socket, None
-        await self._role.start(ha_socket)
-        if parts.slave_metadata is not None:
-            parts.slave_metadata.start()
-        await parts.registration.start()
+        await role.start(ha_socket)
+        for feature in features.ordered:
+            await feature.start()
+        # Last: from here on clients find this broker.
+        await self.registration.start()
         if config.is_master:
             self._changes.watch(config, self._newer_master)
         elif self._stepped_down:
             self._changes.watch(config, self._same_id)
 
-    def _make_server(
-        self, parts: BrokerParts, security: BrokerSecurity, observability: Observability
-    ) -> RemotingServer:
-        handler = observability.timed(security.guarded(parts.router, parts.access_resources))
-        parts.transaction_check.may_publish = security.may_publish
-        return RemotingServer(
+    def _make_role(self, file_system: PosixFileSystem, store: MessageStore) -> ReplicationRole:
+        return ReplicationRole(
+            self.config,
+            self._clock,
+            file_system,
+            store,
+            stepped_down=self._stepped_down,
+            diverged=lambda error: self._changes.soon(lambda: self._cut(error)),
+            newer_seen=lambda epoch: self._changes.look(),
+            id_taken=lambda: self._changes.soon(self._take_another_id),
+            tls=_running(self._security).replication_tls,
+        )
+
+    def _make_features(self, context: BrokerContext, role: ReplicationRole) -> Features:
+        config, settings = context.config, context.settings
+        registration = NameServerRegistration(config, context.topics, role.master_is)
+        features = Features(
+            context,
+            role,
+            registration,
+            may_publish=_running(self._security).may_publish,
+            promote=self.promote_soon,
+            newer_master=lambda epoch: self._changes.look(),
+        )
+        held = features.pull.pending, features.pop.pending
+        context.store.scheduler.delay_arrivals_unless(lambda: len(held[0]) + len(held[1]) > 0)
+        self._registration = registration
+        self._router = RequestRouter(
+            [processor for feature in features.ordered for processor in feature.processors()],
+            {} if config.is_master else refused_on_a_slave(),
+        )
+        settings.on_change(registration.reconfigure)
+        for feature in features.ordered:
+            settings.on_change(feature.settings_changed)
+            settings.check_with(feature.settings_problem)
+        # After every listener is known: stored changes apply to all of them.
+        settings.resume()
+        return features
+
+    async def _serve(
+        self, context: BrokerContext, features: Features, sockets: list[socket.socket]
+    ) -> None:
+        """Requests pass the measurement, then access control, then the router."""
+        security, observability = _running(self._security), _running(self._observability)
+        staging = features.sink.staging
+        resources = BrokerResources(context, sink_of=staging.sink_of, topics_of=staging.topics_of)
+        handler = observability.timed(security.guarded(self.router, resources))
+        server = self._server = RemotingServer(
             handler,
             self._limits,
             security.tls,
             self._clock,
-            request_decoder(parts.suffix),
+            request_decoder(features.send.planner.suffix),
             observability.new_load,
             security.is_stranger,
-            # Where each request is looked at on its own, none may be taken past that.
-            parts.take_sends if handler is parts.router else None,
+            # A burst bypasses the handler: not allowed where each request is measured or checked.
+            features.send.take_burst if handler is self.router else None,
         )
+        security.start()
+        sources = MetricSources(
+            pop=features.pop,
+            scheduled=features.scheduled,
+            transactions=features.transactions,
+            sinks=features.sink.batches,
+            replication_status=self.role.status,
+        )
+        await observability.start(context, sources, server.budget, lambda: security.refused_count)
+        for bound in sockets:
+            await server.serve(bound)
 
     async def _release(self) -> None:
-        parts, self._parts = self._parts, None
+        """Close everything that is open; also after a start that failed half-way."""
+        features, self._features = self._features, None
+        self._context = self._registration = self._router = None
         if self._server is not None:
             await self._server.stop(GRACE_MS)
             self._server = None
@@ -333,36 +474,27 @@ class Broker:
             self._ha_socket.close()
             self._ha_socket = None
         if self._role is not None:
-            # After the answers: those that are waiting for a slave may still get it.
+            # After the server, unlike at the start: answers that wait for a slave may still go out.
             await self._role.stop()
             self._role = None
         if self._observability is not None:
             await self._observability.stop()
         if self._security is not None:
             await self._security.stop()
-        if self._upkeep is not None:
-            await self._upkeep.stop()
-            self._upkeep = None
-        if parts is not None:
-            if parts.slave_metadata is not None:
-                await parts.slave_metadata.stop()
-            await parts.pops.stop()
-            parts.transaction_check.stop()
-            parts.transactions.stop()
-            parts.timers.stop()
-            parts.delayed.stop()
-            parts.offsets.save()
-            try:
-                parts.sinks.save()
-            except RmqError as error:
-                # The log has it all; the next start reads more of it.
-                _log.warning("sink batches were not saved: %s", error)
+        if features is not None:
+            for feature in reversed(features.ordered):
+                await feature.stop()
         if self._store is not None:
             store, self._store = self._store, None
-            # Waits for the disk; by now nobody is served any more.
+            # Blocks until the disk has everything; no client is connected any more.
             store.close()
         if self._file_system is not None:
             self._file_system.close()
             self._file_system = None
         # Callbacks that the closing posted.
         await asyncio.sleep(0)
+
+
+def _running(part: _Part | None) -> _Part:
+    assert part is not None, "the broker is not running"
+    return part

@@ -1,11 +1,11 @@
-"""Typed reads of a request's fields: each returns a value of the asked kind or refuses by name."""
+"""Typed reads of request fields: each returns the value or raises an error with the field name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.codec.json_fields import I64_MAX, I64_MIN, whole_number
-from broker_core.codec.topic_name import group_name_problem, topic_name_problem
+from broker_core.codec.json.fields import I64_MAX, I64_MIN, whole_number
+from broker_core.codec.wire.topic_name import group_name_problem, topic_name_problem
 from broker_core.errors import InvalidArgument
 
 
@@ -44,7 +44,7 @@ def optional_flag(ext: Mapping[str, str], field: str, default: bool) -> bool:
 
 
 def checked_topic(name: str) -> str:
-    """`name`, if it can be a topic; refused otherwise, whoever gave it."""
+    """`name`, if it is a valid topic name; raises otherwise."""
     problem = topic_name_problem(name)
     if problem is not None:
         raise InvalidArgument(problem)
@@ -52,7 +52,7 @@ def checked_topic(name: str) -> str:
 
 
 def checked_group(name: str) -> str:
-    """`name`, if it can be a group; refused otherwise, whoever gave it."""
+    """`name`, if it is a valid group name; raises otherwise."""
     problem = group_name_problem(name)
     if problem is not None:
         raise InvalidArgument(problem)

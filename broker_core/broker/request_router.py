@@ -1,11 +1,11 @@
-"""Request codes -> processors. What a processor raises, the remoting room turns into an answer."""
+"""Dispatches requests to processors by code. `remoting` turns their exceptions into answers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Protocol
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RequestNotSupported
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
@@ -13,10 +13,10 @@ from broker_core.remoting.request_dispatch import Handler, Result
 
 
 class Processor(Protocol):
-    """Answers one kind of conversation."""
+    """Handles some request codes."""
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Codes -> what answers them."""
+        """Request codes and their handlers."""
 
 
 class RequestRouter:
@@ -25,7 +25,7 @@ class RequestRouter:
     def __init__(
         self, processors: Iterable[Processor], instead: Mapping[int, Handler] | None = None
     ) -> None:
-        """`instead` has answers that come before those of the processors."""
+        """`instead` replaces handlers of the processors."""
         self._handlers: dict[int, Handler] = {}
         for processor in processors:
             for code, handler in processor.handlers().items():
@@ -38,13 +38,13 @@ class RequestRouter:
 
     @property
     def codes(self) -> frozenset[int]:
-        """What this broker answers."""
+        """All request codes that have a handler."""
         return frozenset(self._handlers)
 
     def __call__(
         self, connection: Connection, command: RemotingCommand
     ) -> Result | Awaitable[Result]:
-        """Hand a request over."""
+        """Call the handler of a request."""
         handler = self._handlers.get(command.code)
         if handler is None:
             raise RequestNotSupported(

@@ -1,8 +1,8 @@
-"""Whose messages a retry topic holds, by its name and by the messages.
+"""Which group owns the messages of a retry topic, by its name and their properties.
 
-`%RETRY%a_x` holds what group `a_x` sent back, and what group `a` popped from topic `x` and did not
-acknowledge: the sign between the names may be in them, too. Where the name has several readings,
-each message says by its properties whose it is.
+`%RETRY%a_x` holds messages that group `a_x` sent back, and messages that group `a` popped from
+topic `x` and did not acknowledge: names may contain the separator. Where a name is ambiguous, the
+properties of each message name its group.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker_core.broker.group_table import GroupTable
-from broker_core.broker.offset_table import OffsetTable
-from broker_core.broker.topic_table import TopicTable
-from broker_core.codec.message_properties import split_properties
-from broker_core.codec.pop_handle import FIRST_POP_TIME, ORIGIN_GROUP
-from broker_core.codec.topic_name import RETRY_TOPIC_PREFIX
-from broker_core.store.filtered_read import RecordFilter
+from broker_core.broker.tables.group_table import GroupTable
+from broker_core.broker.tables.offset_table import OffsetTable
+from broker_core.broker.tables.topic_table import TopicTable
+from broker_core.codec.records.message_properties import split_properties
+from broker_core.codec.wire.pop_handle import FIRST_POP_TIME, ORIGIN_GROUP
+from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.store.reads.filtered_read import RecordFilter
 
 _SIGN: Final = "_"
 _FIRST_POP_TIME: Final = FIRST_POP_TIME.encode()
@@ -31,7 +31,7 @@ class RetryOwner(NamedTuple):
 
 
 class RetryOwners:
-    """Reads the tables of a broker; keeps nothing."""
+    """Reads the tables; has no state."""
 
     def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
         self._topics = topics
@@ -39,10 +39,10 @@ class RetryOwners:
         self._offsets = offsets
 
     def others(self, group: str, topic: str) -> list[RetryOwner]:
-        """Who else may have messages in the retries of what `group` popped.
+        """Other groups that may own messages in the retry topic of what `group` popped.
 
-        If nothing shows that the group has consumed the popped topic, the topic counts as the one
-        of the group that its whole name says, whether that is known or not.
+        If the group has no offset in the popped topic, the group named by the whole topic name
+        counts as an owner, whether it exists or not.
         """
         name = topic.removeprefix(RETRY_TOPIC_PREFIX)
         popped = name.removeprefix(f"{group}{_SIGN}")
@@ -57,7 +57,7 @@ class RetryOwners:
     def filter(
         self, group: str, topic: str, inner: RecordFilter | None = None
     ) -> RecordFilter | None:
-        """What lets a group see its own messages only; `inner` where all are its own."""
+        """A filter for the group's own messages; `inner` where all are its own."""
         if not topic.startswith(RETRY_TOPIC_PREFIX):
             return inner
         name = topic[len(RETRY_TOPIC_PREFIX) :]
@@ -81,7 +81,7 @@ class RetryOwners:
 
 
 class _OwnOnly:
-    """Accepts what a group has popped before, or what no other group has popped."""
+    """Accepts messages that the group popped before, or that no other group popped."""
 
     __slots__ = ("_group", "_inner", "_wants_popped", "cost")
 

@@ -1,4 +1,4 @@
-"""When a message that could not be consumed is tried again, and when it becomes a dead letter.
+"""When a message that was not consumed is retried, and when it becomes a dead letter.
 
 Pure. Retries use the delay levels: the n-th one waits at level 3 + n, so that 16 of them go from
 10 seconds to 2 hours with RocketMQ's levels.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.codec.group_config import RETRY_TIMES_MAX_DEFAULT
+from broker_core.codec.wire.bodies.group_config import RETRY_TIMES_MAX_DEFAULT
 
 FIRST_RETRY_LEVEL: Final = 3
 
 
 def times_max(of_group: int, asked: int | None) -> int:
-    """How often a message is tried again: the consumer's wish, else the group's setting.
+    """Maximum number of retries: the consumer's value, else the group's setting.
 
     Below 0 means "not set" to clients and tools.
     """
@@ -25,10 +25,10 @@ def times_max(of_group: int, asked: int | None) -> int:
 
 
 def retry_level(reconsume_times: int, limit: int, asked_level: int) -> int | None:
-    """Delay level of the next try of a message that was given back; None makes it a dead letter.
+    """Delay level of the next retry of a message that was sent back; None for a dead letter.
 
-    `reconsume_times` is how often it had been tried again before. `asked_level` below 0 asks for
-    the dead letters, 0 leaves it to us.
+    `reconsume_times` counts earlier retries. `asked_level` below 0 asks for a dead letter; 0 uses
+    the default.
     """
     if asked_level < 0 or reconsume_times >= limit:
         return None
@@ -38,7 +38,7 @@ def retry_level(reconsume_times: int, limit: int, asked_level: int) -> int | Non
 def resend_is_dead(reconsume_times: int, limit: int, *, is_ordered: bool) -> bool:
     """Whether a message that a consumer itself sends to its retry topic becomes a dead letter.
 
-    Its `reconsume_times` counts the try to come, therefore "above" and not "from". A consumer that
-    holds queue locks keeps the order by trying in place: what it sends, it has given up.
+    Its `reconsume_times` includes the next try, hence `>` and not `>=`. An orderly consumer retries
+    in place: a message that it sends to the retry topic has used up its retries.
     """
     return is_ordered or reconsume_times > limit

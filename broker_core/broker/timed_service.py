@@ -1,8 +1,7 @@
-"""What services of the event loop that work by the clock have in common: those that deliver delayed
-and timer messages, and the one that ends transactions.
+"""Shared by services that run on timers: delayed delivery, timer delivery and transactions.
 
-Each is given its timers and its worker by tests, and takes the loop and a thread of its own
-otherwise. What fails is tried again later and later.
+Tests pass in the timers and the worker; otherwise a service uses the event loop and its own thread.
+Failures are retried with exponential back-off.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from typing import Final, Protocol
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import ThreadWorker, Worker
 
-# What is appended before others get their turn.
+# Appended in one turn of the loop.
 SLICE_COUNT_MAX: Final = 64
 SLICE_SIZE_MAX: Final = 1 << 20
 TICK_MS: Final = 1_000
-# Timers run by the other clock: look again when the wall clock moved this much against it.
+# Timers use the monotonic clock: reschedule when the wall clock was set by this much.
 CLOCK_STEP_MS: Final = 50
 BACK_OFF_MIN_MS: Final = 100
 BACK_OFF_MAX_MS: Final = 10_000
 
 
 class Timer(Protocol):
-    """Something that will be called."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Or not."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """Calls later; an event loop is one."""
+    """Schedules calls; an event loop is one."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call in `delay` seconds."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
-        """Call once others had their turn."""
+        """Call in the next turn of the loop."""
 
 
 class ServiceRun:
@@ -52,18 +51,18 @@ class ServiceRun:
         self._own_worker: Worker | None = None
 
     def begin(self) -> tuple[Timers, Worker]:
-        """Those to work with; needs a running event loop unless both were given."""
+        """The timers and the worker; needs a running event loop unless both were passed in."""
         timers = self._given_timers or asyncio.get_running_loop()
         if self._given_worker is not None:
             return timers, self._given_worker
-        # Saving waits for the disk, which the event loop must not.
+        # The event loop must not wait for the disk.
         post = asyncio.get_running_loop().call_soon_threadsafe
         self._own_worker = ThreadWorker(self._thread_name, post)
         return timers, self._own_worker
 
     @contextmanager
     def ended_by_failure(self) -> Iterator[None]:
-        """For the part of a start that may fail: leaves no thread behind then."""
+        """Stops the worker if the start fails in this block."""
         try:
             yield
         except BaseException:
@@ -78,15 +77,15 @@ class ServiceRun:
 
 
 def back_off_ms(failures: int) -> int:
-    """How long to wait after so many failures in a row."""
+    """Delay after this many failures in a row."""
     return min(BACK_OFF_MIN_MS << min(failures - 1, 10), BACK_OFF_MAX_MS)
 
 
 def elapsed_ms(clock: Clock) -> int:
-    """Time that nobody sets."""
+    """Monotonic time."""
     return int(clock.monotonic() * 1000)
 
 
 def drift_ms(clock: Clock) -> int:
-    """How far the wall clock is from it; changes when the wall clock is set."""
+    """Wall clock minus monotonic clock; changes when the wall clock is set."""
     return clock.wall_ms() - elapsed_ms(clock)

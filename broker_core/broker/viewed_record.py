@@ -1,14 +1,14 @@
-"""Records that requests name by their position in the log, which anyone can guess.
+"""Access to records by log position, which any client can guess.
 
-The log also holds what no consumer may have yet, or ever: half messages, messages that wait for
-their time, and the broker's own notes. To everyone but administrators there is no record there.
+The log also holds records that consumers must not see: half messages, delayed messages and the
+broker's own records. Only administrators can read those.
 """
 
 from __future__ import annotations
 
-from broker_core.broker.system_topics import refuses_pulls
-from broker_core.codec.message_record import MessageRecord, decode_record
-from broker_core.codec.record_layout import (
+from broker_core.broker.tables.system_topics import refuses_pulls
+from broker_core.codec.records.message_record import MessageRecord, decode_record
+from broker_core.codec.records.record_layout import (
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -19,7 +19,7 @@ _UNCOMMITTED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def is_for_readers(record: MessageRecord) -> bool:
-    """Whether consumers of the record's topic can come to see it."""
+    """Whether consumers of the record's topic may see it."""
     return (
         not refuses_pulls(record.topic) and record.sys_flag & TRANSACTION_BITS not in _UNCOMMITTED
     )
@@ -28,7 +28,7 @@ def is_for_readers(record: MessageRecord) -> bool:
 def viewed_record(
     store: MessageStore, position: int, *, is_administrator: bool = False
 ) -> tuple[bytes, MessageRecord] | None:
-    """The record at a position, as stored and decoded; None if there is none for the asker.
+    """The record at a position, as stored and decoded; None if the caller may not see one there.
 
     Raises `CorruptRecord` for a position inside the log where no record begins.
     """

@@ -1,1 +1,1 @@
-"""The command line: `rmq namesrv`, `broker`, `standalone`, `produce` and `consume`."""
+"""The command line, `rmq`."""

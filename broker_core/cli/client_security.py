@@ -11,7 +11,7 @@ from broker_core.cli.exit_codes import MISUSED, CommandFailed
 
 
 def add_security_options(parser: argparse.ArgumentParser) -> None:
-    """What every client takes."""
+    """Add the options for accounts and TLS."""
     group = parser.add_argument_group("access and encryption")
     group.add_argument("--access-key", metavar="KEY", default="", help="sign as this account")
     group.add_argument(
@@ -34,8 +34,8 @@ def add_security_options(parser: argparse.ArgumentParser) -> None:
 
 
 def security_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The same as arguments of `ClientConfig`. Raises `InvalidConfig` for a file that cannot be
-    used."""
+    """The given options as arguments of `ClientConfig`. Raises `InvalidConfig` for an unusable
+    file."""
     if bool(options.access_key) != bool(options.secret_key_file):
         raise CommandFailed("--access-key and --secret-key-file go together", MISUSED)
     for name in ("tls_ca", "tls_cert", "tls_key"):

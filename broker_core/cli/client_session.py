@@ -1,4 +1,4 @@
-"""Runs the coroutine of a client command, and says in one line why it could not do its work."""
+"""Runs the coroutine of a client command; a failure becomes one line on stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_client(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
-    """`work` is cancelled by a signal, so that it can say good-bye to the brokers."""
+    """A signal cancels `work`, so that it can unregister at the brokers."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     received: list[int] = []
@@ -44,7 +44,7 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 @contextlib.contextmanager
 def cluster_errors(topic: str, servers: Sequence[str]) -> Iterator[None]:
-    """Errors in the words of whoever typed the command."""
+    """Turn client errors into `CommandFailed`, with texts that name options of the command line."""
     try:
         yield
     except TopicNotExist:

@@ -1,4 +1,4 @@
-"""Options that several commands share, their types, and a parser that complains in one line."""
+"""Options that several commands share, their types, and a parser with one-line errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from broker_core.cli.exit_codes import MISUSED
 
 NAME_SERVER_DEFAULT: Final = "127.0.0.1:9876"
-# RocketMQ's own tools read it, too.
+# The same variable that RocketMQ's own tools read.
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
@@ -34,13 +34,13 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """One line, then the end."""
+        """Print one line and exit."""
         sys.stderr.write(f"{self.prog}: error: {message} ({self.prog} --help)\n")
         raise SystemExit(MISUSED)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Names of an option once with its value, the same in every version of Python."""
+    """Prints the value once per option, as newer versions of Python do."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=88)
@@ -107,7 +107,7 @@ def port(text: str) -> int:
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """What every server takes."""
+    """Options that every server has."""
     group = parser.add_argument_group("process")
     group.add_argument(
         "--pid-file", type=Path, metavar="FILE", help="write the process id here while it serves"
@@ -135,7 +135,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """What every client takes."""
+    """Options that every client has."""
     parser.add_argument(
         "-n",
         "--namesrv",
@@ -148,7 +148,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 
 def name_servers(given: tuple[str, ...] | None) -> tuple[str, ...]:
-    """What `--namesrv` says, else the environment, else this machine."""
+    """From `--namesrv`, else the environment, else this machine."""
     if given:
         return given
     text = os.environ.get(NAME_SERVER_VARIABLE, "").strip()

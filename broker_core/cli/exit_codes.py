@@ -1,4 +1,4 @@
-"""Why a command ends, as the shell sees it, and the error that carries such an end."""
+"""Exit codes, and the error that ends a command with one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 DONE: Final = 0
 FAILED: Final = 1
-# Wrong options or a wrong configuration: trying again cannot help.
+# Wrong options or configuration: a retry cannot help.
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
-# 128 + SIGPIPE, as other tools end when nobody reads their output any more.
+# 128 + SIGPIPE, the usual exit code when the reader of the output has closed.
 OUTPUT_CLOSED: Final = 141
 
 

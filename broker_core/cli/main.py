@@ -1,7 +1,6 @@
 """`rmq`: finds the command, runs it, and turns its end into an exit code and at most one line.
 
-Only the module of the command that was asked for is imported: what a broker takes to start is
-mostly what it imports.
+Only the module of the given command is imported: imports are most of the start-up time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from broker_core.errors import InvalidArgument, InvalidConfig, RmqError
 
 
 class Command(NamedTuple):
-    """Where a command is, and what it does in one line."""
+    """The module of a command, and a one-line summary."""
 
     module: str
     summary: str
@@ -32,25 +31,28 @@ class Command(NamedTuple):
 
 COMMANDS: Final = {
     "standalone": Command(
-        "broker_core.cli.standalone_command",
+        "broker_core.cli.servers.standalone",
         "name server and broker in one process, for a first try and for tests",
     ),
     "cluster": Command(
-        "broker_core.cli.cluster_command",
+        "broker_core.cli.servers.cluster",
         "masters and slaves on this machine, each in a process of its own",
     ),
     "namesrv": Command(
-        "broker_core.cli.namesrv_command", "name server: tells clients which broker has a topic"
+        "broker_core.cli.servers.namesrv", "name server: tells clients which broker has a topic"
     ),
     "broker": Command(
-        "broker_core.cli.broker_command", "broker: stores messages and hands them out"
+        "broker_core.cli.servers.broker", "broker: stores messages and hands them out"
     ),
     "produce": Command(
-        "broker_core.cli.produce_command", "send each line of standard input as a message"
+        "broker_core.cli.messages.produce", "send each line of standard input as a message"
     ),
-    "consume": Command("broker_core.cli.consume_command", "print the messages of a topic"),
+    "consume": Command("broker_core.cli.messages.consume", "print the messages of a topic"),
+    "store": Command(
+        "broker_core.cli.store.check", "check the files of a store that is not running"
+    ),
     "admin": Command(
-        "broker_core.cli.admin_command", "look at and change topics, groups, offsets, brokers"
+        "broker_core.cli.admin.command", "look at and change topics, groups, offsets, brokers"
     ),
 }
 
@@ -120,12 +122,12 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _complain(program: str, text: str) -> None:
-    # One line, whatever the peer or the system put into the text.
+    # One line, even if the text of a peer or the system has several.
     sys.stderr.write(f"{program}: error: {' '.join(text.split())}\n")
 
 
 def _forget_output() -> None:
-    # Or the interpreter tries to flush it at its end, and complains.
+    # Otherwise the interpreter reports a failed flush at exit.
     try:
         sys.stdout.close()
     except BrokenPipeError:
@@ -142,7 +144,7 @@ def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
-    from broker_core.codec.record_columns import codec_backend
+    from broker_core.codec.native import codec_backend
 
     try:
         number = version("pyspark-rmq")

@@ -9,7 +9,7 @@ from broker_core.errors import InvalidArgument
 
 
 def add_setting_options(parser: argparse.ArgumentParser) -> None:
-    """Both ways to give them."""
+    """Add the options of both forms."""
     parser.add_argument(
         "settings", type=key_and_value, nargs="*", metavar="KEY=VALUE", help="what to change"
     )
@@ -18,7 +18,7 @@ def add_setting_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:
-    """What was given; raises `InvalidArgument` for nothing and for half of something."""
+    """The given settings; raises `InvalidArgument` if there are none or one is incomplete."""
     settings = dict(options.settings)
     if (options.key is None) != (options.value is None):
         raise InvalidArgument("-k and -v go together; or give KEY=VALUE")

@@ -11,13 +11,19 @@ from collections.abc import Callable, Iterable
 
 from broker_core.errors import CorruptRecord, MalformedRecord
 from broker_core.runtime.clock import Clock
-from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue_set import ConsumeQueueSet, QueueKey
-from broker_core.storage.log_walk import KeptSteps, Step, group_header_at, is_cut_short, walk_step
-from broker_core.storage.message_index import MessageIndex
-from broker_core.storage.segment_file import segment_name
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
-from broker_core.storage.written_steps import WrittenSteps
+from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet, QueueKey
+from broker_core.storage.derived.message_index import MessageIndex
+from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.storage.log.log_walk import (
+    KeptSteps,
+    Step,
+    group_header_at,
+    is_cut_short,
+    walk_step,
+)
+from broker_core.storage.log.segment_file import segment_name
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 Arrival = Callable[[bytes, int, int], None]
 
@@ -35,7 +41,9 @@ class LogDispatcher:
         clock: Clock,
         delays: memoryview,
         slice_size: int,
+        written: WrittenSteps | None = None,
     ) -> None:
+        """`written` holds what appends have scanned already; taken instead of walking the log."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -43,21 +51,26 @@ class LogDispatcher:
         self._delays = delays
         self._slice_size = slice_size
         self._listeners: list[Arrival] = []
-        self.written = WrittenSteps(delays, index_tags=index is not None and index.with_tags)
-        """What appends have found already, to be taken when its time comes."""
-        self.after_step: Callable[[], object] = _nothing
-        """Called after each step of a dispatch; must not raise."""
+        if written is None:
+            written = WrittenSteps(delays, index_tags=index is not None and index.with_tags)
+        self.written = written
         self.position = position
         self.store_timestamp = 0
         self._index_paused = False
-        # The limit may be in the middle of a record: replication cuts anywhere.
-        self.limit_cuts = False
-        # A copied log: no one has checked its records here.
-        self.check_crc = False
+        self._limit_cuts = False
+        self._check_crc = False
 
     def on_arrival(self, listener: Arrival) -> None:
         """Call `listener(topic, queue_id, max_offset)` when a queue has grown."""
         self._listeners.append(listener)
+
+    def accept_cut_limit(self) -> None:
+        """Expect limits in the middle of a record: replication cuts anywhere."""
+        self._limit_cuts = True
+
+    def follow_copied_log(self) -> None:
+        """Also verify checksums: the records of a copied log were not checked here before."""
+        self._limit_cuts = self._check_crc = True
 
     def pause_index(self) -> None:
         """Leave the index out: it cannot be written and will be rebuilt."""
@@ -67,15 +80,17 @@ class LogDispatcher:
         """The index has been rebuilt up to `position`."""
         self._index_paused = False
 
-    def dispatch(self, limit: int, durable: int) -> int:
+    def dispatch(
+        self, limit: int, durable: int, after_step: Callable[[], object] | None = None
+    ) -> int:
         """Go up to `limit`; returns how many records were taken.
 
         A group that ends above `durable` is not begun. A begun group is finished in this call, so
-        that no reader can see a part of it.
+        that no reader can see a part of it. `after_step` must not raise.
         """
         arrived: dict[QueueKey, None] = {}
         try:
-            return self._dispatch(limit, durable, arrived)
+            return self._dispatch(limit, durable, arrived, after_step)
         finally:
             # Last and all at once: a listener must not find a part of a group, and one that fails
             # must not make records be taken twice.
@@ -86,13 +101,21 @@ class LogDispatcher:
         while (step := kept.take(self.position, limit)) is not None:
             self._take_step(step, {})
 
-    def _dispatch(self, limit: int, durable: int, arrived: dict[QueueKey, None]) -> int:
+    def _dispatch(
+        self,
+        limit: int,
+        durable: int,
+        arrived: dict[QueueKey, None],
+        after_step: Callable[[], object] | None,
+    ) -> int:
         taken = 0
         segments = self._log.segments
         while self.position < limit:
             known = self.written.take(self.position, limit)
             if known is not None:
                 taken += self._take_step(known, arrived)
+                if after_step is not None:
+                    after_step()
                 continue
             try:
                 header = group_header_at(segments, self.position)
@@ -104,18 +127,20 @@ class LogDispatcher:
                 segments,
                 self.position,
                 self.written.bound(self.position, limit),
-                check_crc=self.check_crc,
+                check_crc=self._check_crc,
                 delays=self._delays,
                 index_tags=self._index is not None and self._index.with_tags,
                 slice_size=self._slice_size,
             )
             if step.scan is None or step.end == self.position:
                 if step.reason and not (
-                    self.limit_cuts and is_cut_short(segments, self.position, limit)
+                    self._limit_cuts and is_cut_short(segments, self.position, limit)
                 ):
                     raise self._corrupt(step.reason)
                 break
             taken += self._take_step(step, arrived)
+            if after_step is not None:
+                after_step()
         return taken
 
     def _take_step(self, step: Step, arrived: dict[QueueKey, None]) -> int:
@@ -129,7 +154,6 @@ class LogDispatcher:
         if count:
             self.store_timestamp = store_timestamp
         arrived.update(dict.fromkeys(units))
-        self.after_step()
         return count
 
     def announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
@@ -145,7 +169,3 @@ class LogDispatcher:
         base = self.position - self.position % self._log.segments.size
         path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
         return CorruptRecord(path, self.position, reason)
-
-
-def _nothing() -> None:
-    """Nobody waits for a step."""

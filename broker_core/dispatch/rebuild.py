@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker_core.codec.record_scan import Scan
+from broker_core.codec.records.record_scan import Scan
 from broker_core.errors import CorruptRecord, CorruptStore
-from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue import ConsumeQueue
-from broker_core.storage.consume_queue_set import ConsumeQueueSet
-from broker_core.storage.log_walk import walk_step
-from broker_core.storage.message_index import IndexDamaged, MessageIndex
-from broker_core.storage.segment_file import segment_name
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.derived.consume_queue import ConsumeQueue
+from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.derived.message_index import IndexDamaged, MessageIndex
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.storage.log.log_walk import walk_step
+from broker_core.storage.log.segment_file import segment_name
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 
 class LogSlices:

@@ -1,1 +1,1 @@
-"""Name server and broker together: in one process of their own, for tests and notebooks."""
+"""Brokers and clusters in child processes, for tests and notebooks."""

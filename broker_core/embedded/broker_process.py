@@ -1,8 +1,8 @@
 """The process of an embedded broker, seen from the one that started it.
 
-A process of its own, because a broker that shares a process with an application shares its crashes,
-its pauses and its event loop. It ends with its owner: standard input is a pipe that only the owner
-holds, and the child also looks whether its parent is still the same.
+A separate process is independent of the application's crashes, pauses and event loop. It ends with
+its owner: standard input is a pipe that only the owner holds, and the child also checks the id of
+its parent process.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class BrokerProcess:
         self._finish()
 
     def send_signal(self, number: int) -> None:
-        """Whatever the system does with it."""
+        """Send a signal to the process."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it (SIGKILL)."""
         self._process.kill()
         self._finish()
 

@@ -53,7 +53,6 @@ class ClusterNode:
 
     @property
     def process_id(self) -> int:
-        """Of its process."""
         return self._running().process_id
 
     @property
@@ -63,12 +62,12 @@ class ClusterNode:
 
     @property
     def store_dir(self) -> Path:
-        """Where its messages are."""
+        """Directory of its store."""
         return self.directory / STORE_DIR
 
     @property
     def log_path(self) -> Path:
-        """What it has to say."""
+        """File of its log."""
         return self.directory / "server.log"
 
     @property
@@ -120,7 +119,7 @@ class ClusterNode:
             process.kill()
 
     def pause(self) -> None:
-        """Stop its clock: it is there and does nothing, as in a long garbage collection."""
+        """Stop the process (SIGSTOP), as in a long garbage collection."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

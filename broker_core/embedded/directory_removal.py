@@ -1,4 +1,4 @@
-"""Removes a directory that this room made, and everything in it."""
+"""Removes a directory that this package created, and everything in it."""
 
 from __future__ import annotations
 

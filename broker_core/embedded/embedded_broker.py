@@ -20,6 +20,7 @@ from typing import Final
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
+from broker_core.embedded.initial_topics import initial_topics
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
 from broker_core.runtime.clock import Clock, SystemClock
 
@@ -31,7 +32,7 @@ class EmbeddedBroker:
 
     `store`, or `store_dir`, is a directory to keep; without it messages are gone at the end.
     `sync_flush` makes an acknowledged message survive a power cut and not only a crash. `topics`
-    maps names to numbers of queues; others are made when they are first sent to. `properties` are
+    maps names to numbers of queues; others are created by the first send. `properties` are
     settings of the broker under Apache's names. A port of 0 is any free one; a restart keeps the
     ports of the first start.
     """
@@ -53,12 +54,9 @@ class EmbeddedBroker:
             raise InvalidArgument(f"store={store} and store_dir={store_dir} are the same setting")
         kept = store_dir if store is None else store
         self._kept_store = Path(kept).absolute() if kept is not None else None
-        self._topics = dict(topics or {})
+        self._topics = initial_topics(topics)
         self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
-        for name, count in self._topics.items():
-            if type(count) is not int or count < 1:
-                raise InvalidArgument(f"topic {name!r:.80} cannot have {count!r:.40} queues")
         self._ports = (name_server_port, broker_port)
         self._start_timeout_s = start_timeout_s
         self._clock: Clock = clock or SystemClock()
@@ -82,7 +80,7 @@ class EmbeddedBroker:
         state = self.name_server if self.is_running else "not running"
         return f"<EmbeddedBroker {state}>"
 
-    # Facts
+    # State
 
     @property
     def is_running(self) -> bool:
@@ -102,7 +100,6 @@ class EmbeddedBroker:
 
     @property
     def process_id(self) -> int:
-        """Of the broker's process."""
         if self._held.process is None:
             raise EmbeddedBrokerFailed("the broker is not running; call start()")
         return self._held.process.process_id
@@ -114,10 +111,10 @@ class EmbeddedBroker:
 
     @property
     def log_path(self) -> Path:
-        """What the broker has to say; gone after `stop`."""
+        """The broker's log; removed after `stop`."""
         return self._directory() / "broker.log"
 
-    # Deeds
+    # Actions
 
     def start(self) -> EmbeddedBroker:
         """Start and wait until clients can be served.
@@ -127,7 +124,7 @@ class EmbeddedBroker:
         if self.is_running:
             return self
         self._held.let_go()
-        # From now on: nobody else may be given them while the broker is away.
+        # Held from now on, so that no other process gets them while the broker is down.
         name_server_port, broker_port = map(self._held.ports.hold, self._ports)
         self._ports = name_server_port, broker_port
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
@@ -151,7 +148,7 @@ class EmbeddedBroker:
             self._held.process = None
 
     def restart(self) -> EmbeddedBroker:
-        """Stop if need be, and start again on the same store and the same ports."""
+        """Stop if running, and start again with the same store and ports."""
         if self._held.process is not None:
             self._held.process.stop(_STOP_TIMEOUT_S)
             self._held.process = None
@@ -184,7 +181,7 @@ class EmbeddedBroker:
 
 
 class _Held:
-    """What must not outlive an `EmbeddedBroker`; a fork of its owner does not own it."""
+    """Resources that end with an `EmbeddedBroker`; a forked child does not own them."""
 
     def __init__(self) -> None:
         self.process: BrokerProcess | None = None
@@ -193,7 +190,7 @@ class _Held:
         self._owner_id = os.getpid()
 
     def release(self) -> None:
-        """Let go of all of it."""
+        """Release everything."""
         self.let_go()
         self.ports.release()
         if self.directory is not None and os.getpid() == self._owner_id:

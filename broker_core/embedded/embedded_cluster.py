@@ -20,14 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from broker_core.broker.kept_roles import kept_master, member_id
-from broker_core.client.admin import Admin
-from broker_core.client.admin_replication import Promotion, promote, replication_members
-from broker_core.client.backoff import pause
-from broker_core.client.sync_face import SyncAdmin
+from broker_core.broker.replication.persisted_roles import kept_master, member_id
+from broker_core.client.admin.admin import Admin
+from broker_core.client.admin.replication import Promotion, promote, replication_members
+from broker_core.client.blocking.admin import SyncAdmin
+from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
+from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
 from broker_core.protocol_codes import BrokerRole
@@ -35,7 +36,7 @@ from broker_core.runtime.clock import Clock, SystemClock
 
 MASTERS_MAX: Final = 26
 SLAVES_MAX: Final = 8
-# A slave hears of its master, and everybody of a new one, with a registration.
+# Slaves and clients learn of a master through its registration.
 REGISTER_PERIOD_MS: Final = 2_000
 _LOOK_S: Final = 0.05
 _MASTER_ROLES: Final = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
@@ -71,13 +72,11 @@ class EmbeddedCluster:
         _check_choice("flush", flush, _FLUSHES)
         if replication == "sync" and not slaves_per_master:
             raise InvalidArgument(
-                "replication is 'sync' and slaves_per_master is 0: nobody could confirm a send; "
+                "replication is 'sync' and slaves_per_master is 0: no slave could confirm a send; "
                 "give at least 1 slave, or replication='async'"
             )
         self._counts = (masters, slaves_per_master)
-        self._topics = dict(topics or {})
-        for name, count in self._topics.items():
-            _check_count(f"queues of topic {name!r:.80}", count, 1, 1 << 16)
+        self._topics = initial_topics(topics)
         self._properties = {
             **STANDALONE_PROPERTIES,
             "registerNameServerPeriod": str(REGISTER_PERIOD_MS),
@@ -109,7 +108,7 @@ class EmbeddedCluster:
         running = [name for name, node in self._held.nodes.items() if node.is_running]
         return f"<EmbeddedCluster {', '.join(running) or 'not running'}>"
 
-    # Facts
+    # State
 
     @property
     def name_server(self) -> str:
@@ -138,7 +137,7 @@ class EmbeddedCluster:
             raise InvalidArgument(f"no node is called {name!r:.80}: there are {known}")
         return found
 
-    # Deeds
+    # Actions
 
     def start(self) -> EmbeddedCluster:
         """Start what does not run, and wait until clients can be served.
@@ -232,7 +231,7 @@ class EmbeddedCluster:
     # Inside
 
     def _start(self, nodes: list[ClusterNode]) -> None:
-        """All at once: most of the time is theirs."""
+        """Start all at once and wait; they start in parallel."""
         begun = [node for node in nodes if not node.is_running]
         for node in begun:
             node.kill()
@@ -300,7 +299,7 @@ class EmbeddedCluster:
 
 
 class _Held:
-    """What must not outlive an `EmbeddedCluster`; a fork of its owner does not own it."""
+    """Resources that end with an `EmbeddedCluster`; a forked child does not own them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}

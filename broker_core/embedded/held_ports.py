@@ -1,9 +1,8 @@
-"""Ports that belong to embedded servers, also before they start and while they are away.
+"""Reserves ports for embedded servers before they start and while they are down.
 
-A socket that is bound and does not listen keeps its port from everybody who asks the system for any
-free one, and from connections that leave. A server that names the port may listen there all the
-same, since both say `SO_REUSEADDR`. Elsewhere than on Linux that means less: there ports are found
-but not kept.
+A socket that is bound but does not listen keeps the system from assigning its port to others. A
+server can still listen on the port, since both use `SO_REUSEADDR`. This works on Linux; on other
+systems a free port is found but not reserved.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class HeldPorts:
     def hold(self, port: int = 0) -> int:
         """Keep `port`, or any free one for 0; the number.
 
-        One that somebody listens on is not kept: the server that is to listen there says so.
+        A port in use is not reserved; the server that is to listen there reports the error.
         """
         if port in self._sockets:
             return port

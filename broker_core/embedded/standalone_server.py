@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.broker.broker_security import server_tls
-from broker_core.codec.topic_config import TopicConfig
+from broker_core.broker.security.broker_security import server_tls
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.errors import InvalidArgument, InvalidConfig
 from broker_core.nameserver.name_server import NameServer
 
 HOST: Final = "127.0.0.1"
 
-# Sizes are fixed when a store is made: whoever opens this one later has to give the same.
+# File sizes are fixed when a store is created and must be the same later.
 SMALL_FILES: Final[Mapping[str, str]] = {
     "mappedFileSizeCommitLog": str(64 << 20),
     "mappedFileSizeConsumeQueue": str(60_000 * 20),
@@ -71,11 +71,11 @@ class StandaloneServer:
         self.broker_address = self._broker.address
         for name, queue_count in self._settings.topics.items():
             self._make_topic(name, queue_count)
-        await self._broker.parts.registration.announced()
+        await self._broker.registration.announced()
 
     def _make_topic(self, name: str, queue_count: int) -> None:
         assert self._broker is not None
-        topics = self._broker.parts.topics
+        topics = self._broker.context.topics
         # A restart leaves a topic as an administrator has changed it since.
         if topics.find(name) is None:
             try:

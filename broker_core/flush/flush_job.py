@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_core.storage.segment_file import Segment
-from broker_core.storage.store_state import StoreState
+from broker_core.storage.log.segment_file import Segment
+from broker_core.storage.state.store_state import StoreState
 
 
 class FlushJob(NamedTuple):

@@ -1,9 +1,12 @@
 """Moves the committed and the flushed position: asks the policies, gives jobs to the flush worker.
 
-Owns both (owner thread). The worker is the only one that waits for the disk and the only
-one that writes the store state. One job is under way at a time; whatever was appended meanwhile
-goes into the next one, which is what makes group commit scale. A job that fails ends the store: no
-sync is ever repeated, nothing more is acknowledged (I13).
+The owner thread owns both positions. Only the worker waits for the disk and writes the store state.
+One job runs at a time; bytes appended meanwhile go into the next one, which is what makes group
+commit scale. A failed job fences the store: no sync is repeated, nothing more is acknowledged
+(I13).
+
+Progress and failure are reported through one watermark, `flushed`. Its waiters are woken first,
+then the next job is submitted, then its subscribers are notified.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Watermark
 from broker_core.runtime.worker import SyncCall, Worker
-from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.segment_file import Segment
-from broker_core.storage.store_state import (
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.storage.log.segment_file import Segment
+from broker_core.storage.state.store_state import (
     FLAG_SYNC_BEGUN,
     FLAG_SYNC_FAILED,
     StoreState,
@@ -48,7 +51,14 @@ class FlushService:
         config: StoreConfig,
         clock: Clock,
         worker: Worker,
+        *,
+        note_limit: Callable[[], int] | None = None,
     ) -> None:
+        """`note_limit` returns the highest position that may be noted as durable.
+
+        A copied log may end in the middle of a record. The noted position must not: the next open
+        would take the rest of that record for damage.
+        """
         self._log = log
         self._state_file = state_file
         self._state = state_file.state
@@ -77,13 +87,7 @@ class FlushService:
         self._failure: StoreFenced | None = None
         self._moved_ms = dict.fromkeys(("commit", "sync"), self._now_ms())
         self._thorough_ms = dict(self._moved_ms)
-        self._listeners: list[Callable[[], None]] = []
-        # On an event loop: have `pump` called once all that is ready now has been appended, so
-        # that one sync serves everybody who was answered together and sends again.
-        self.pump_later: Callable[[], None] | None = None
-        # A copied log may end in the middle of a record. What is noted as durable must not, since
-        # the next open would take the rest of that record for damage.
-        self.note_limit: Callable[[], int] | None = None
+        self._note_limit = note_limit
         self.flushed = Watermark(log.position)
         self._committed = log.position
 
@@ -102,19 +106,13 @@ class FlushService:
         """The state as the owner wants it on disk."""
         return self._state
 
-    def on_progress(self, listener: Callable[[], None]) -> None:
-        """Call `listener()` after either watermark moved, or after the failure."""
-        self._listeners.append(listener)
+    def note_appended(self) -> bool:
+        """Note that the log has grown; returns whether the caller should see to a `pump`.
 
-    def appended(self) -> None:
-        """New bytes are in the log; without a pool they are readable at once."""
+        It need not while a job is under way: the end of that job pumps.
+        """
         self._asked = True
-        if self._busy:
-            return
-        if self.pump_later is not None:
-            self.pump_later()
-        else:
-            self._pump()
+        return not self._busy
 
     def pump(self) -> None:
         """Start a job if one is due and none is under way."""
@@ -176,7 +174,7 @@ class FlushService:
         except OSError as error:
             raise self._fenced(error) from error
         self._reached(job)
-        self._tell()
+        self.flushed.announce()
 
     def fence(self, error: BaseException) -> None:
         """The log could not be written: acknowledge nothing more."""
@@ -260,9 +258,9 @@ class FlushService:
         return FlushJob(copies, tuple(syncs), commit_target, sync_target, state)
 
     def _noted(self, position: int) -> int:
-        if self.note_limit is None:
+        if self._note_limit is None:
             return position
-        return max(min(position, self.note_limit()), self._state.durable_position)
+        return max(min(position, self._note_limit()), self._state.durable_position)
 
     def _submit(self, job: FlushJob) -> None:
         self._busy = True
@@ -327,9 +325,9 @@ class FlushService:
         self._wake(target, waiters)
 
     def _wake(self, target: int, waiters: int) -> None:
-        """Wake who waited for a job, then begin the next one and dispatch.
+        """Wake the waiters of a job, then submit the next job, then notify subscribers.
 
-        Whoever is woken may append at once: that goes into one job, not into one each.
+        Waiters may append at once; all of that goes into one job.
         """
         started = self._clock.monotonic()
         try:
@@ -345,7 +343,7 @@ class FlushService:
                 self._asked = self._asked or self._log.position > self.flushed.position
                 self._pump()
                 # The next sync is on its way; now there is time to dispatch.
-                self._tell()
+                self.flushed.announce()
 
     def _begin_among_many(self, target: int, waiters: int) -> None:
         """With many waiters: let the disk work on the next job while they append.
@@ -402,8 +400,8 @@ class FlushService:
         for segment in job.syncs:
             segment.file.sync()
         if self._group_commit:
-            # Producers wait for the answer, nobody for the note: it goes with the next job, or when
-            # there is none. Writing it now would also fight the owner for the interpreter.
+            # Producers wait for the answer and not for the note, which is written with the next
+            # job or when idle. Writing it now would also contend for the interpreter lock.
             self._unnoted = job.state or self._unnoted
         elif job.state is not None:
             self._state_file.write(job.state, sync=False)
@@ -449,10 +447,6 @@ class FlushService:
         store_id, epoch, _, log_start, flags, boot_id = self._state
         return StoreState(store_id, epoch, position, log_start, flags, boot_id)
 
-    def _tell(self) -> None:
-        for listener in self._listeners:
-            listener()
-
     def _fenced(self, error: BaseException) -> StoreFenced:
         self._failed(error)
         return self._failure or StoreFenced(str(error))
@@ -472,7 +466,7 @@ class FlushService:
         try:
             self.flushed.fail(failure)
         finally:
-            self._tell()
+            self.flushed.announce()
 
     def _sync_state_when_due(self) -> None:
         """A power cut then misjudges damage in at most this interval's data as a torn tail."""

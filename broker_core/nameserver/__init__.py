@@ -1,1 +1,1 @@
-"""Which brokers are alive, which topics they hold, and the server that tells clients."""
+"""The name server: tables of live brokers and their topics, and request handlers."""

@@ -1,4 +1,4 @@
-"""Who a broker says it is: cluster, name, id and address, checked before any table sees them.
+"""Identity of a broker: cluster, name, id and address, validated before any table sees them.
 
 Clients connect to the addresses of a route, so an address must be one that a socket can use.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.codec.json_fields import I64_MAX, whole_number
+from broker_core.codec.json.fields import I64_MAX, whole_number
 from broker_core.errors import InvalidArgument
 
 NAME_SIZE_MAX: Final = 255
@@ -31,7 +31,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def read_identity(ext: Mapping[str, str], *, id_default: str | None = None) -> BrokerIdentity:
-    """The identity in a request's fields; refuses what is missing or cannot be one."""
+    """The identity in a request's fields; raises for missing or invalid fields."""
     for field in ("clusterName", "brokerName"):
         problem = broker_name_problem(required(ext, field))
         if problem is not None:

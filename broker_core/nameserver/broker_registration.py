@@ -15,9 +15,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.json_fields import object_field, text_field, whole_number
-from broker_core.codec.topic_config import (
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.fields import object_field, text_field, whole_number
+from broker_core.codec.native import body_crc
+from broker_core.codec.wire.bodies.topic_config import (
     PERM_MASK,
     DataVersion,
     TopicConfig,
@@ -34,7 +35,6 @@ from broker_core.nameserver.broker_identity import (
 from broker_core.nameserver.settings import NameServerSettings, RouteLimits
 from broker_core.protocol_codes import ResponseCode
 
-CRC_MASK: Final = 0x7FFFFFFF
 HEARTBEAT_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 ZONE_NAME_FIELD: Final = "__ZONE_NAME"
 
@@ -43,7 +43,7 @@ _I32_MAX: Final = (1 << 31) - 1
 
 
 class BrokerRegistration(NamedTuple):
-    """What one registration says. `enable_acting_master` is None for senders older than 5.0."""
+    """Content of one registration. `enable_acting_master` is None for senders older than 5.0."""
 
     identity: BrokerIdentity
     version: DataVersion
@@ -108,7 +108,7 @@ def decode_compressed_body(
 
 def _check_crc(text: str, body: bytes | memoryview) -> None:
     expected = whole_number(text, "bodyCrc32", -_I32_MAX - 1, _I32_MAX)
-    if expected != 0 and expected != zlib.crc32(body) & CRC_MASK:
+    if expected != 0 and expected != body_crc(body):
         raise RemoteError.for_code(ResponseCode.SYSTEM_ERROR, "crc32 not match")
 
 
@@ -138,7 +138,7 @@ def _inflated(body: bytes | memoryview, size_max: int) -> bytes:
 
 
 class _Reader:
-    """Walks length-prefixed blocks; every length is checked against what is there."""
+    """Reads length-prefixed blocks; every length is checked against the remaining bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

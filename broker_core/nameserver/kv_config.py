@@ -1,15 +1,15 @@
 """Texts by namespace and key, for administrators: PUT, GET, DELETE and list of one namespace.
 
-Owns the table. Never touches a disk: whoever wants the table kept passes `save`, which gets the
-bytes of Apache's `kvConfig.json` before a change is visible; if it fails, nothing has changed.
+Owns the table. Does no I/O: to persist the table, pass `save`, which gets the bytes of Apache's
+`kvConfig.json` before a change is visible; if it fails, nothing has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker_core.codec.json_dialect import emit_json, parse_json
-from broker_core.codec.json_fields import object_field, text_field
+from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.fields import object_field, text_field
 from broker_core.errors import InvalidArgument
 from broker_core.nameserver.settings import RouteLimits
 

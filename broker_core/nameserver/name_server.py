@@ -20,14 +20,14 @@ from broker_core.nameserver.settings import NameServerSettings
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.remoting.server import RemotingServer
-from broker_core.remoting.tls_context import ServerTls
+from broker_core.remoting.tls.context import ServerTls
 from broker_core.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
 
 
 class NameServer:
-    """Answers where topics live. `table` may be read on the event loop."""
+    """Answers route requests. `table` may be read on the event loop."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class NameServer:
         late_ms = now_ms - self._scanned_ms - 2 * self._settings.scan_interval_ms
         self._scanned_ms = now_ms
         if late_ms > 0:
-            # This process stood still, so heartbeats may wait unread in the sockets.
+            # This process was paused, so heartbeats may wait unread in the sockets.
             _log.warning("the scan for silent brokers is %d ms late; skipping one", late_ms)
             return
         for identity, connection in self.table.expire(now_ms):

@@ -1,11 +1,11 @@
-"""What the port of a name server speaks, from texts as options give them."""
+"""TLS of a name server's port, from the texts of options."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from broker_core.errors import InvalidConfig
-from broker_core.remoting.tls_context import (
+from broker_core.remoting.tls.context import (
     ClientAuth,
     OptionNames,
     ServerTls,

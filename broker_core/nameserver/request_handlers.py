@@ -1,7 +1,7 @@
-"""Request codes -> calls of the tables. One method per code; bodies come from `codec.route_data`.
+"""Request codes -> calls of the tables. One method per code; bodies come from `codec.wire`.
 
 Owns the cache of encoded routes and the current settings. Runs on the event loop and never waits.
-A refusal is an exception that the remoting room turns into a response; outcomes that tools branch
+A refusal is an exception that `remoting` turns into a response; outcomes that tools branch
 on (no route, no value) are answered here.
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.route_data import (
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.wire.bodies.route_data import (
     TopicList,
     decode_topic_route,
     encode_cluster_info,
@@ -23,12 +22,13 @@ from broker_core.codec.route_data import (
     encode_topic_list,
     encode_topic_route,
 )
-from broker_core.codec.topic_config import (
+from broker_core.codec.wire.bodies.topic_config import (
     UNIT_FLAG,
     UNIT_SUBSCRIPTION_FLAG,
     encode_data_version,
     parse_data_version,
 )
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RemoteError
 from broker_core.nameserver.broker_identity import read_identity, required
 from broker_core.nameserver.broker_registration import read_registration
@@ -97,11 +97,11 @@ class RequestHandlers:
 
     @property
     def codes(self) -> frozenset[int]:
-        """What this name server answers."""
+        """Request codes that this name server handles."""
         return frozenset(self._handlers)
 
     def __call__(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """The answer to `command`; the remoting room drops it if the request was oneway."""
+        """The answer to `command`; `remoting` drops it if the request was oneway."""
         handler = self._handlers.get(command.code)
         if handler is None:
             return command.reply(
@@ -151,7 +151,7 @@ class RequestHandlers:
             and last.revision == self._table.revision
             and self._table.refresh(identity, connection, self._now_ms())
         ):
-            # A heartbeat: thousands of topics need not be read again to find nothing new.
+            # A heartbeat: skip reading thousands of unchanged topics.
             return self._registered(command, last.result)
         registration = read_registration(command.ext, command.body, self._settings)
         is_new = self._table.data_version(identity) != registration.version

@@ -13,21 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker_core.codec.route_data import (
-    MASTER_ID,
+from broker_core.codec.wire.bodies.route_data import (
     BrokerData,
     ClusterInfo,
     QueueData,
     TopicList,
     TopicRoute,
 )
-from broker_core.codec.topic_config import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
-from broker_core.codec.topic_name import topic_name_problem
+from broker_core.codec.wire.bodies.topic_config import (
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+)
+from broker_core.codec.wire.topic_name import topic_name_problem
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.nameserver.broker_identity import BrokerIdentity
 from broker_core.nameserver.broker_registration import BrokerRegistration
 from broker_core.nameserver.settings import RouteLimits
-from broker_core.protocol_codes import ResponseCode
+from broker_core.protocol_codes import MASTER_ID, ResponseCode
 
 
 class RegisterResult(NamedTuple):
@@ -78,7 +82,7 @@ class RouteTable:
         self._route_count = 0
         self.revision = 0
 
-    # Brokers come
+    # Registration
 
     def register(
         self, registration: BrokerRegistration, connection: object, now_ms: float
@@ -117,7 +121,7 @@ class RouteTable:
     def _check_admission(
         self, registration: BrokerRegistration, broker: _Broker | None, holder: _Member | None
     ) -> None:
-        # One topic is a change, and a change means nothing without the table before it.
+        # A single topic is an incremental change, which needs the table that it changes.
         if holder is None and len(registration.topics) == 1:
             raise RemoteError.for_code(
                 ResponseCode.SYSTEM_ERROR,
@@ -211,16 +215,16 @@ class RouteTable:
             if row.broker_name in self._brokers and not self._set_queues(topic, row):
                 raise InvalidArgument("the route table is full")
 
-    # Brokers stay
+    # Heartbeats
 
     def touch(self, identity: BrokerIdentity, now_ms: float) -> None:
-        """A sign of life from a member; unknown ones are ignored."""
+        """A heartbeat of a member; unknown ones are ignored."""
         member = self._member(identity)
         if member is not None:
             member.seen_ms = now_ms
 
     def refresh(self, identity: BrokerIdentity, connection: object, now_ms: float) -> bool:
-        """A sign of life on the member's own connection; False if that is not how it stands."""
+        """A heartbeat on the member's own connection; False if the member or connection differs."""
         member = self._member(identity)
         if member is None or member.connection is not connection:
             return False
@@ -239,10 +243,10 @@ class RouteTable:
         found = (m for m in broker.members.values() if m.address == identity.address)
         return next(found, None)
 
-    # Brokers go
+    # Removal
 
     def unregister(self, identity: BrokerIdentity) -> list[RemovedMember]:
-        """Remove the member with this address, whatever its id."""
+        """Remove the member with this address, with any id."""
         gone = self._member(identity)
         return self._remove(lambda member: member is gone) if gone is not None else []
 
@@ -315,7 +319,7 @@ class RouteTable:
     # Answers
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic lives, or None if no living broker holds it."""
+        """The route of a topic, or None if no live broker holds it."""
         rows = self._topics.get(topic)
         if rows is None:
             return None
@@ -325,7 +329,7 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """Every living broker and every cluster."""
+        """Every live broker and every cluster."""
         brokers = {name: self._broker_data(name) for name in sorted(self._brokers)}
         return ClusterInfo(brokers, self._clusters())
 

@@ -1,4 +1,4 @@
-"""Settings and limits of a name server, and their face as Java properties.
+"""Settings and limits of a name server, and their form as Java properties.
 
 Frozen: a change makes a new record. Only keys of `UPDATABLE` can be changed by a request; paths,
 addresses and limits never can.
@@ -19,7 +19,7 @@ UPDATABLE: Final[Mapping[str, str]] = {"orderMessageEnable": "order_message_enab
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """How far the tables may grow, whoever registers."""
+    """Limits of the tables."""
 
     topics_max: int = 100_000
     # Rows are topics times the brokers that hold them.
@@ -34,7 +34,7 @@ class RouteLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NameServerSettings:
-    """Everything that can be chosen about a name server; the defaults are RocketMQ's."""
+    """Settings of a name server; the defaults are RocketMQ's."""
 
     order_message_enable: bool = False
     heartbeat_timeout_ms: int = 120_000
@@ -50,7 +50,7 @@ class NameServerSettings:
         return "".join(f"{key}={value}\n" for key, value in shown.items()).encode()
 
     def refused_keys(self, changes: Mapping[str, str]) -> tuple[str, ...]:
-        """Which of `changes` no request may make."""
+        """Keys of `changes` that a request may not change."""
         return tuple(key for key in changes if key not in UPDATABLE)
 
     def updated(self, changes: Mapping[str, str]) -> NameServerSettings:

@@ -1,6 +1,6 @@
-"""Accepts sockets on one port, for as long as the process can open files besides.
+"""Accepts sockets on one port while file descriptors are left.
 
-asyncio's own loop reports an error for each connection that waits while no descriptor is left.
+asyncio's own accept loop reports an error per waiting connection when descriptors run out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG_INTERVAL_S: Final = 1.0
 
 
 class AcceptLoop:
-    """Hands sockets and their peers' addresses to `accepted` until it is closed."""
+    """Calls `accepted` with each socket and its peer address until it is closed."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class AcceptLoop:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = -_LOG_INTERVAL_S
-        # Failures since the last one that was logged.
+        # Failures since the last logged one.
         self._unlogged = 0
         self.is_closed = False
         bound.setblocking(False)
@@ -85,7 +85,7 @@ class AcceptLoop:
         self._loop.add_reader(self.socket, self._accept)
 
     def _failed(self, text: str) -> None:
-        """Log it, unless the last one was logged within a second."""
+        """Log a failure, at most once a second."""
         now = self._loop.time()
         if now - self._logged_at < _LOG_INTERVAL_S:
             self._unlogged += 1

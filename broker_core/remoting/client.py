@@ -1,7 +1,7 @@
-"""Connections to servers by address: opened when first needed, kept, opened again when lost.
+"""Connections to servers by address: opened on first use, kept, reopened when lost.
 
-After a failed attempt an address is left alone for a while, doubling with each failure; requests
-to it fail at once meanwhile, so that the caller can try another one.
+After a failed attempt the address is not tried again for a while (exponential back-off). Requests
+to it fail immediately meanwhile, so that the caller can try another address.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from broker_core.codec.frame_parser import HeaderDecoder
-from broker_core.codec.remoting_command import RemotingCommand, decode_header
+from broker_core.codec.wire.frame_parser import HeaderDecoder
+from broker_core.codec.wire.remoting_command import RemotingCommand, decode_header
 from broker_core.config import RemotingLimits
 from broker_core.errors import (
     ConnectionLost,
@@ -28,12 +28,12 @@ from broker_core.remoting.connection import (
     SignRequest,
     TakeFrames,
 )
-from broker_core.remoting.connection_load import ConnectionLoad
-from broker_core.remoting.request_budget import HostLoad, RequestBudget
+from broker_core.remoting.limits.connection_load import ConnectionLoad
+from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
 from broker_core.runtime.clock import Clock, SystemClock
 
-# What a server gets to take the last bytes.
+# How long a server may take to read the last bytes.
 _CLOSE_WAIT_MS = 200
 
 
@@ -110,9 +110,9 @@ class RemotingClient:
     async def request(
         self, address: str, command: RemotingCommand, timeout_ms: float
     ) -> RemotingCommand:
-        """Send to `address` (`host:port`) and wait for the answer, whatever its code.
+        """Send to `address` (`host:port`) and return the answer, with any response code.
 
-        Raises `ConnectionLost` when nothing can be sent or the connection goes, `RequestTimeout`.
+        Raises `ConnectionLost` or `RequestTimeout`.
         """
         link = self._links.get(address)
         connection = link.connection if link is not None else None
@@ -123,14 +123,14 @@ class RemotingClient:
         return await connection.request(command, max(timeout_ms, 1))
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send without an answer; waits for a connection and for room to write only."""
+        """Send without an answer; waits only for a connection and for room to write."""
         connection = await self.connect(address, self.limits.connect_timeout_ms)
         if not connection.is_writable:
             await connection.writable(self.limits.connect_timeout_ms)
         connection.oneway(command)
 
     async def connect(self, address: str, timeout_ms: float) -> Connection:
-        """The connection to `address`, opened if need be."""
+        """The connection to `address`, opened if necessary."""
         if self._is_closed:
             raise ConnectionLost("the client is closed")
         link = self._links.get(address)
@@ -146,7 +146,7 @@ class RemotingClient:
                     f"{address} could not be reached; next try in {wait_s * 1000:.0f} ms"
                 )
             link.opening = asyncio.ensure_future(self._open(address, link))
-        # Others may wait for the same attempt, so it outlives this caller.
+        # Not cancelled with this caller: others may wait for the same attempt.
         done, _ = await asyncio.wait((link.opening,), timeout=timeout_ms / 1000)
         if not done:
             raise RequestTimeout(f"{address} was not reached within {timeout_ms:g} ms")
@@ -166,7 +166,7 @@ class RemotingClient:
             link.connection.close("closed by this client")
 
     async def close(self) -> None:
-        """Close all connections; requests that wait fail with `ConnectionLost`."""
+        """Close all connections; pending requests fail with `ConnectionLost`."""
         self._is_closed = True
         self._dispatcher.is_stopping = True
         if self._sweep_timer is not None:
@@ -181,7 +181,7 @@ class RemotingClient:
         await close_connections(self._connections, "the client was closed", _CLOSE_WAIT_MS)
 
     def sweep(self) -> None:
-        """Close connections that are idle, stuck or not read; called every second."""
+        """Close connections that are idle, stalled or not read; called every second."""
         now = self.clock.monotonic()
         for connection in list(self._connections):
             connection.expire(now)
@@ -189,7 +189,7 @@ class RemotingClient:
     # What connections call
 
     def is_stranger(self, host: str) -> bool:
-        """Servers have no account here."""
+        """Never: servers do not authenticate here."""
         return False
 
     def connection_opened(self, connection: Connection) -> bool:

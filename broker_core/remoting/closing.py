@@ -1,4 +1,4 @@
-"""Ends many connections: politely first, then at once."""
+"""Closes many connections: gracefully first, then by force."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_core.remoting.connection import Connection
 
 
 def forsake(connection: Connection, reason: str) -> None:
-    """End one that was given up while it was opened: of its transport uvloop says nothing more."""
+    """Abort a connection during its handshake; uvloop does not report its end."""
     connection.abort(reason)
     connection.connection_lost(None)
 
@@ -17,7 +17,7 @@ def forsake(connection: Connection, reason: str) -> None:
 async def close_connections(
     connections: Iterable[Connection], reason: str, timeout_ms: float
 ) -> None:
-    """Send what is queued and close; abort those that have not taken it after `timeout_ms`."""
+    """Flush and close; abort those that are not flushed after `timeout_ms`."""
     loop = asyncio.get_running_loop()
     ends: list[asyncio.Future[None]] = []
     closing = list(connections)

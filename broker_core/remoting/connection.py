@@ -1,19 +1,19 @@
-"""One socket: bytes to commands, commands to bytes, and when to stop reading.
+"""One socket: decodes and encodes commands, and applies back-pressure.
 
-Everything runs on the event loop. All answers produced in one wake-up leave in one write. A side
-that serves stops reading while its peer does not take the answers or has too much unanswered; a
-side that asks never stops, or both could wait for each other.
+Everything runs on the event loop. All answers produced in one wake-up leave in one write. A server
+stops reading while its peer does not read the answers or has too many requests under way; a client
+never stops reading, or both could wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
-from broker_core.codec.frame_parser import FrameParser, HeaderDecoder
-from broker_core.codec.remoting_command import (
+from broker_core.codec.wire.frame_parser import FrameParser, HeaderDecoder
+from broker_core.codec.wire.remoting_command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     RemotingCommand,
@@ -28,30 +28,32 @@ from broker_core.errors import (
     SystemBusy,
 )
 from broker_core.protocol_codes import ResponseCode
-from broker_core.remoting.connection_load import ConnectionLoad
 from broker_core.remoting.in_flight import Answer, InFlightRequests
+from broker_core.remoting.limits.connection_load import ConnectionLoad
+from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
+from broker_core.remoting.limits.unauthenticated_limits import restrict, unrestrict
 from broker_core.remoting.liveness import Liveness
-from broker_core.remoting.output_pieces import LARGE_PIECE, joined_but_large
 from broker_core.remoting.peer_address import peer_address
-from broker_core.remoting.request_budget import HostLoad, RequestBudget
-from broker_core.remoting.strangers import restrict, unrestrict
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Why a connection is not read from.
+# Pieces of output from this size on are written on their own.
+_LARGE_PIECE = 128 << 10
+
+# Reasons to pause reading.
 _PEER_DOES_NOT_READ = 1
 _TOO_MUCH_WORK = 2
 _NO_ROOM = 4
-# Half frames may not wait for room for ever: they are what takes it.
+# `_NO_ROOM` is not among them: partial frames hold the memory and must time out.
 _STOPS_THE_CLOCK = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
 
 # Takes a request and the size of its frame; must not raise.
 RequestReceived = Callable[["Connection", RemotingCommand, int], None]
-# Takes a connection, what has arrived and where its next frame begins, and handles whole frames
-# from there on itself; returns where the first begins that it leaves. Must not raise.
+# Takes a connection, the received bytes and the start of the next frame. Handles whole frames and
+# returns the start of the first one that it leaves. Must not raise.
 TakeFrames = Callable[["Connection", bytes, int], int]
-# Adds signatures to a request that is about to be written and has its id.
+# Signs a request before it is written; the request has its id already.
 SignRequest = Callable[["Connection", RemotingCommand], None]
 
 
@@ -61,19 +63,19 @@ class ConnectionOwner(Protocol):
     limits: RemotingLimits
     budget: RequestBudget
     clock: Clock
-    # Whether this side serves, so that it may stop reading.
+    # Whether this side is a server, which may pause reading.
     serves: bool
     request_received: RequestReceived
-    # None: every request is handed over on its own.
+    # None: every request is dispatched on its own.
     take_frames: TakeFrames | None
-    # How headers of incoming frames are read; (serialize type, header) -> command.
+    # Decodes headers of incoming frames: (serialize type, header) -> command.
     decode_header: HeaderDecoder
-    # None: requests go out as they are.
+    # None: requests are not signed.
     sign_request: SignRequest | None
     new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
 
     def is_stranger(self, host: str) -> bool:
-        """Whether peers of this host have to show an account."""
+        """Whether peers of this host must authenticate."""
 
     def connection_opened(self, connection: Connection) -> bool:
         """False refuses the connection."""
@@ -135,7 +137,7 @@ class Connection(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.is_closed = False
         self.close_reason = ""
-        # For the room above: what it knows about this peer.
+        # State that the layers above keep for this peer.
         self.attributes: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -149,25 +151,25 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether nobody between the peers can read along."""
+        """Whether the connection uses TLS."""
         transport = self._transport
         return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     @property
     def is_writable(self) -> bool:
-        """False while the peer leaves too many bytes unread, or is gone."""
+        """False while too many bytes are unsent, or after the end."""
         return not self.is_closed and not self._is_write_blocked
 
     @property
     def load(self) -> ConnectionLoad:
-        """What the peer's requests take."""
+        """The share of the budget that the peer's requests use."""
         assert self._load is not None
         return self._load
 
-    # What the room above calls
+    # Called by the layers above
 
     def send(self, command: RemotingCommand) -> None:
-        """Queue a command; nothing happens on a closed connection or for the reply to a oneway.
+        """Queue a command; ignored on a closed connection and for the reply to a oneway.
 
         A body that is a memoryview must stay valid until the loop's next turn. Raises
         `InvalidArgument` for a command that cannot be written.
@@ -185,26 +187,26 @@ class Connection(asyncio.Protocol):
     def send_reply(self, opaque: int, head: bytes, body: bytes | memoryview = b"") -> None:
         """`send` for a response that is encoded already: `head` ends where `body` begins.
 
-        For the few requests that come by the million; the request was not a oneway.
+        For hot request codes; the request must not be a oneway.
         """
         self.load.answered(opaque)
         if not self.is_closed:
             self._queue(head, body)
 
     def send_encoded(self, responses: bytes) -> None:
-        """Queue whole responses whose requests the caller has ended, or never began."""
+        """Queue encoded responses whose requests are not counted by the load."""
         if not self.is_closed:
             self._queue(responses, b"")
 
     def begin_request(self, command: RemotingCommand, timeout_ms: float) -> Answer:
         """Send a request; the future gets its answer, `RequestTimeout` or `ConnectionLost`.
 
-        Does not wait for room to write: raises `SystemBusy` when there is far too little.
+        Does not wait for room to write: raises `SystemBusy` when the write buffer is full.
         """
         self._check_open()
         self._check_room()
         answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
-        # The work that is too much may wait for this answer: requests before it are refused.
+        # The peer's requests may depend on this answer, so reading must go on.
         self._resume(_TOO_MUCH_WORK)
         try:
             if self._sign is not None:
@@ -216,7 +218,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def request(self, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Send a request and wait for its answer; waits for room to write first."""
+        """Wait for room to write, send a request and return its answer."""
         if self._is_write_blocked:
             started = self._owner.clock.monotonic()
             await self.writable(timeout_ms)
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
         return await self.begin_request(command, max(timeout_ms, 1))
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Send a request that nobody answers. Raises `ConnectionLost` when closed."""
+        """Send a request without an answer. Raises `ConnectionLost` when closed."""
         self._check_open()
         self._check_room()
         command.flag |= ONEWAY_FLAG
@@ -234,13 +236,13 @@ class Connection(asyncio.Protocol):
         self.send(command)
 
     async def writable(self, timeout_ms: float) -> None:
-        """Wait until the peer has taken most of what was sent.
+        """Wait until most of the write buffer is sent.
 
         Raises `ConnectionLost` or `RequestTimeout`.
         """
         deadline = self._loop.time() + timeout_ms / 1000
         self._check_open()
-        # Whoever is woken first may fill the buffer again.
+        # Another waiter may have filled the buffer again.
         while self._is_write_blocked:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._write_waiters.append(waiter)
@@ -258,37 +260,37 @@ class Connection(asyncio.Protocol):
             self._close_callbacks.append(callback)
 
     def close(self, reason: str = "closed here") -> None:
-        """Send what is queued, then close."""
+        """Flush, then close."""
         if self._transport is not None and not self._transport.is_closing():
             self.close_reason = self.close_reason or reason
             self._flush()
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is queued is lost."""
+        """Close immediately; queued output is lost."""
         if self._transport is not None and not self.is_closed:
             self.close_reason = self.close_reason or reason
             self._out.clear()
             self._out_size = 0
             self._transport.abort()
 
-    # What the owner calls
+    # Called by the owner
 
     def budget_freed(self) -> None:
-        """Look at the limits again after they made this connection wait."""
+        """Check the limits again after a pause."""
         if self.load.may_work:
-            # Whether there is room to read shows when nothing is left to take up.
+            # `_take_commands` checks the room for reading again.
             self._resume(_TOO_MUCH_WORK | _NO_ROOM)
         else:
             self._owner.budget.wait(self)
 
     def recognised(self) -> None:
-        """The peer has shown its account: it may send what everyone may."""
+        """Lift the limits of unauthenticated peers."""
         self.load.recognised(self)
         unrestrict(self._parser, self._owner.limits)
 
     def expire(self, now: float) -> None:
-        """Close if the peer is idle, stuck in the middle of a frame, or does not read."""
+        """Close if the peer is idle, stalled within a frame, or does not read."""
         if self._transport is None or self.is_closed:
             return
         reason = self._liveness.reason_to_close(
@@ -302,10 +304,10 @@ class Connection(asyncio.Protocol):
             _log.info("closing %s: %s", self.peer_text, reason)
             self.abort(reason)
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask the owner whether this peer is welcome."""
+        """Admit or refuse the peer."""
         # Not checked: uvloop's transports have the methods and no common base.
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_address(transport)
@@ -322,7 +324,7 @@ class Connection(asyncio.Protocol):
             self.abort("closing")
 
     def data_received(self, data: bytes) -> None:
-        """Cut, hand over, answer."""
+        """Parse commands and dispatch them."""
         if self._load is None:
             return
         self._liveness.last_activity = self._owner.clock.monotonic()
@@ -330,23 +332,22 @@ class Connection(asyncio.Protocol):
         self._take_commands()
 
     def eof_received(self) -> bool:
-        """The peer will send nothing more, so nothing more can be asked of it: close."""
+        """Close: the peer will not send any more requests or answers."""
         self.close_reason = self.close_reason or "closed by the peer"
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take what was written."""
+        """Stop reading while the write buffer is full."""
         self._is_write_blocked = True
         self._pause(_PEER_DOES_NOT_READ)
 
     def resume_writing(self) -> None:
-        """It does again."""
         self._is_write_blocked = False
         self._resume(_PEER_DOES_NOT_READ)
         self._wake_writers()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Give back everything and tell everyone, once."""
+        """Release the budget, fail pending requests and call the close callbacks, once."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -361,7 +362,7 @@ class Connection(asyncio.Protocol):
             self._owner.connection_closed(self)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
-            # Each in a turn of its own, so that one that fails does not stop the others.
+            # Scheduled separately, so that a failing callback does not stop the others.
             self._loop.call_soon(callback, self)
 
     # Inside
@@ -371,7 +372,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(f"{self.peer_text}: {self.close_reason or 'closed'}")
 
     def _check_room(self) -> None:
-        """Callers of a client are told that they are too fast; a slow client is cut off."""
+        """A client's callers get `SystemBusy`; a server instead disconnects a slow peer."""
         if self._owner.serves or self._transport is None:
             return
         unsent = self._transport.get_write_buffer_size() + self._out_size
@@ -415,7 +416,7 @@ class Connection(asyncio.Protocol):
                     self._in_flight.complete(command)
                 else:
                     request_received(self, command, parser.frame_size)
-                    # Nothing is left of a request that was answered at once.
+                    # A request that was answered at once has no load.
                     if load.size and self._has_too_much():
                         break
         except ProtocolViolation as violation:
@@ -428,7 +429,7 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def _note_arrived(self) -> None:
-        """What is left in the parser takes memory and time."""
+        """Account for the partial frame in the parser."""
         if self._parser.is_between_frames:
             self._liveness.partial_since = None
             self.load.note_arrived(0, self)
@@ -440,7 +441,7 @@ class Connection(asyncio.Protocol):
             self._wait_for_budget(_NO_ROOM)
 
     def _has_too_much(self) -> bool:
-        """Whether the peer has to wait until some of its requests are answered."""
+        """Whether reading must pause until some requests are answered."""
         if self.load.may_work or len(self._in_flight):
             return False
         self._wait_for_budget(_TOO_MUCH_WORK)
@@ -465,7 +466,7 @@ class Connection(asyncio.Protocol):
             self._liveness.restart_partial(self._owner.clock.monotonic())
         self._paused &= ~reason
         if not self._paused:
-            # In a turn of its own: this may be called from inside a write.
+            # Not directly: this may be called from inside a write.
             self._loop.call_soon(self._read_again)
 
     def _read_again(self) -> None:
@@ -484,10 +485,10 @@ class Connection(asyncio.Protocol):
             return
         out, self._out = self._out, []
         self._written_total += self._out_size
-        if self._out_size < LARGE_PIECE:
+        if self._out_size < _LARGE_PIECE:
             self._transport.write(b"".join(out))
         else:
-            for data in joined_but_large(out):
+            for data in _joined_but_large(out):
                 self._transport.write(data)
         self._out_size = 0
         if self._transport.get_write_buffer_size() > self._owner.limits.write_buffer_max:
@@ -498,3 +499,18 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Small pieces joined, large ones as they are: copying one costs more than a system call."""
+    small: list[bytes | memoryview] = []
+    for piece in pieces:
+        if len(piece) < _LARGE_PIECE:
+            small.append(piece)
+        else:
+            if small:
+                yield b"".join(small)
+                small = []
+            yield piece
+    if small:
+        yield b"".join(small)

@@ -1,7 +1,7 @@
-"""Requests of ours that wait for an answer: request id → future.
+"""Pending requests of this side: request id → future.
 
-One table per connection and direction; the ids of the peer's requests are another space. The first
-id is 1, because some clients answer 0 with a number of their own.
+One table per connection and direction; the peer's requests have their own ids. Ids start at 1,
+because some clients answer 0 with an id of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 
 _OPAQUE_MAX = (1 << 31) - 1
@@ -20,8 +20,8 @@ Answer = asyncio.Future[RemotingCommand]
 class InFlightRequests:
     """Each entry ends once: by its answer, its timeout or the end of the connection.
 
-    A caller that stops waiting cancels the future; the entry stays, so that a late answer cannot
-    meet another request with the same id.
+    Cancelling the future keeps the entry, so that a late answer cannot match another request with
+    the same id.
     """
 
     __slots__ = ("_loop", "_next_opaque", "_waiting")
@@ -35,7 +35,7 @@ class InFlightRequests:
         return len(self._waiting)
 
     def begin(self, command: RemotingCommand, timeout_ms: float, peer: str) -> Answer:
-        """Give the request its id and return the future of its answer."""
+        """Assign the request's id. Returns the future of its answer."""
         opaque = self.next_opaque()
         command.opaque = opaque
         answer: Answer = self._loop.create_future()
@@ -46,7 +46,7 @@ class InFlightRequests:
         return answer
 
     def next_opaque(self) -> int:
-        """An id that nothing waits for, in the range of a positive i32."""
+        """A free id, in the range of a positive i32."""
         opaque = self._next_opaque
         while opaque in self._waiting:
             opaque = opaque + 1 if opaque < _OPAQUE_MAX else 1
@@ -54,7 +54,7 @@ class InFlightRequests:
         return opaque
 
     def complete(self, response: RemotingCommand) -> bool:
-        """Hand a response to whoever waits for it; False when nobody does (any more)."""
+        """Complete the request of a response. Returns False if it is not pending."""
         entry = self._waiting.pop(response.opaque, None)
         if entry is None:
             return False
@@ -66,12 +66,12 @@ class InFlightRequests:
         return True
 
     def fail_all(self, reason: str) -> None:
-        """The connection is gone."""
+        """Fail all pending requests."""
         for answer, timer in self._drain():
             timer.cancel()
             if not answer.done():
                 answer.set_exception(ConnectionLost(reason))
-                # A caller that went away without cancelling must not leave a warning behind.
+                # Marks the exception as retrieved, for callers that no longer wait.
                 answer.exception()
 
     def _drain(self) -> Iterator[tuple[Answer, asyncio.TimerHandle]]:

@@ -1,7 +1,7 @@
-"""Whether a peer is still there: pure decisions over times and byte counts.
+"""Detects dead peers. Pure: decides by times and byte counts.
 
-A peer may be silent for a while, but not in the middle of a frame and not with our bytes unread.
-While it is us who do not read, its silence proves nothing.
+A peer may be idle for a while, but not within a frame and not with our bytes unread. While this
+side has paused reading, silence of the peer is ignored.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class Liveness:
     def __init__(self, limits: RemotingLimits, now: float) -> None:
         self._limits = limits
         self.last_activity = now
-        # When the frame that is arriving began.
+        # When the partial frame began.
         self.partial_since: float | None = None
-        # Bytes that have left towards the peer, and when that number last grew.
+        # Bytes sent to the peer, and when that number last grew.
         self._left_total = 0
         self._left_at = now
 
     def reason_to_close(
         self, now: float, *, written_total: int, unsent_size: int, is_reading: bool, is_busy: bool
     ) -> str:
-        """Why to give the peer up; "" while all is well.
+        """Why to close the connection; "" if it is alive.
 
-        `is_busy` says that an answer is owed in one of the directions.
+        `is_busy`: a request is pending in one of the directions.
         """
         limits = self._limits
         left_total = written_total - unsent_size
@@ -51,6 +51,6 @@ class Liveness:
         return ""
 
     def restart_partial(self, now: float) -> None:
-        """The frame that is arriving gets its full time again."""
+        """Restart the timeout of the partial frame."""
         if self.partial_since is not None:
             self.partial_since = now

@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket."""
+"""Addresses of peers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import ipaddress
 from typing import Final
 
-# What one owner of an IPv6 network has at the least: any number of addresses, one prefix.
+# The smallest usual allocation: one owner has all addresses of a /64.
 IPV6_PREFIX: Final = 64
 
 
 def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
-    """Host and port; IPv4 addresses in their own form also when the socket is an IPv6 one."""
+    """Host and port; IPv4-mapped IPv6 addresses as IPv4."""
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple) or len(name) < 2:
         return ("local", 0)
@@ -27,7 +27,7 @@ def host_of(address: object) -> str:
 
 
 def counted_host(host: str) -> str:
-    """What limits per host count by: an IPv4 address, or the /64 network of an IPv6 one."""
+    """The key of limits per host: an IPv4 address, or the /64 network of an IPv6 one."""
     if ":" not in host:
         return host
     try:

@@ -1,4 +1,4 @@
-"""A port on which plain text is served."""
+"""A listening port without TLS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class PlainListener:
-    """Accepts until closed; `make_protocol` is what a peer talks to."""
+    """Accepts until closed; `make_protocol` creates the protocol of each connection."""
 
     def __init__(
         self, bound: socket.socket, make_protocol: Callable[[], asyncio.Protocol], backlog: int
@@ -35,7 +35,7 @@ class PlainListener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when nothing is left of it."""
+        """Wait until it is closed."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 

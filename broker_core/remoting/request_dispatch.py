@@ -1,8 +1,8 @@
-"""Hands requests to a handler and its results back: the only place where errors become answers.
+"""Calls the request handler and sends its result: the only place where errors become answers.
 
 RmqError        its `response_code`, with its text as remark
-anything else   SYSTEM_ERROR; the log has the details, the peer only learns the kind
-oneway          never answered, whatever happens
+anything else   SYSTEM_ERROR; details are logged, the peer only gets the error's type
+oneway          never answered
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.config import RemotingLimits
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection
-from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.limits.request_budget import RequestBudget
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ _REMARK_MAX = 1024
 # `connection.send(command.reply(…))`; an awaitable gives either.
 Result = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand], "Result | Awaitable[Result]"]
-# Handles whole frames itself: connection, what has arrived, where its next frame begins, how many
-# requests may be taken; returns where the first frame begins that it leaves to the handler.
+# Handles whole frames itself. Takes the connection, the received bytes, the start of the next frame
+# and the allowed number of requests; returns the start of the first frame that it leaves.
 FrameHandler = Callable[[Connection, bytes, int, int], int]
 
 
@@ -47,11 +47,11 @@ class RequestDispatcher:
         self._limits = limits
         self._budget = budget
         self._tasks: set[asyncio.Future[Result]] = set()
-        # Set when the server stops: requests that still come are sent elsewhere.
+        # Set when the server stops: further requests are refused.
         self.is_stopping = False
 
     def take_frames(self, connection: Connection, data: bytes, start: int) -> int:
-        """Let the frame handler have what it can take, within the limits of `dispatch`."""
+        """Pass frames to the frame handler, within the limits of `dispatch`."""
         load, limits = connection.load, self._limits
         count_max = min(
             limits.requests_max - self._budget.requests,
@@ -67,13 +67,13 @@ class RequestDispatcher:
             return start
 
     def dispatch(self, connection: Connection, command: RemotingCommand, frame_size: int) -> None:
-        """Work on a request that came in a frame of this size."""
+        """Handle a request from a frame of `size` bytes."""
         load = connection.load
         if (
             self.is_stopping
             or self._budget.requests >= self._limits.requests_max
             or load.requests >= self._limits.connection_requests_max
-            # Usually such a connection is not read from.
+            # Rare: reading is paused before this happens.
             or (load.size and not load.may_work)
         ):
             self._refuse(connection, command)
@@ -105,7 +105,7 @@ class RequestDispatcher:
         return asyncio.ensure_future(result)
 
     async def cancel_all(self) -> None:
-        """Stop the handlers that still run and wait until they have."""
+        """Cancel running handlers and wait for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -128,7 +128,7 @@ class RequestDispatcher:
         else:
             result = task.result()
         if result is None and not command.is_oneway and cost is not None:
-            # It answers later after all.
+            # The handler answers later.
             connection.load.hold(command.opaque, cost)
             return
         if result is not None and not command.is_oneway:

@@ -1,8 +1,7 @@
-"""How long requests take, from their parsing to their answer: counted by code, slow ones logged.
+"""Latency of requests from parsing to answer: histograms by code, slow requests logged.
 
-A server that measures puts `RequestTiming` before its handler and gives its connections loads of
-the kind made here; one that does not is built without both and pays nothing. Pulls and pops are
-allowed the time that their client asked to be held for.
+A server that measures wraps its handler in `RequestTiming` and uses its connection loads; others
+have no overhead. The hold time that a client asked for does not count as slow.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Awaitable
 from typing import Final
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
-from broker_core.remoting.connection_load import ConnectionLoad
-from broker_core.remoting.request_budget import HostLoad, RequestBudget, WaitsForBudget
+from broker_core.remoting.limits.connection_load import ConnectionLoad
+from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget, WaitsForBudget
 from broker_core.remoting.request_dispatch import Handler, Result
 from broker_core.runtime.clock import Clock
 
@@ -24,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 # Upper bounds in milliseconds.
 BUCKETS_MS: Final = (1, 3, 5, 10, 30, 50, 100, 300, 500, 1_000, 3_000, 10_000)
-# Peers choose codes; what comes on top of these is counted together.
+# Limit of distinct codes, since peers choose them; further codes share one histogram.
 CODES_MAX: Final = 512
 OTHER_CODE: Final = -1
 
-# Requests that may wait -> the field with the time that they may.
+# Requests that may be held -> the field with the hold time.
 _HELD: Final = {
     RequestCode.PULL_MESSAGE: "suspendTimeoutMillis",
     RequestCode.LITE_PULL_MESSAGE: "suspendTimeoutMillis",
@@ -68,10 +67,10 @@ class RequestTiming:
     def __call__(
         self, connection: Connection, command: RemotingCommand
     ) -> Result | Awaitable[Result]:
-        """Hand a request on; its answer stops the clock."""
+        """Call the handler; the answer stops the timer."""
         load = connection.load
         if not command.is_oneway and isinstance(load, _TimedLoad):
-            # Of a message only what a log line needs is kept.
+            # Keep only what the log line needs.
             held = command if command.code in _HELD else None
             load.begun[command.opaque] = (self._monotonic(), command.code, connection, held)
         return self._handler(connection, command)
@@ -104,7 +103,7 @@ class RequestTiming:
 
 
 class _TimedLoad(ConnectionLoad):
-    """Knows when each request of its connection began."""
+    """Records when each request of its connection began."""
 
     __slots__ = ("_timing", "begun")
 

@@ -1,6 +1,6 @@
 """Accepts connections and hands their requests to a handler.
 
-Owns its connections and the limits they share. What a request means is the handler's business.
+Owns its connections and their shared limits. The handler interprets the requests.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 import socket
 from collections.abc import Callable
 
-from broker_core.codec.frame_parser import HeaderDecoder
-from broker_core.codec.remoting_command import decode_header
+from broker_core.codec.wire.frame_parser import HeaderDecoder
+from broker_core.codec.wire.remoting_command import decode_header
 from broker_core.config import RemotingLimits
 from broker_core.remoting.closing import close_connections
 from broker_core.remoting.connection import (
@@ -20,33 +20,33 @@ from broker_core.remoting.connection import (
     SignRequest,
     TakeFrames,
 )
-from broker_core.remoting.connection_load import ConnectionLoad
+from broker_core.remoting.limits.connection_load import ConnectionLoad
+from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.plain_listener import PlainListener
-from broker_core.remoting.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import FrameHandler, Handler, RequestDispatcher
-from broker_core.remoting.tls_context import ServerTls
-from broker_core.remoting.tls_listener import TlsListener
+from broker_core.remoting.tls.context import ServerTls
+from broker_core.remoting.tls.listener import TlsListener
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.runtime.descriptors import raise_descriptor_limit
 
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-# What a peer gets to take the last answers, also when nothing of the grace is left.
+# Minimum time for peers to read the last answers, even if the grace period is over.
 _CLOSE_WAIT_MS = 200
 
 
-def _nobody(host: str) -> bool:
+def _never(host: str) -> bool:
     return False
 
 
 def bind_address(host: str, port: int) -> socket.socket:
-    """A socket bound to an address, not yet listening: the port is known and nobody is served.
+    """A socket bound to an address but not listening, so that its port is known.
 
     Raises `OSError`, with the address in its text.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, because asyncio sends small answers without delay only on sockets that say TCP.
+    # Explicit protocol: asyncio sets TCP_NODELAY only on sockets with IPPROTO_TCP.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,7 +63,7 @@ class RemotingServer:
     """Serves one handler on any number of addresses."""
 
     serves = True
-    # What a server asks of its clients, they believe because of the connection.
+    # Requests of a server are not signed.
     sign_request: SignRequest | None = None
 
     def __init__(
@@ -74,7 +74,7 @@ class RemotingServer:
         clock: Clock | None = None,
         decoder: HeaderDecoder = decode_header,
         new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad,
-        is_stranger: Callable[[str], bool] = _nobody,
+        is_stranger: Callable[[str], bool] = _never,
         frame_handler: FrameHandler | None = None,
     ) -> None:
         self.limits = limits or RemotingLimits()
@@ -88,7 +88,7 @@ class RemotingServer:
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
         self.new_load = new_load
-        # Whether peers of a host have to show an account.
+        # Whether peers of a host must authenticate.
         self.is_stranger = is_stranger
         self._tls = tls
         self._listeners: list[PlainListener | TlsListener] = []
@@ -101,11 +101,11 @@ class RemotingServer:
         return [bound.getsockname()[:2] for server in self._listeners for bound in server.sockets]
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on one more address; returns the port, which is the system's choice for 0."""
+        """Listen on one more address. Returns the port, chosen by the system for 0."""
         return await self.serve(bind_address(host, port))
 
     async def serve(self, bound: socket.socket) -> int:
-        """Listen on a socket that `bind_address` made; it belongs to this server from now on."""
+        """Listen on a socket from `bind_address`; the server takes ownership."""
         loop = asyncio.get_running_loop()
 
         def new_connection() -> Connection:
@@ -127,8 +127,8 @@ class RemotingServer:
     async def stop(self, grace_ms: float = 2_000) -> None:
         """Stop accepting, let running requests finish, answer them, close.
 
-        Requests that come meanwhile are answered SERVICE_NOT_AVAILABLE; what is not done after
-        `grace_ms` is cancelled.
+        Requests that arrive meanwhile are answered SERVICE_NOT_AVAILABLE; those not done after
+        `grace_ms` are cancelled.
         """
         deadline = self.clock.monotonic() + grace_ms / 1000
         self._is_stopping = True
@@ -154,7 +154,7 @@ class RemotingServer:
         self._listeners.clear()
 
     def sweep(self) -> None:
-        """Close connections that are idle, stuck or not read; called every second."""
+        """Close connections that are idle, stalled or not read; called every second."""
         now = self.clock.monotonic()
         for connection in list(self.connections):
             connection.expire(now)
@@ -169,7 +169,7 @@ class RemotingServer:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget it."""
+        """Remove it from the connections."""
         self.connections.discard(connection)
 
     # Inside

@@ -1,1 +1,1 @@
-"""Copying one log to other brokers: frames, who follows whom, what is confirmed."""
+"""Copies one log to other brokers: frames, sessions, epochs and confirmed positions."""

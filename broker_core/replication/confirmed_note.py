@@ -20,7 +20,7 @@ import zlib
 from typing import Final
 
 from broker_core.replication.log_epochs import EpochHistory
-from broker_core.storage.file_system import FileSystem, StoreFile
+from broker_core.storage.files.file_system import FileSystem, StoreFile
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ def load_confirmed(file_system: FileSystem) -> tuple[int, int] | None:
 def confirmed_at_start(history: EpochHistory, noted: tuple[int, int] | None, end: int) -> int:
     """What readers may see of a log that ends at `end` when a SYNC_MASTER or slave starts. Pure.
 
-    `history` is that of the last run. Whoever was no SYNC_MASTER then has shown all of its log. One
-    that became a slave goes on to hide its end until it has agreed with its master about the log.
+    `history` is that of the last run. A broker that was no SYNC_MASTER then has shown all of its
+    log. One that became a slave hides its end until it has agreed with its master about the log.
     """
     current = history.current
     if history.confirmed < 0 or current is None:
@@ -92,11 +92,14 @@ class ConfirmedNote:
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether a power cut would take something of it."""
+        """Whether a power cut would lose a part of it."""
         return self._file is not None and self._synced != self._position
 
     def write(self, position: int) -> None:
-        """The slaves have everything below `position`. A failure costs nothing but the memory."""
+        """The slaves have everything below `position`.
+
+        A failure is only logged; after a restart readers then see less at first.
+        """
         if self._file is None:
             return
         self._position = position

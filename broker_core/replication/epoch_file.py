@@ -15,8 +15,8 @@ import msgpack  # type: ignore[import-untyped]
 
 from broker_core.errors import StoreUnusable
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
-from broker_core.storage.atomic_file import read_file, replace_file
-from broker_core.storage.file_system import FileSystem
+from broker_core.storage.files.atomic_file import read_file, replace_file
+from broker_core.storage.files.file_system import FileSystem
 
 EPOCH_FILE: Final = "replication_state"
 FORMAT_VERSION: Final = 1

@@ -177,7 +177,7 @@ class FollowerSession:
             )
         if agreed < log.end:
             if welcome.leans_on_slaves and was_restarted(epochs, welcome.epochs):
-                # Whoever waited for this slave was told that the message is safe.
+                # Producers that waited for this slave were told that the message is safe.
                 raise ReplicationRefused(
                     "lost tail",
                     f"the master has lost its log from {agreed} on, which goes on to {log.end} "

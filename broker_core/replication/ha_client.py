@@ -42,7 +42,7 @@ class MasterAddress(NamedTuple):
 
 
 class CopiedLog(ReplicatedLog, Protocol):
-    """A log that knows when everything in it is safe."""
+    """A log that reports when all of it is safe."""
 
     @property
     def is_settled(self) -> bool:
@@ -69,7 +69,7 @@ class HaClient:
         refused: Callable[[ReplicationRefused], object] = lambda refusal: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` encrypts, and believes only a master whose certificate names its address."""
+        """With `tls` the master's certificate must name its address."""
         self._tls = tls
         self._log = log
         self._identity = identity
@@ -94,7 +94,7 @@ class HaClient:
         return self._link is not None and self._link.is_streaming
 
     def start(self) -> None:
-        """Begin to look for the master."""
+        """Start connecting to the master."""
         self._ended = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
 
@@ -110,7 +110,7 @@ class HaClient:
             self._link.report()
 
     def reconnect(self) -> None:
-        """The master may be another one now."""
+        """Look up the master again; it may have changed."""
         if self._link is not None:
             self._link.end(None)
 
@@ -133,12 +133,12 @@ class HaClient:
                 problem = error if isinstance(error, RmqError) else _unreachable(error)
                 self._note(problem)
             delay_s = _DELAY_MIN_S if self._log.end > copied_from else delay_s
-            # Never set: the task is cancelled instead. Something to wait for between two tries.
+            # A pause between two tries: this future is never set, the task is cancelled instead.
             await asyncio.wait((self._ended,), timeout=delay_s)
             delay_s = min(delay_s * 2, _DELAY_MAX_S)
 
     async def _follow(self) -> None:
-        """One connection, from its making to its end."""
+        """Run one connection until it ends."""
         master = await self._find_master()
         # The first report says both where to go on and what is safe.
         if master is None or not self._log.is_settled:
@@ -244,7 +244,7 @@ class _MasterConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         if self._ended.done() and not self._ended.cancelled():
-            # Whoever waited was cancelled: nobody is left to hear of it.
+            # The waiting task was cancelled; mark the exception as retrieved.
             self._ended.exception()
 
     def _step(self, step: Callable[[], bytes]) -> None:

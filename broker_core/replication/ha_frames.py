@@ -24,12 +24,12 @@ Piece = tuple[int, memoryview]
 
 
 def encode_report(position: int) -> bytes:
-    """What a slave says."""
+    """The report of a slave."""
     return REPORT.pack(position)
 
 
 def encode_header(position: int, size: int) -> bytes:
-    """What goes before a body, or alone as a heartbeat (size 0)."""
+    """The header of a body; alone, with size 0, it is a heartbeat."""
     return HEADER.pack(position, size)
 
 

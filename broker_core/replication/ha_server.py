@@ -30,7 +30,7 @@ WRITE_BUFFER_HIGH: Final = 4 << 20
 # One slave's share of a turn of the loop.
 TURN_SIZE: Final = 4 << 20
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-# Peers that have not said yet who they are, besides the slaves.
+# Connections that have not introduced themselves yet, besides the slaves.
 STRANGERS_MAX: Final = 16
 
 
@@ -64,14 +64,14 @@ class HaServer:
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
-        # How often the log has grown since everybody was fed, and whether once in the turn before.
+        # How often the log has grown since all slaves were fed; whether once in the turn before.
         self._growths = 0
         self._grew_once = False
         self._empty: asyncio.Event | None = None
         self._reads: set[asyncio.Future[bytes]] = set()
 
     async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Accept on a bound socket; with `tls` nobody who does not encrypt."""
+        """Accept on a bound socket; with `tls` only encrypted connections."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: _SlaveConnection(self),
@@ -98,13 +98,13 @@ class HaServer:
             await self._empty.wait()
         if self._reads:
             await asyncio.wait(self._reads)
-            # Their last words are said in the next turn.
+            # Their callbacks run in the next turn.
             await asyncio.sleep(0)
 
     def wake(self) -> None:
-        """The log has grown; feed everybody in the next turn, so that appends share a frame.
+        """The log has grown; feed all slaves in the next turn, so that appends share a frame.
 
-        A producer that sends alone shares with nobody: the slave that it waits for is fed at once.
+        A single producer has nothing to share: the slave that it waits for is fed at once.
         """
         if not self._connections:
             return
@@ -121,7 +121,7 @@ class HaServer:
     # What connections call
 
     def opened(self, connection: _SlaveConnection) -> ReplicationRefused | None:
-        """A reason to close it at once."""
+        """Register a connection; returns the reason if it must be closed at once."""
         self._connections.add(connection)
         strangers = len(self._connections) - len(self.replicas.replicas)
         if strangers > STRANGERS_MAX:
@@ -134,7 +134,7 @@ class HaServer:
         read.add_done_callback(self._reads.discard)
 
     def closed(self, connection: _SlaveConnection) -> None:
-        """Forget it."""
+        """Remove the connection."""
         self._connections.discard(connection)
         if self._empty is not None and not self._connections:
             self._empty.set()
@@ -241,7 +241,7 @@ class _SlaveConnection(asyncio.Protocol):
         return self._session is not None and self._session.is_idle
 
     def pump(self) -> None:
-        """Write frames until the log ends, the socket is full, or it is somebody else's turn."""
+        """Write frames until the log ends, the socket is full, or the turn is used up."""
         session, transport = self._session, self._transport
         if session is None or transport is None:
             return
@@ -263,7 +263,7 @@ class _SlaveConnection(asyncio.Protocol):
             self.replica.sent = session.sent
 
     def _read_ahead(self, session: LeaderSession) -> None:
-        """Have a thread read what may be on the disk only."""
+        """Read bytes on a thread if they may not be in memory."""
         wanted = session.wanted
         read = None
         if wanted is not None and self._reading is None:

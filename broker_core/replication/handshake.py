@@ -1,8 +1,8 @@
-"""What two brokers of ours tell each other before the first byte of a log is copied. Pure.
+"""The handshake of two brokers of this project before a log is copied. Pure.
 
-    slave -> master   MAGIC, 16 random bytes, hello     who am I
-    master -> slave   MAGIC, 16 random bytes, welcome   who am I, my log and its epochs
-    slave -> master   claim      how far my log goes, its epochs, a checksum of its end
+    slave -> master   MAGIC, 16 random bytes, hello     identity of the slave
+    master -> slave   MAGIC, 16 random bytes, welcome   identity of the master, its log and epochs
+    slave -> master   claim      end of the slave's log, its epochs, checksum of its last bytes
     master -> slave   verdict    accepted, then frames follow
     master -> slave   refused    instead of welcome or verdict; the connection ends with it
 
@@ -38,7 +38,7 @@ _NO_MAC: Final = bytes(32)
 
 
 class Identity(NamedTuple):
-    """Which broker this is, of which group."""
+    """Group, id and store of a broker."""
 
     cluster_name: str
     broker_name: str
@@ -47,14 +47,14 @@ class Identity(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """A slave introduces itself; `seen` is the highest epoch it ever heard of."""
+    """Introduction of a slave; `seen` is the highest epoch that it knows of."""
 
     identity: Identity
     seen: int
 
 
 class Welcome(NamedTuple):
-    """A master shows its log."""
+    """Description of a master's log."""
 
     identity: Identity
     start: int
@@ -66,7 +66,7 @@ class Welcome(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Where a slave wants to go on, and why it may."""
+    """Where a slave wants to continue, with the proof that the logs agree."""
 
     position: int
     window_start: int
@@ -145,7 +145,7 @@ class SaidParser:
         self.rest = self.rest[_HEAD.size + size :]
         kind, fields = _decode(body)
         if kind == "refused":
-            # Whoever refuses because of the key cannot sign with it.
+            # A peer that refuses because of the key cannot sign with it.
             raise ReplicationRefused(_text(fields[0]), f"the other side says: {_text(fields[1])}")
         if not hmac.compare_digest(mac, signing.mac(body)):
             raise ReplicationRefused(

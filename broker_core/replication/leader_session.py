@@ -49,7 +49,7 @@ class LeaderSettings(NamedTuple):
 
 
 class Phase(enum.Enum):
-    """How far a session is."""
+    """Progress of a session."""
 
     FIRST = "waiting for the slave's first word"
     GREETING = "waiting for the slave's random bytes"
@@ -114,7 +114,7 @@ class LeaderSession:
             raise
 
     def next_bytes(self, now: float) -> bytes:
-        """What to write next; empty when there is nothing now."""
+        """The next bytes to write; empty when there are none."""
         reply, self.reply = self.reply, b""
         if reply or self.phase is not Phase.STREAM:
             if reply:
@@ -157,7 +157,7 @@ class LeaderSession:
         return self._ahead.wanted(self.sent, self._log.end)
 
     def give(self, position: int, data: bytes) -> None:
-        """What was wanted."""
+        """Pass in the bytes that `wanted` asked for."""
         self._ahead.give(position, data)
 
     def tick(self, now: float) -> None:

@@ -1,11 +1,11 @@
-"""Who wrote which part of a log, and where two logs agree. Pure.
+"""Epochs of a log: which run of a master wrote which part, and where two logs agree. Pure.
 
 Every run of a master is an epoch of its own: it begins at the end that the log had then, and only
 that run appends to it. So one common epoch proves that two logs are the same up to its start, and
 beyond it up to where the first of them goes on with another epoch or ends.
 
-Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: whoever was
-promoted is always newer than the old master, however often that one was restarted.
+Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: a promoted slave
+is always newer than the old master, however often that one was restarted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 TERM: Final = 1 << 32
-# Restarts over many years; older entries say nothing that newer ones do not.
+# Restarts over many years; older entries add no information.
 EPOCHS_MAX: Final = 1024
 
 _MARK: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9A-Za-z-]{0,64})", re.ASCII)
@@ -53,7 +53,7 @@ class RunMark(NamedTuple):
 
 
 class LastRole(enum.Enum):
-    """What the last run of a store was."""
+    """Role of the last run of a store."""
 
     NONE = "none"
     MASTER = "master"
@@ -63,7 +63,7 @@ class LastRole(enum.Enum):
 
 
 class EpochHistory(NamedTuple):
-    """The epochs of a log, oldest first, and the highest number that this broker ever heard of."""
+    """The epochs of a log, oldest first, and the highest number that this broker has seen."""
 
     epochs: tuple[Epoch, ...] = ()
     seen: int = 0
@@ -71,7 +71,7 @@ class EpochHistory(NamedTuple):
     confirmed: int = -1
     """What slaves had when the newest epoch began, if its master waits for slaves; else -1."""
     slave_id: int = 0
-    """The brokerId that a master which stepped down has taken; 0 for everybody else."""
+    """The brokerId that a master which stepped down has taken; 0 for all others."""
 
     @property
     def current(self) -> Epoch | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-# When there are more, every second one of the older half goes.
+# Beyond this, every second mark of the older half is removed.
 MARKS_MAX: Final = 4096
 
 
 class MessageCounts:
-    """Rising marks; the owner sets them in order."""
+    """Ascending marks; the owner sets them in order."""
 
     def __init__(self, start: int, end: int, message_count: int) -> None:
         """The log `[start, end)` has so many messages when it is opened."""

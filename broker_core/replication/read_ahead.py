@@ -1,4 +1,4 @@
-"""What was read of a log ahead of a slave that is far behind. Pure.
+"""Bytes of a log that were read ahead for a slave that is far behind. Pure.
 
 The newest part of a log is in memory, so a slave that keeps up is fed from it at once. What is
 older may be on the disk only: it is read by a thread, in large pieces, so that producers do not

@@ -1,4 +1,4 @@
-"""Which slaves a master has, how far they are, and what that confirms. Pure.
+"""Slaves of a master, their positions, and the position that they confirm. Pure.
 
 Owns the `confirmed` watermark of a master with sync slaves. A slave counts once: by its store when
 it introduced itself, by its connection when it is an Apache one.
@@ -44,7 +44,7 @@ class ReplicaSet:
     def __init__(
         self, settings: ReplicaSettings, end: Callable[[], int], confirmed: int | None = None
     ) -> None:
-        """`confirmed`: what slaves had in the last run; all of the log when nobody knows."""
+        """`confirmed`: what slaves had in the last run; all of the log if unknown."""
         self._settings = settings
         self._end = end
         self._replicas: list[Replica] = []
@@ -64,7 +64,7 @@ class ReplicaSet:
         return self._settings.in_sync_replicas > 1
 
     def refuse(self, identity: Identity) -> ReplicationRefused | None:
-        """Why a slave of ours may not join now: somebody else has its id, or there are too many."""
+        """Why a slave of ours may not join now: another slave has its id. None if it may."""
         others = [r.identity for r in self._replicas if r.identity is not None]
         for other in others:
             if other.broker_id == identity.broker_id and other.store_id != identity.store_id:
@@ -88,18 +88,18 @@ class ReplicaSet:
         return None
 
     def join(self, replica: Replica) -> None:
-        """It is being fed from now on; what it has counts."""
+        """Add a slave that is being fed; its position counts from now on."""
         self._replicas.append(replica)
         self._moved()
 
     def leave(self, replica: Replica) -> None:
-        """Its connection has ended."""
+        """Remove a slave whose connection has ended."""
         if replica in self._replicas:
             self._replicas.remove(replica)
             self._tell_enough()
 
     def reached(self, replica: Replica, position: int) -> None:
-        """It reported a position, which the session has checked."""
+        """A slave reported a position, which the session has checked."""
         replica.position = position
         self._moved()
 
@@ -112,7 +112,7 @@ class ReplicaSet:
         return self._near(self._end()) + 1
 
     def refresh(self) -> None:
-        """Look again whether enough slaves are in sync; the log may have run away from them."""
+        """Check again whether enough slaves are in sync; they may have fallen behind."""
         self._tell_enough()
 
     def _near(self, position: int) -> int:

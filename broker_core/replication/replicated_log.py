@@ -1,4 +1,4 @@
-"""What replication needs of a log; the store has it, and tests may have another one."""
+"""Interface of a log for replication; implemented by the store."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@
  *
  * Being woken takes a good part of the time that a fast disk needs. So an owner who has little else
  * to do may stay awake for a moment (`wait_finished`); then the worker stays awake for what comes
- * next, too. Both give the processor to whoever can use it.
+ * next, too. Both yield the processor to other threads.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -313,7 +313,7 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     return (PyObject *)lane;
 }
 
-/* The thread in `wait` holds a reference, so nobody is inside any more. */
+/* The thread in `wait` holds a reference, so no thread is inside any more. */
 static void lane_free(PyObject *self) {
     Lane *lane = (Lane *)self;
     PyTypeObject *type = Py_TYPE(self);

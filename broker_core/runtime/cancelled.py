@@ -1,4 +1,4 @@
-"""Ending a task for sure."""
+"""Reliable cancellation of tasks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _AGAIN_S: Final = 0.2
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they are over; what they raise stays with them.
+    """Cancel tasks and wait until they have ended; their exceptions are not raised.
 
-    Before Python 3.12 `asyncio.wait_for` keeps a cancellation to itself that comes in the moment
-    in which its own wait is over: whoever cancels once may then wait for ever.
+    Before Python 3.12 `asyncio.wait_for` swallows a cancellation that arrives just as its own wait
+    ends, so a task may have to be cancelled more than once.
     """
     waiting = set(tasks)
     while waiting:

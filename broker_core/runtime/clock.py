@@ -32,10 +32,9 @@ class SystemClock:
 
 
 class SteadyTime:
-    """The wall time of its making, carried on by the clock that nobody sets.
+    """Wall time at construction, advanced by the monotonic clock.
 
-    For what is thrown away by its age: a wall clock that is ten years ahead for a minute must not
-    decide about that.
+    For expiry by age: a wall clock that is temporarily wrong must not expire data.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,7 +44,7 @@ class SteadyTime:
 
     @property
     def elapsed_ms(self) -> int:
-        """Since it was made."""
+        """Milliseconds since construction."""
         return int(self._clock.monotonic() * 1000) - self._made_at_ms
 
     @property

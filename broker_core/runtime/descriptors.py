@@ -1,7 +1,7 @@
-"""How many descriptors this process may open, and how many of them are kept for files.
+"""The limit of file descriptors, and how many are reserved for files.
 
-A new descriptor is always the smallest number that is free. So one with a high number says that as
-many are open, and that costs no look at the table of them.
+A new descriptor always gets the smallest free number. So a high number means that as many are open,
+without counting them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 WANTED: Final = 65_536
 RESERVE_MIN: Final = 64
 RESERVE_MAX: Final = 4_096
-# Of this many descriptors one is kept for files.
+# One in this many descriptors is reserved for files.
 RESERVE_PART: Final = 8
 
 
@@ -33,7 +33,7 @@ def raise_descriptor_limit() -> int:
 
 
 def is_in_reserve(descriptor: int) -> bool:
-    """Whether a new socket has one of the last numbers, which are kept for files."""
+    """Whether a new socket has a number that is reserved for files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft == resource.RLIM_INFINITY:
         return False
@@ -41,5 +41,5 @@ def is_in_reserve(descriptor: int) -> bool:
 
 
 def reserve_of(soft: int) -> int:
-    """How many of `soft` descriptors no connection may take."""
+    """How many of `soft` descriptors are reserved for files."""
     return min(max(soft // RESERVE_PART, RESERVE_MIN), RESERVE_MAX, soft // 2)

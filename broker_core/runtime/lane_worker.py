@@ -1,13 +1,12 @@
 """A `ThreadWorker` whose thread syncs files without the interpreter.
 
-A thread that wakes up to sync must first get the interpreter from a loop that is busy, and give it
-up and get it back around the system call: more than the sync itself takes on a fast disk. Here the
-thread waits in native code (`_system_lane.c`), syncs there, and tells the loop through an eventfd.
+A Python thread must acquire the interpreter lock before and after each sync, which takes longer
+than the sync itself on a fast disk. Here the thread waits and syncs in native code
+(`_system_lane.c`) and notifies the loop through an eventfd.
 
-For a producer that waits alone, being woken is half of what it waits for. So a loop that has nobody
-else to serve stays awake while a quick disk syncs, for a moment that has an end whatever the disk
-does. Whoever has one peer and nothing to do but to answer it, as a slave has, begins that moment at
-once instead of in a later turn.
+For a single waiting producer, waking the loop is half of the latency. So an otherwise idle loop
+polls for the end of a sync for a bounded time instead of sleeping. With `waits_at_once`, for a loop
+with a single peer such as a slave's, polling starts immediately instead of in a later turn.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, Final
 from broker_core.runtime.worker import Done, Job, SyncCall, ThreadWorker, Worker
 
 AWAKE_US: Final = 600
-# After a sync that took longer, so many are not waited for.
+# After a slow sync, this many syncs are not polled for.
 REST_SYNCS: Final = 8
 
 
@@ -35,15 +34,10 @@ def _load_lanes() -> ModuleType | None:
 _lanes = _load_lanes()
 
 
-def native_lanes() -> ModuleType | None:
-    """The module with the inbox in native code, where it is built."""
-    return _lanes
-
-
 def start_worker(
     name: str, loop: asyncio.AbstractEventLoop, *, waits_at_once: bool = False
 ) -> Worker:
-    """A worker for `loop`, the faster one where it is built."""
+    """A worker for `loop`; the native one if it is built."""
     if _lanes is None:
         return ThreadWorker(name, loop.call_soon_threadsafe)
     return LaneWorker(name, loop, _lanes, waits_at_once=waits_at_once)
@@ -77,7 +71,6 @@ class LaneWorker(ThreadWorker):
 
     @property
     def syncs_natively(self) -> bool:
-        """That is what it is for."""
         return True
 
     @property
@@ -96,7 +89,7 @@ class LaneWorker(ThreadWorker):
         elif self._waits_at_once:
             self._stay_awake()
         else:
-            # In the turn after next: whatever is to be done meanwhile is done first.
+            # In the turn after next, so that other work is done first.
             self._owner_loop.call_soon(self._owner_loop.call_soon, self._stay_awake)
 
     def _stay_awake(self) -> None:
@@ -114,7 +107,7 @@ class LaneWorker(ThreadWorker):
         super().submit(job, done)
 
     def stop(self) -> None:
-        """Finish what was submitted, join the thread, report."""
+        """Finish what was submitted, join the thread, deliver the remaining reports."""
         super().stop()
         if not self._owner_loop.is_closed():
             self._owner_loop.remove_reader(self._lane.fileno())

@@ -1,4 +1,4 @@
-"""Something that is looked at again and again on the event loop, never twice at a time."""
+"""A periodic check on the event loop; runs never overlap."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class RepeatedCheck(ABC):
 
     @abstractmethod
     async def check(self) -> bool:
-        """Look now; whether something was new."""
+        """Check now. Returns whether something changed."""
 
     def begin(self) -> None:
-        """Look for the first time after one interval; nothing if that was begun before."""
+        """Start; the first check is after one interval. Harmless if started already."""
         if self._timer is None:
             self._schedule()
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Stop."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""A cache that is limited by the size of what it keeps, not only by the number of entries."""
+"""An LRU cache limited by the total size of its entries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# An entry that takes more than this share of the whole is not kept: it would evict too many others.
+# Entries larger than this share of the cache are not kept: they would evict too many others.
 _SHARE: Final = 8
 
 
 class SizedCache(Generic[K, V]):
-    """Keeps what was used last, up to `size_max` as `size_of(key, value)` counts."""
+    """Keeps the most recently used entries, up to `size_max` by `size_of(key, value)`."""
 
     def __init__(self, size_max: int, size_of: Callable[[K, V], int]) -> None:
         self._size_max = size_max
@@ -26,7 +26,7 @@ class SizedCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K, make: Callable[[K], V]) -> V:
-        """What is kept for `key`, or what `make(key)` returns. Errors of `make` are not kept."""
+        """The cached value of `key`, or `make(key)`. Errors of `make` are not cached."""
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)

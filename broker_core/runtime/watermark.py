@@ -1,7 +1,7 @@
-"""A position that only grows and wakes those who wait for it.
+"""A position that only grows, and its waiters.
 
 Owned by one thread (the event loop, or the only thread of a simulation); every method is called
-there. This is the whole mechanism behind group commit: one advance releases everyone below it.
+there. This is the mechanism of group commit: one advance releases all waiters below it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ Waiter = Callable[[BaseException | None], None]
 class Watermark:
     """Current position, the waiters above it, and the failure that ended it, if any."""
 
-    __slots__ = ("_failure", "_position", "_waiters")
+    __slots__ = ("_failure", "_position", "_subscribers", "_waiters")
 
     def __init__(self, position: int) -> None:
         self._position = position
-        # Rising by position. Almost everyone waits for the newest position, so this is an append.
+        # Ascending by position. Most waiters wait for the newest position, so this is an append.
         self._waiters: deque[tuple[int, Waiter]] = deque()
         self._failure: BaseException | None = None
+        self._subscribers: list[Callable[[], object]] = []
 
     @property
     def position(self) -> int:
@@ -35,8 +36,17 @@ class Watermark:
         """How many waiters are above the position."""
         return len(self._waiters)
 
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call `subscriber()` on every `announce`."""
+        self._subscribers.append(subscriber)
+
+    def announce(self) -> None:
+        """Notify the subscribers, once the owner has done what must come first."""
+        for subscriber in self._subscribers:
+            subscriber()
+
     def advance(self, position: int) -> None:
-        """Move up to `position` and wake everyone at or below it, lowest first."""
+        """Advance to `position` and wake the waiters at or below it, lowest first."""
         if position <= self._position:
             return
         self._position = position
@@ -49,7 +59,7 @@ class Watermark:
             self.advance(min(self._waiters[number - 1][0], limit))
 
     def fail(self, failure: BaseException) -> None:
-        """No position above the current one will ever be reached: tell every waiter."""
+        """Fail every waiter: no higher position will be reached."""
         self._failure = failure
         waiters, self._waiters = self._waiters, deque()
         if waiters:
@@ -74,7 +84,7 @@ class Watermark:
             while waiters and waiters[0][0] <= position:
                 waiters.popleft()[1](failure)
         finally:
-            # One has raised: the others must not wait for the next advance, which may never come.
+            # A waiter raised: still call the others, since there may be no further advance.
             if waiters and waiters[0][0] <= position:
                 self._wake(waiters, position, failure)
 

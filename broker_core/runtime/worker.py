@@ -52,16 +52,14 @@ class Worker(Protocol):
 
 
 class _JobsOnly:
-    """For workers without a way around the interpreter."""
+    """Base of workers that cannot sync in native code."""
 
     @property
     def ready_to_sync(self) -> bool:
-        """Never."""
         return False
 
     @property
     def syncs_natively(self) -> bool:
-        """No."""
         return False
 
     @property
@@ -70,7 +68,7 @@ class _JobsOnly:
         return False
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
-        """Never called, because never ready."""
+        """Not called, since `ready_to_sync` is False."""
         raise NotImplementedError
 
 
@@ -78,7 +76,6 @@ class InlineWorker(_JobsOnly):
     """Runs every job at once, on the caller's thread."""
 
     def submit(self, job: Job, done: Done) -> None:
-        """Run now and report now."""
         try:
             result = job()
         except OSError as error:
@@ -87,11 +84,10 @@ class InlineWorker(_JobsOnly):
             done(result, None)
 
     def run(self, job: Job) -> Any:
-        """Run now."""
         return job()
 
     def stop(self) -> None:
-        """Nothing is pending, ever."""
+        """Does nothing: every job has run when `submit` returns."""
 
 
 class ThreadWorker(_JobsOnly):
@@ -197,31 +193,24 @@ class WorkerSlot:
 
     @property
     def ready_to_sync(self) -> bool:
-        """As `Worker.ready_to_sync`."""
         return self._worker.ready_to_sync
 
     @property
     def syncs_natively(self) -> bool:
-        """As `Worker.syncs_natively`."""
         return self._worker.syncs_natively
 
     @property
     def sync_failed(self) -> bool:
-        """As `Worker.sync_failed`."""
         return self._sync_failed or self._worker.sync_failed
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
-        """As `Worker.submit_sync`."""
         self._worker.submit_sync(call, done, soon=soon)
 
     def submit(self, job: Job, done: Done) -> None:
-        """As `Worker.submit`."""
         self._worker.submit(job, done)
 
     def run(self, job: Job) -> Any:
-        """As `Worker.run`."""
         return self._worker.run(job)
 
     def stop(self) -> None:
-        """As `Worker.stop`."""
         self._worker.stop()

@@ -1,4 +1,4 @@
-"""The one place that turns an `OSError` of the disk into an error of ours, at the store's door."""
+"""Turns an `OSError` of the disk into `DiskFailed`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def names_disk_errors(call: Callable[P, Result]) -> Callable[P, Result]:
-    """Let `call` raise `DiskFailed`, saying what was tried, instead of `OSError`."""
+    """Make `call` raise `DiskFailed` with its name instead of `OSError`."""
     what = call.__name__.replace("_", " ")
 
     @functools.wraps(call)

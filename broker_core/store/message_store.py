@@ -1,52 +1,124 @@
 """The one door to a store: open, put, get, query, look up, close.
 
-Owned by one thread. Without `start` it works inline: `flush` makes everything durable and visible
-on the caller's thread. After `start` it serves an event loop: a flush thread waits for the disk, a
-background thread prepares files and writes checkpoints, and `put` answers when its promise is met.
+    .writes       appends and their acknowledgement        store/writes/appender.py
+    .reads        by offset, position, time and key        store/reads/message_reader.py
+    .groups       append groups and staged batches         store/groups/store_groups.py
+    .replication  raw log, slaves, held-back tail          store/replication/store_replication.py
+    .state        identity, positions, counters            store/store_status.py
+    .scheduler    pumps, dispatches, ticks                 store/scheduler.py
+
+The methods of this class call these. Owned by one thread. Without `start` a store works inline:
+`flush` makes everything durable and visible on the caller's thread. After `start` it serves an
+event loop: a flush thread waits for the disk, a background thread prepares files and writes
+checkpoints, and `put` answers when its promise is met.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from broker_core.codec.column_batch import ColumnBatch, check_batch
-from broker_core.codec.message_record import MessageRecord
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
-from broker_core.errors import InvalidArgument, StoreClosed, StoreUnusable
-from broker_core.protocol_codes import GetStatus, PutStatus
+from broker_core.errors import InvalidArgument, StoreUnusable
+from broker_core.flush.flush_service import FlushService
+from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
 from broker_core.runtime.clock import Clock, SystemClock
-from broker_core.storage.append_group import Inspected, checked_runs
-from broker_core.storage.commit_log import RecordRun
-from broker_core.storage.file_system import DiskUsage, FileSystem
-from broker_core.storage.posix_file_system import PosixFileSystem
-from broker_core.storage.staging import StagedBatch, StagingArea
-from broker_core.store.argument_checks import check_integer, check_numbers, encoded_text
+from broker_core.runtime.worker import InlineWorker, WorkerSlot
+from broker_core.storage.files.file_system import DiskUsage, FileSystem, StoreFile
+from broker_core.storage.files.posix_file_system import PosixFileSystem
+from broker_core.storage.log.append_group import Inspected
+from broker_core.storage.log.commit_log import RecordRun
+from broker_core.storage.log.group_writer import GroupWriter
+from broker_core.storage.staging.staging_area import BLOCK_SIZE_MAX, StagingArea
+from broker_core.storage.state.lock_and_abort_files import mark_stopped, take_lock
 from broker_core.store.disk_errors import names_disk_errors
-from broker_core.store.filtered_read import RecordFilter
-from broker_core.store.group_ranges import group_ranges
-from broker_core.store.message import Message
-from broker_core.store.message_reader import GetResult
-from broker_core.store.opening import RecoveryReport
-from broker_core.store.prepared_offsets import prepared_offsets
-from broker_core.store.put_result import PutResult
-from broker_core.store.send_rows import SendRows
-from broker_core.store.store_parts import StoreParts
-from broker_core.store.store_replication import StoreReplication
-
-TIME_MAX = (1 << 63) - 1
+from broker_core.store.groups.store_groups import StoreGroups
+from broker_core.store.opening.opening import OpenedStore, Opening, RecoveryReport
+from broker_core.store.reads.filtered_read import RecordFilter
+from broker_core.store.reads.message_reader import TIME_MAX, GetResult, MessageReader
+from broker_core.store.replication.replica_log import ReplicaLog
+from broker_core.store.replication.store_replication import StoreReplication
+from broker_core.store.retention_runner import Cleaning
+from broker_core.store.running_flags import RunningFlags
+from broker_core.store.scheduler import StoreScheduler
+from broker_core.store.store_stats import StoreStats
+from broker_core.store.store_status import StoreStatus
+from broker_core.store.upkeep import Upkeep
+from broker_core.store.visibility import Visibility
+from broker_core.store.writes.acknowledgements import Acknowledgements
+from broker_core.store.writes.appender import Appender
+from broker_core.store.writes.argument_checks import encoded_text
+from broker_core.store.writes.message import Message
+from broker_core.store.writes.put_result import PutResult
+from broker_core.store.writes.queue_counters import QueueCounters
 
 
 class MessageStore:
     """See the module. Every method but `put*` returns at once or blocks only for the disk."""
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts = parts
-        self._closed = False
+    def __init__(
+        self,
+        file_system: FileSystem,
+        config: StoreConfig,
+        clock: Clock,
+        lock: StoreFile,
+        opened: OpenedStore,
+        staging: StagingArea,
+        workers: tuple[WorkerSlot, WorkerSlot],
+        *,
+        owns_file_system: bool,
+    ) -> None:
+        """Connect what `open` has opened; use `open`."""
+        self._file_system, self._owns_file_system = file_system, owns_file_system
+        self._lock = lock
+        self._opened = opened
+        log, queues, index, dispatcher = opened.log, opened.queues, opened.index, opened.dispatcher
+        flush_worker, background = workers
+        is_async = config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+        is_slave = config.broker_role is BrokerRole.SLAVE
+        if is_slave:
+            dispatcher.follow_copied_log()
+        self._flags = flags = RunningFlags()
+        stats = StoreStats()
+        self._flush = flush = FlushService(
+            log, opened.state_file, config, clock, flush_worker,
+            note_limit=(lambda: dispatcher.position) if is_slave else None,
+        )  # fmt: skip
+        self._visibility = visibility = Visibility(flush, is_async=is_async)
+        acks = Acknowledgements(config, clock, flush, visibility)
+        cleaning = Cleaning(file_system, config, clock, log, queues, index, opened.derived, flush)
+        self._upkeep = upkeep = Upkeep(
+            config, clock, log, queues, index, dispatcher, opened.derived, flush, cleaning,
+            background, flags, stats, opened.delays, visibility,
+        )  # fmt: skip
+        self.scheduler = scheduler = StoreScheduler(
+            config, log, flush, dispatcher, upkeep, visibility, acks, staging, flags,
+            flush_worker, background,
+        )  # fmt: skip
+        self.writes = Appender(
+            config, clock, log, QueueCounters(queues, dispatcher.store_timestamp), flags, stats,
+            scheduler, acks,
+            GroupWriter(log, dispatcher.written, background, flush.start_writeback),
+            flush.fence,
+        )  # fmt: skip
+        self.reads = MessageReader(
+            config, clock, log, queues, index, dispatcher, flush, upkeep, visibility, scheduler,
+            stats,
+        )  # fmt: skip
+        self.groups = StoreGroups(config, log, flush, acks, scheduler, self.writes, staging, flags)
+        store_id = flush.state.store_id
+        self._replication = StoreReplication(
+            ReplicaLog(store_id, log, flush, dispatcher, scheduler, is_async=is_async),
+            log, queues, dispatcher, upkeep, visibility, acks, scheduler, flags, stats,
+        )  # fmt: skip
+        self.state = StoreStatus(file_system, opened, flush, self.writes, staging, flags, stats)
 
     @classmethod
     def open(
@@ -64,17 +136,33 @@ class MessageStore:
         own = isinstance(root, (str, Path))
         file_system: Any = PosixFileSystem(root) if isinstance(root, (str, Path)) else root
         try:
-            parts = StoreParts.open(
-                file_system, config or StoreConfig(), clock or SystemClock(), os.getpid()
-            )
+            return cls._open(file_system, config or StoreConfig(), clock or SystemClock(), own)
         except BaseException as error:
             if own:
                 file_system.close()
             if isinstance(error, OSError):
                 raise StoreUnusable(f"the store cannot be opened: {error}") from error
             raise
-        parts.owns_file_system = own
-        return cls(parts)
+
+    @classmethod
+    def _open(
+        cls, file_system: FileSystem, config: StoreConfig, clock: Clock, own: bool
+    ) -> MessageStore:
+        lock = take_lock(file_system)
+        try:
+            workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
+            # Only reads, and may fail: before anything is written or kept open.
+            staging = StagingArea(
+                file_system, clock, config.staging_size_max, config.staging_expiry_ms, workers[1],
+                max(BLOCK_SIZE_MAX, 2 * config.message_size_max),
+            )  # fmt: skip
+            opened = Opening(file_system, config, clock, workers[1], os.getpid()).run()
+            return cls(
+                file_system, config, clock, lock, opened, staging, workers, owns_file_system=own
+            )
+        except BaseException:
+            lock.close()
+            raise
 
     def __enter__(self) -> MessageStore:
         return self
@@ -89,7 +177,8 @@ class MessageStore:
 
     async def start(self) -> None:
         """Serve the running event loop: start the threads and the periodic work."""
-        self._open_parts().start(asyncio.get_running_loop())
+        self._flags.require_open()
+        self.scheduler.start(asyncio.get_running_loop())
 
     @names_disk_errors
     def close(self) -> None:
@@ -98,17 +187,48 @@ class MessageStore:
         A fenced store is only released: `abort` stays and the next open recovers it. Raises
         `StoreFenced` when the last flush fails; everything is released then, too.
         """
-        if not self._closed:
-            self._closed = True
-            self._parts.close()
+        if self._flags.closed:
+            return
+        self._flags.close()
+        try:
+            try:
+                self.scheduler.stop()
+            finally:
+                # There are no readers any more, so the queues may have all of the log: a
+                # SYNC_MASTER that opens it again holds back what its slaves do not have.
+                self._visibility.wait_for_slaves(None)
+                self._stop_cleanly()
+        finally:
+            self._release()
+
+    def _stop_cleanly(self) -> None:
+        if self._flush.failure is not None:
+            return
+        opened = self._opened
+        self.scheduler.flush()
+        self._upkeep.retry_index()
+        opened.log.segments.remove_spares()
+        if self._upkeep.complete:
+            opened.log.clear_behind()
+            opened.derived.save_closing()
+            mark_stopped(self._file_system)
+
+    def _release(self) -> None:
+        opened = self._opened
+        opened.log.segments.release()
+        opened.queues.close()
+        if opened.index is not None:
+            opened.index.close()
+        opened.state_file.close()
+        self._lock.close()
+        if self._owns_file_system:
+            self._file_system.close()
 
     # Puts
 
     def append(self, message: Message) -> PutResult:
         """Append without waiting for the disk; PUT_OK means no more than "in the log"."""
-        if self._closed:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        return self._parts.appender.append_message(message)
+        return self.writes.append(message)
 
     def append_text(
         self,
@@ -127,195 +247,142 @@ class MessageStore:
 
         The caller has checked the types; sizes and names are checked here.
         """
-        if self._closed:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        return self._parts.appender.append_text(
+        return self.writes.append_text(
             topic, queue_id, body, text, flag, sys_flag,
             born_timestamp, born_host, reconsume_times, prepared_offset,
         )  # fmt: skip
 
-    @property
-    def send_rows(self) -> SendRows:
-        """`append_text` for many messages at once."""
-        return SendRows(self._open_parts())
-
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
-        check_batch(batch)
-        if self._closed:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        return self._parts.appender.append(batch, together=together)
+        return self.writes.append_batch(batch, together=together)
 
-    async def put(self, message: Message) -> PutResult:
+    # Not `async`: this returns the coroutine of `writes`, without one more of its own.
+    def put(self, message: Message) -> Coroutine[Any, Any, PutResult]:
         """Append and wait for what the mode promises."""
-        result = self.append(message)
-        return await self.acknowledged(result) if message.wants_wait else result
+        return self.writes.put(message)
 
     async def put_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """`put` for a column batch."""
-        return await self.acknowledged(self.append_batch(batch, together=together))
+        return await self.writes.acknowledged(self.writes.append_batch(batch, together=together))
+
+    def put_now(self, message: Message) -> PutResult:
+        """Append, flush and dispatch on this thread; for programs without an event loop."""
+        result = self.writes.append(message)
+        if result.ok:
+            self.flush()
+        return result
 
     def when_durable(
         self, result: PutResult, callback: Callable[[BaseException | None], None]
     ) -> None:
         """Call `callback(None)` once a group is durable, or with the error if it never will be.
 
-        The way for a server that answers many requests per wake-up: no task and no future each.
+        For a server that answers many requests per wake-up: no task and no future each.
         """
-        self._parts.when_durable(result[3], callback)
+        self.writes.acks.when_durable(result[3], callback)
 
     def when_acknowledged(self, result: PutResult, callback: Callable[[PutStatus], object]) -> None:
         """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""
-        if not result.ok or self._parts.answers_at_once:
-            callback(result.status)
-        else:
-            self._parts.acks.when(result.end_position, callback)
+        self.writes.when_acknowledged(result, callback)
+
+    def acknowledged(self, result: PutResult) -> Coroutine[Any, Any, PutResult]:
+        """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
+        return self.writes.acknowledged(result)
 
     def message_ids(self, result: PutResult) -> str:
         """Offset ids of a batch that was appended `together`, separated by commas."""
-        # Producers ask whose sync ends while the store is being closed, too.
-        return self._parts.message_ids(result.position, result.message_count)
+        return self.writes.message_ids(result)
 
-    async def acknowledged(self, result: PutResult) -> PutResult:
-        """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
-        if not result.ok or self._parts.answers_at_once:
-            return result
-        status = await self._parts.acks.wait(result.end_position)
-        return result if status is PutStatus.PUT_OK else result._replace(status=status)
-
-    def put_now(self, message: Message) -> PutResult:
-        """Append, flush and dispatch on this thread; for programs without an event loop."""
-        result = self.append(message)
-        if result.ok:
-            self.flush()
-        return result
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue gets, visible or not."""
+        return self.writes.next_offset(topic, queue_id)
 
     # Append groups and staging
 
     def append_group(
         self, runs: Sequence[RecordRun], note: bytes = b"", inspected: Inspected = ()
     ) -> PutResult:
-        """Append the records of all runs as one unit (see `storage/append_group.py`).
-
-        `inspected` is what `inspect_runs` said of them: work that a thread can do before.
-        """
-        if self._closed:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        if inspected and len(inspected) != len(runs):
-            raise InvalidArgument(f"{len(inspected)} runs are inspected, {len(runs)} given")
-        return self._parts.appender.append_group(checked_runs(runs), note, inspected)
+        """Append the records of all runs as one unit; `inspected` comes from `inspect_runs`."""
+        return self.groups.append(runs, note, inspected)
 
     def inspect_runs(self, runs: Sequence[RecordRun]) -> Inspected:
         """Verify runs ahead of `append_group`; on any thread. Raises `MalformedRecord`."""
-        return self._any_thread_parts().appender.inspect_runs(checked_runs(runs))
+        return self.groups.inspect_runs(runs)
 
     async def prepare_room(self, size: int) -> None:
-        """Have the files made that a group of `size` bytes takes, while others are served."""
-        await self._open_parts().prepare_room(size)
+        """Create the files that a group of `size` bytes takes, while others are served."""
+        await self.groups.prepare_room(size)
 
     async def put_group(self, runs: Sequence[RecordRun], note: bytes = b"") -> PutResult:
         """Append a group and wait until all of it is durable, whatever the flush mode."""
-        return await self.group_acknowledged(self.append_group(runs, note))
+        return await self.groups.acknowledged(self.groups.append(runs, note))
 
-    async def publish(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
-        """Turn sealed staged batches into one append group and drop them once it is durable."""
-        staging = self._open_parts().staging
-        with staging.open_runs(batches) as runs:
-            result = self.append_group(runs, note)
-        if result.ok:
-            staging.claim(batches)
-        result = await self.group_acknowledged(result)
-        if result.ok:
-            for batch in batches:
-                staging.recycle(batch.staging_id)
-        return result
+    async def publish(self, parts: Sequence[StagedPart], note: bytes = b"") -> PutResult:
+        """Append sealed staged parts as one group and release their files once it is durable."""
+        return await self.groups.publish(parts, note)
 
-    @names_disk_errors
-    def publish_now(self, batches: Sequence[StagedBatch], note: bytes = b"") -> PutResult:
+    def publish_now(self, parts: Sequence[StagedPart], note: bytes = b"") -> PutResult:
         """`publish` without an event loop."""
-        staging = self._open_parts().staging
-        with staging.open_runs(batches) as runs:
-            result = self.append_group(runs, note)
-        if result.ok:
-            self.flush()
-            for batch in batches:
-                staging.drop(batch.staging_id)
-        return result
+        return self.groups.publish_now(parts, note)
 
     async def group_acknowledged(self, result: PutResult) -> PutResult:
         """Wait until an appended group is durable and with that visible."""
-        parts = self._parts
-        if not result.ok or parts.shows_groups():
-            return result
-        # A group is a promise of its own: it waits for the disk in every flush mode.
-        parts.flush.flush_soon()
-        status = await parts.group_acks.wait(result.end_position)
-        return result if status is PutStatus.PUT_OK else result._replace(status=status)
+        return await self.groups.acknowledged(result)
 
     async def group_on_disk(self, result: PutResult) -> None:
         """Wait until the disk has a group, where `group_acknowledged` does not wait for that."""
-        parts = self._parts
-        if not parts.groups_at_once:
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self.groups.on_disk(result)
 
-        def settle(error: BaseException | None) -> None:
-            if not done.done():
-                done.set_result(None) if error is None else done.set_exception(error)
-
-        parts.flush.flushed.when(result.end_position, settle)
-        parts.flush.flush_soon()
-        await done
-
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue gets, visible or not."""
-        check_numbers(queue_id=queue_id)
-        return self._open_parts().appender.next_offset((_name(topic), queue_id))
-
-    @names_disk_errors
     def group_ranges(self, start: int, end: int) -> dict[tuple[str, int], tuple[int, int]]:
         """First and next offset of every queue in the append group at `[start, end)`."""
-        check_numbers(start=start, end=end)
-        return group_ranges(self._open_parts().log, start, end)
+        return self.groups.group_ranges(start, end)
 
     @property
     def staging(self) -> StagingArea:
-        """Batches written ahead of their publication; threads that prove them ask, too."""
-        return self._any_thread_parts().staging
+        """Parts of batches that are not published yet; on any thread. Raises `StoreClosed`."""
+        return self.groups.staging
 
-    # Flush and dispatch on demand
+    # Flush and maintenance on demand
 
     @names_disk_errors
     def flush(self) -> None:
         """Make everything appended durable and visible; raises `StoreFenced` when it cannot be."""
-        parts = self._open_parts()
-        parts.flush.flush_all()
-        parts.upkeep.dispatch()
+        self.scheduler.catch_up()
+        self.scheduler.flush()
 
     @names_disk_errors
     def set_retention(self, config: StoreConfig) -> None:
-        """Keep messages as long as `config` says from now on; its other settings are ignored."""
-        self._open_parts().upkeep.set_retention(config)
+        """Apply the retention settings of `config` from now on; others are ignored."""
+        self._flags.require_open()
+        self._upkeep.set_retention(config)
 
     def clean(self, *, manual: bool = False) -> int:
         """Apply retention now; returns the log start. `manual` ignores the hour of the day."""
-        return self._open_parts().upkeep.clean(manual=manual)
+        self.scheduler.catch_up()
+        return self._upkeep.clean(manual=manual)
+
+    @names_disk_errors
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; returns how many. Its records go with retention."""
+        self.scheduler.catch_up()
+        return self._upkeep.delete_topic(encoded_text("topic", topic))
 
     def before_clean(self, save: Callable[[], object]) -> None:
         """Call `save()` before log files are removed; when it raises, they stay."""
         if not callable(save):
             raise InvalidArgument(f"save must be callable, not {save!r:.80}")
-        self._open_parts().upkeep.before_clean.append(save)
+        self._flags.require_open()
+        self._upkeep.before_clean.append(save)
 
     def on_arrival(self, listener: Callable[[bytes, int, int], None]) -> None:
         """Call `listener(topic, queue_id, max_offset)` when a queue has new readable messages."""
         if not callable(listener):
             raise InvalidArgument(f"listener must be callable, not {listener!r:.80}")
-        self._open_parts().dispatcher.on_arrival(listener)
+        self.scheduler.catch_up()
+        self._opened.dispatcher.on_arrival(listener)
 
     # Reads
 
-    @names_disk_errors
     def get(
         self,
         topic: str,
@@ -332,189 +399,126 @@ class MessageStore:
         Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
         `record_filter` decides by the properties of a message instead of its tag code.
         """
-        parts = self._open_parts()
-        count_max = parts.config.read_count_max if count_max is None else count_max
-        check_numbers(queue_id=queue_id, count_max=count_max)
-        # Any number is an offset: the status corrects those outside the queue.
-        check_integer("offset", offset)
-        if tag_codes is not None and not isinstance(tag_codes, Collection):
-            raise InvalidArgument(f"tag_codes must be a collection, not {tag_codes!r:.80}")
-        limit = parts.config.read_size_max if size_max is None else size_max
-        check_numbers(size_max=limit)
-        started = parts.clock.monotonic()
-        result = parts.reader.get(
-            _name(topic), queue_id, offset, count_max, limit, tag_codes, record_filter
-        )
-        ms = (parts.clock.monotonic() - started) * 1000
-        parts.stats.get(result.status, result.message_count, len(result.records), ms)
-        return result
+        return self.reads.get(
+            topic, queue_id, offset, count_max,
+            size_max=size_max, tag_codes=tag_codes, record_filter=record_filter,
+        )  # fmt: skip
 
-    @names_disk_errors
     def read_columns(
         self, topic: str, queue_id: int, start: int, until: int, wanted: int
     ) -> dict[str, Any]:
-        """Exactly `[start, until)` as column buffers; `wanted` is a mask of `record_columns`."""
-        parts = self._open_parts()
-        check_numbers(queue_id=queue_id, start=start, until=until, wanted=wanted)
-        columns = parts.reader.columns(_name(topic), queue_id, start, until, wanted)
-        parts.stats.get(GetStatus.FOUND, until - start, 0)
-        return columns
+        """Exactly `[start, until)` as column buffers; `wanted` is a mask of `column_names`."""
+        return self.reads.read_columns(topic, queue_id, start, until, wanted)
 
-    @names_disk_errors
     def message_at(self, position: int) -> MessageRecord | None:
         """The message whose record starts at a log position."""
-        check_numbers(position=position)
-        parts = self._open_parts()
-        return parts.reader.at(position) if position < parts.dispatcher.position else None
+        return self.reads.message_at(position)
 
-    @names_disk_errors
     def record_at(self, position: int) -> bytes | None:
         """The stored bytes of the message whose record starts at a log position."""
-        check_numbers(position=position)
-        parts = self._open_parts()
-        return parts.reader.record_at(position) if position < parts.dispatcher.position else None
+        return self.reads.record_at(position)
 
-    @names_disk_errors
     def query(
         self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = TIME_MAX
     ) -> list[MessageRecord]:
         """Messages by key or unique key within a time range."""
-        parts = self._open_parts()
-        check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
-        name = encoded_text("key", key)
-        return parts.reader.query(_name(topic), name, count_max, begin_ms, end_ms)
+        return self.reads.query(topic, key, count_max, begin_ms, end_ms)
 
-    @names_disk_errors
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""
-        check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
-        return self._open_parts().reader.offset_by_time(_name(topic), queue_id, timestamp_ms)
+        return self.reads.offset_by_time(topic, queue_id, timestamp_ms)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Readable offsets `[min, max)` of a queue; (0, 0) when there is none."""
-        check_numbers(queue_id=queue_id)
-        parts = self._open_parts()
-        queue = parts.queues.find(_name(topic), queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, parts.reader.end_of(queue))
+        return self.reads.offsets(topic, queue_id)
 
-    @names_disk_errors
     def durable_offset(self, topic: str, queue_id: int) -> int:
         """Offsets below this one survive a power cut, in every flush mode."""
-        check_numbers(queue_id=queue_id)
-        return self._open_parts().durable_offset(_name(topic), queue_id)
+        return self.reads.durable_offset(topic, queue_id)
 
-    @names_disk_errors
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time of one message in epoch milliseconds."""
-        check_numbers(queue_id=queue_id, offset=offset)
-        parts = self._open_parts()
-        queue = parts.queues.find(_name(topic), queue_id)
-        return None if queue is None else parts.reader.store_time(queue, offset)
+        return self.reads.store_time(topic, queue_id, offset)
 
-    @names_disk_errors
     def units(
         self, topic: str, queue_id: int, offset: int, count: int
     ) -> list[tuple[int, int, int]]:
         """(position, size, tag code) of readable entries `[offset, offset + count)`."""
-        check_numbers(queue_id=queue_id, offset=offset, count=count)
-        return self._open_parts().reader.units(_name(topic), queue_id, offset, count)
+        return self.reads.units(topic, queue_id, offset, count)
 
-    @names_disk_errors
     def prepared_offsets(self, start: int) -> Iterator[tuple[int, int]]:
         """(position, PREPARED TRANSACTION OFFSET) of visible records that have one.
 
         Records from log position `start` on, where one must begin, or from the log's first one.
         """
-        check_numbers(start=start)
-        parts = self._open_parts()
-        start = max(start, parts.log.start)
-        return prepared_offsets(parts.log, start, parts.dispatcher.position)
+        return self.reads.prepared_offsets(start)
 
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue id) that holds or held messages."""
-        return sorted((q.topic.decode("ascii"), q.queue_id) for q in self._open_parts().queues)
-
-    @names_disk_errors
-    def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; returns how many. Its records go with retention."""
-        return self._open_parts().upkeep.delete_topic(_name(topic))
+        return self.reads.queues()
 
     @property
     def replication(self) -> StoreReplication:
-        """The log as bytes, and what slaves have to do with puts."""
-        return StoreReplication(self._open_parts())
+        """The log as bytes, and what slaves have to do with puts. Raises `StoreClosed`."""
+        self._flags.require_open()
+        return self._replication
 
     # State
 
     @property
     def boot_id(self) -> str:
-        """Of the machine, as the store's state names it."""
-        return self._parts.flush.state.boot_id
+        """Boot id of the machine."""
+        return self.state.boot_id
 
     @property
     def store_id(self) -> str:
         """Identity of this log."""
-        return self._parts.flush.state.store_id
+        return self.state.store_id
 
     @property
     def is_async(self) -> bool:
         """Whether a put is acknowledged at once, before it is durable and copied."""
-        return self._parts.answers_at_once
+        return self.writes.acks.puts_at_once
 
     @property
     def store_host(self) -> bytes:
         """Address and port that records carry."""
-        return self._parts.appender.store_host
+        return self.writes.store_host
 
     @property
     def epoch(self) -> int:
         """Changes when messages that readers may have seen could be gone."""
-        return self._parts.flush.state.epoch
+        return self.state.epoch
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and did."""
-        return self._parts.report
+        return self.state.recovery
 
     @property
     def log_range(self) -> tuple[int, int]:
         """First and end position of the log."""
-        return self._parts.log.start, self._parts.log.position
+        return self.state.log_range
 
     @property
     def flushed_position(self) -> int:
         """Everything below is durable."""
-        return self._parts.flush.flushed.position
+        return self.state.flushed_position
 
     @property
     def dispatched_position(self) -> int:
         """Everything below is visible to readers."""
-        return self._parts.dispatcher.position
+        return self.state.dispatched_position
 
     @property
     def fenced(self) -> bool:
         """A sync failed; nothing is acknowledged any more."""
-        return self._parts.flush.failure is not None
+        return self.state.fenced
 
-    @names_disk_errors
     def disk_usage(self) -> DiskUsage:
         """Space on the partition of the store."""
-        return self._open_parts().disk_usage()
+        return self.state.disk_usage()
 
     def stats(self) -> dict[str, Any]:
         """Counters since the store was opened."""
-        return self._parts.statistics()
-
-    def _open_parts(self) -> StoreParts:
-        self._any_thread_parts().catch_up()
-        return self._parts
-
-    def _any_thread_parts(self) -> StoreParts:
-        """Without the dispatch that is due, which only the owner may do."""
-        if self._closed:
-            raise StoreClosed("the store is closed; open it again")
-        return self._parts
-
-
-def _name(topic: str) -> bytes:
-    return encoded_text("topic", topic)
+        return self.state.stats()

@@ -1,8 +1,10 @@
-"""Why a store cannot be written to or read from at the moment; RocketMQ's bits."""
+"""Why a store cannot be written to or read from at the moment: RocketMQ's bits, and `closed`."""
 
 from __future__ import annotations
 
 import enum
+
+from broker_core.errors import StoreClosed
 
 
 class Running(enum.IntEnum):
@@ -25,11 +27,21 @@ class RunningFlags:
     def __init__(self) -> None:
         self.bits = 0
         self.writeable = True
+        self.closed = False
 
     def set(self, bit: Running, on: bool) -> None:
         """Raise or lower one bit."""
         self.bits = self.bits | bit if on else self.bits & ~bit
-        self.writeable = self.bits & ~Running.NOT_READABLE == 0
+        self.writeable = not self.closed and self.bits & ~Running.NOT_READABLE == 0
+
+    def close(self) -> None:
+        """Refuse puts and reads from now on."""
+        self.closed, self.writeable = True, False
+
+    def require_open(self) -> None:
+        """Raise `StoreClosed` after `close`; on any thread."""
+        if self.closed:
+            raise StoreClosed("the store is closed; open it again")
 
     @property
     def readable(self) -> bool:

@@ -1,7 +1,7 @@
-"""Keeps queues, index and disk in order: dispatch, checkpoints, retention, healing.
+"""Maintains queues, index and disk: dispatch, checkpoints, retention, rebuilds.
 
-Owns the schedule of all periodic work but flushing. Errors of derived files never lose data, which
-is in the log: they stop puts until the files can be written again.
+Knows which of this work is due; the scheduler calls `tick`. Errors of derived files lose no data,
+which is in the log: they stop puts until the files can be written again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.dispatch.rebuild import rebuild_index, rebuild_queue
 from broker_core.errors import CorruptStore, DiskFailed, DiskFull, StoreFenced
 from broker_core.flush.flush_service import FlushService
-from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
-from broker_core.runtime.watermark import Watermark
 from broker_core.runtime.worker import Worker
-from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.consume_queue import ConsumeQueue, QueueDamaged
-from broker_core.storage.consume_queue_set import ConsumeQueueSet
-from broker_core.storage.message_index import MessageIndex
-from broker_core.store.cleaning import Cleaning
-from broker_core.store.derived_files import DerivedFiles, DerivedSnapshot
+from broker_core.storage.derived.consume_queue import ConsumeQueue, QueueDamaged
+from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.derived.message_index import MessageIndex
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.store.opening.derived_files import DerivedFiles, DerivedSnapshot
+from broker_core.store.retention_runner import Cleaning
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.store_stats import StoreStats
+from broker_core.store.visibility import Visibility
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +47,7 @@ class Upkeep:
         flags: RunningFlags,
         stats: StoreStats,
         delays: memoryview,
+        visibility: Visibility,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -55,7 +55,6 @@ class Upkeep:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        dispatcher.after_step = self.write_out_long_tails
         self._derived = derived
         self._flush = flush
         self._cleaning = cleaning
@@ -63,11 +62,11 @@ class Upkeep:
         self._flags = flags
         self._stats = stats
         self._delays = delays
+        self._visibility = visibility
         self._saving = False
-        # Called before log files go: whoever keeps what only they know saves it now.
+        # Called before log files are removed, to save what is only in them.
         self.before_clean: list[Callable[[], object]] = []
         self._index_lost_from: int | None = None
-        self.confirmed: Watermark | None = None
         self._last_ms = dict.fromkeys(("write_out", "checkpoint", "clean"), self._now_ms())
 
     @property
@@ -75,24 +74,16 @@ class Upkeep:
         """Whether queues and index hold everything in the log."""
         return self._index_lost_from is None and self._dispatcher.position == self._log.position
 
-    def visible_limit(self) -> int:
-        """How far readers may see under the configured mode."""
-        limit = self._flush.committed_position
-        if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            limit = self._flush.flushed.position
-        # Readers of a master with sync slaves see nothing that the slaves have not.
-        return limit if self.confirmed is None else min(limit, self.confirmed.position)
-
     def dispatch(self) -> None:
         """Make everything visible that may be."""
         try:
-            limit = self.visible_limit()
-            # A group is shown when all of it may be: the limit can be inside of one, for the
-            # slaves of a sync master may have its beginning.
+            limit = self._visibility.limit()
+            # A group is shown once all of it may be. The limit can be inside a group: the slaves
+            # of a sync master may have its beginning.
             durable = limit
             if self._config.group_waits_for_disk:
                 durable = min(limit, self._flush.flushed.position)
-            taken = self._dispatcher.dispatch(limit, durable)
+            taken = self._dispatcher.dispatch(limit, durable, self._write_out_long_tails)
         except OSError as error:
             # Of the index: it can be built again from the log, so remember from where and go on
             # without it.
@@ -103,8 +94,8 @@ class Upkeep:
             return
         self._stats.dispatched_messages += taken
 
-    def write_out_long_tails(self) -> None:
-        """Let no queue gather much: of a long group, each would take megabytes of new memory."""
+    def _write_out_long_tails(self) -> None:
+        """Bound the memory of queues: a long group would take megabytes in each of them."""
         try:
             self._queues.write_out_long_tails()
         except OSError as error:
@@ -123,7 +114,7 @@ class Upkeep:
         return False
 
     def set_retention(self, config: StoreConfig) -> None:
-        """What `config` says about retention counts from now on."""
+        """Apply the retention settings of `config` from now on."""
         self._cleaning.reconfigure(config)
 
     def clean(self, *, manual: bool) -> int:
@@ -148,7 +139,7 @@ class Upkeep:
         return start
 
     def _heal_oldest(self, log_start: int) -> None:
-        """A queue that nobody reads must not stop retention for ever because it is damaged."""
+        """Rebuild damaged queues: one that is never read must not block retention for ever."""
         for queue in list(self._queues):
             try:
                 queue.first_kept(log_start)
@@ -156,7 +147,7 @@ class Upkeep:
                 self.heal_queue(queue)
 
     def _clean_quietly(self) -> None:
-        """Nobody waits for the periodic retention; its errors must not end the periodic work."""
+        """Log errors of the periodic retention: they must not end the periodic work."""
         try:
             self.clean(manual=False)
         except (OSError, DiskFailed, StoreFenced) as error:
@@ -225,13 +216,13 @@ class Upkeep:
             self._flags.set(Running.LOGIC_QUEUE_ERROR, False)
 
     def _queue_error(self, error: BaseException) -> None:
-        """Queue units stay in memory and are tried again; puts wait until it works."""
+        """Queue units stay in memory and are retried; puts are refused until that succeeds."""
         if not self._flags.bits & Running.LOGIC_QUEUE_ERROR:
             _logger.error("consume queues cannot be written: %s", error)
         self._flags.set(Running.LOGIC_QUEUE_ERROR, True)
 
     def _lose_index(self, problem: CorruptStore | DiskFull, first_position: int) -> None:
-        """Entries from `first_position` on are missing: say so to queries, and try again later."""
+        """Entries from `first_position` on are missing: queries fail until a retry succeeds."""
         if self._index_lost_from is None:
             _logger.error("the index is incomplete: %s", problem)
             self._index_lost_from = first_position
@@ -242,7 +233,7 @@ class Upkeep:
         self._dispatcher.pause_index()
 
     def _checkpoint(self) -> None:
-        """Note how far queues and index are durable, without holding anyone up."""
+        """Save how far queues and index are durable, in the background."""
         if self._saving or self._dispatcher.position == self._derived.saved_position:
             return
         if self._flush.flushed.position < self._dispatcher.position:

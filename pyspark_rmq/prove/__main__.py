@@ -1,7 +1,7 @@
-"""`python -m pyspark_rmq.prove --kills N`: what came out, compared with what was acknowledged.
+"""`python -m pyspark_rmq.prove --kills N`: compares the output with the acknowledged rows.
 
-Exit 0: every acknowledged row came out exactly once. 1: it did not, and the report says how many.
-2: the arguments are wrong. 3: the run could not be finished, so nothing was shown either way.
+Exit 0: every acknowledged row was written exactly once. 1: some were not, see the report. 2: wrong
+arguments. 3: the run could not be finished and shows nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNFINISHED: Final = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, report, and say by the exit code whether it held."""
+    """Run, report and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m pyspark_rmq.prove",
         description="Kill driver, workers, brokers and query of a stream from a topic to a topic, "

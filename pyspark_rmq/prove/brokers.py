@@ -1,7 +1,7 @@
-"""The brokers under test: one alone, or a master whose slave confirms everything.
+"""The brokers under test: a single broker, or a SYNC_MASTER with a slave.
 
-Each knows which of its processes have died and puts things right again: it starts what is gone, or
-makes the slave the master first and lets the old master follow it.
+Both restart their dead processes. The pair can promote the slave first and let the old master
+follow it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from broker_core import EmbeddedCluster, OutgoingMessage, SyncProducer, SyncPull
 from pyspark_rmq.embedded import EmbeddedBroker
 from pyspark_rmq.prove.traps import BROKER, SLAVE
 
-_START_TIMEOUT_S: Final = 60.0
+_START_TIMEOUT_S: Final = 300.0
 _CLOSE_TRIES: Final = 5
 _SEND_TIMEOUT_MS: Final = 30_000
 
 
 class Brokers(Protocol):
-    """What the harness needs of them."""
+    """Interface for the harness."""
 
     starts: int
     promotions: int
@@ -31,28 +31,28 @@ class Brokers(Protocol):
         """For `.options(**…)` of a reader or writer."""
 
     def tend(self, *, promotes: bool) -> bool:
-        """Put right what has died; whether anything had. `promotes`: a dead master is replaced."""
+        """Restart dead processes; True if there were any. `promotes`: replace a dead master."""
 
     def processes(self) -> dict[str, list[int]]:
-        """Whom a trap kills, by its victim."""
+        """Process ids by victim."""
 
     def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
-        """Send each once; body -> message id of those that are as safe as these brokers promise."""
+        """Send each body once; body -> message id of the acknowledged ones."""
 
     def consume(self, topic: str) -> list[str]:
-        """Everything in a topic, as clients get it."""
+        """All bodies of a topic, read by a client."""
 
     def close_stores(self) -> dict[str, Path]:
-        """Stop cleanly; the stores by what they are called in a report."""
+        """Stop cleanly; stores by their name in the report."""
 
     def stop(self) -> None:
-        """At the end."""
+        """Stop everything."""
 
 
 def _produced(name_server: str, topic: str, bodies: Sequence[str]) -> dict[str, str]:
     acknowledged: dict[str, str] = {}
-    # Without retries: a message that is sent again may be there twice, which is not the broker's
-    # fault and would pass for one. The first suppression is for a broker that is not there at all.
+    # Without retries: a retry may store a message twice, which would look like a bug of the broker.
+    # The first suppression is for a broker that cannot be reached at all.
     with (
         contextlib.suppress(errors.RmqError),
         SyncProducer(name_server, retries=0, timeout_ms=_SEND_TIMEOUT_MS) as producer,
@@ -81,12 +81,12 @@ def _consumed(name_server: str, topic: str) -> list[str]:
 
 
 def _is_clean(store: Path) -> bool:
-    """Whether its last owner stopped in time; otherwise its queues may lag behind its log."""
+    """Whether the last shutdown was clean; otherwise queues may lag behind the log."""
     return not (store / "abort").exists()
 
 
 class OneBroker:
-    """A master alone."""
+    """A single master."""
 
     def __init__(self, store: Path, topics: Mapping[str, int]) -> None:
         self._broker = EmbeddedBroker(store=store, topics=topics)
@@ -101,7 +101,7 @@ class OneBroker:
         """Start it if it does not run."""
         if self._broker.is_running:
             return False
-        # What was killed has not been waited for yet.
+        # Reap the killed process.
         self._broker.kill()
         self._broker.start()
         self.starts += 1
@@ -120,7 +120,7 @@ class OneBroker:
         return _consumed(self._broker.name_server, topic)
 
     def close_stores(self) -> dict[str, Path]:
-        """The only one."""
+        """The store of the broker."""
         store = self._broker.store_dir
         self._broker.stop()
         for _ in range(_CLOSE_TRIES):
@@ -131,7 +131,7 @@ class OneBroker:
         raise errors.EmbeddedBrokerFailed(f"the broker of {store} does not stop cleanly")
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the broker."""
         self._broker.stop()
 
 
@@ -155,7 +155,7 @@ class MasterAndSlave:
         return self._cluster.options
 
     def tend(self, *, promotes: bool) -> bool:
-        """Start who is gone; the slave takes a dead master's place first, if it is to."""
+        """Restart dead nodes; with `promotes` the slave replaces a dead master first."""
         if not self._master:
             self._cluster.start()
             self._master = self._cluster.nodes[0].name
@@ -168,7 +168,7 @@ class MasterAndSlave:
             [self._master] = [node.name for node in self._cluster.nodes if node.is_running]
             self._cluster.promote(self._master)
             self.promotions += 1
-        # The master first: a slave asks the name server for it.
+        # The master first: the slave asks the name server for it.
         for name in sorted(dead, key=lambda name: name != self._master):
             self._cluster.restart(name)
             self.starts += 1
@@ -176,22 +176,22 @@ class MasterAndSlave:
         return True
 
     def processes(self) -> dict[str, list[int]]:
-        """By what they are now."""
+        """Process ids by current role."""
         return {
             BROKER if node.name == self._master else SLAVE: [node.process_id]
             for node in self._cluster.nodes
         }
 
     def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
-        """Send and wait until the slave has them too."""
+        """Send and wait until the slave has confirmed."""
         return _produced(self._cluster.name_server, topic, bodies)
 
     def consume(self, topic: str) -> list[str]:
-        """Everything in a topic, from the master: the slave is as far as it was told."""
+        """All bodies of a topic, from the master."""
         return _consumed(self._cluster.name_server, topic)
 
     def close_stores(self) -> dict[str, Path]:
-        """The master's and the slave's, which has caught up."""
+        """The stores of master and slave, in sync."""
         self._cluster.wait_in_sync()
         found = {}
         for node in self._cluster.nodes:
@@ -206,5 +206,5 @@ class MasterAndSlave:
         return found
 
     def stop(self) -> None:
-        """End both, and the name server."""
+        """Stop both and the name server."""
         self._cluster.stop()

@@ -1,4 +1,4 @@
-"""What came out against what went in. Pure."""
+"""Comparison of output and input. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 from pyspark_rmq.prove.ledger import digest_of, name_of
 
-# What the transformation puts before each row
+# Prefix that the transformation adds
 _OUT: Final = "out-"
 
 
 class Comparison(NamedTuple):
-    """Rows in and out; exactly once is no row lost, duplicated or strange."""
+    """Numbers of rows. Exactly once: no row is lost, duplicated or strange."""
 
     rows_in: int
     rows_out: int
@@ -23,12 +23,12 @@ class Comparison(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Every row once, and nothing else; where no row went in, nothing was shown."""
+        """Every row exactly once and nothing else; False if there was no input."""
         return self.rows_in > 0 and not (self.lost or self.duplicated or self.strange)
 
 
 def compare(sent: Iterable[str], received: Iterable[str]) -> Comparison:
-    """`sent` are the ids that went in; a row comes out as `out-` and its id."""
+    """`sent` has the ids of the input; a row of the output is `out-` and its id."""
     expected = Counter(f"{_OUT}{name}" for name in sent)
     found = Counter(received)
     known = Counter({name: count for name, count in found.items() if name in expected})
@@ -54,21 +54,21 @@ def _recognised(digests: Mapping[str, str], body: str) -> str:
 
 
 class Intake(NamedTuple):
-    """What should have come through, and what the source topic itself says about it."""
+    """Expected rows, compared with the source topic."""
 
-    # Name -> digest: acknowledged rows, and those without an answer that are in the topic
+    # Name -> digest: acknowledged rows, and rows without an answer that the topic has
     digests: dict[str, str]
     acknowledged: int
-    # Acknowledged rows that the topic does not have once and whole
+    # Acknowledged rows that the topic does not have exactly once and unchanged
     missing: int
 
 
 def judge_intake(
     attempted: Mapping[str, str], acknowledged: Mapping[str, str], topic: Iterable[str]
 ) -> Intake:
-    """A row that was sent and never answered may be stored or not; the topic decides.
+    """A row without an answer may be stored or not: the topic decides.
 
-    An acknowledged row is expected whatever the topic says now.
+    Acknowledged rows are always expected.
     """
     found = Counter(
         name for body in topic if attempted.get(name := name_of(body)) == digest_of(body)

@@ -1,6 +1,6 @@
-"""The Spark application under test: restarts its query whenever that ends, until told to finish.
+"""The Spark application under test: restarts its query whenever it ends, until told to finish.
 
-Run as a module by the harness, which kills it. Talks to it through files of a directory.
+The harness runs it as a module, kills it and communicates through files in a directory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyspark_rmq.prove.traps import DRIVER, FOLDER_VARIABLE, name_processes
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.1
-# A driver lives for a few batches: its JVM compiles little and Spark interprets its plans.
+# A driver lives for a few batches only, so compilation does not pay off.
 _JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def main(options: dict[str, str], source: str, target: str) -> int:
-    """Until `finish` appears and everything is through."""
+    """Run until `finish` exists and all rows are written."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     spark = _session()
     jvm = spark.sparkContext._gateway.proc.pid
@@ -53,7 +53,7 @@ def main(options: dict[str, str], source: str, target: str) -> int:
 
 def _session() -> SparkSession:
     session = (
-        # Tasks of a killed worker are tried again.
+        # Tasks of a killed worker are retried.
         SparkSession.builder.master("local[2,4]")
         .appName("pyspark-rmq prove")
         .config("spark.ui.enabled", "false")

@@ -1,4 +1,4 @@
-"""Owns the brokers and the driver, sends rows, arms traps, and restarts what was killed."""
+"""Owns brokers and driver, sends rows, arms traps and restarts killed processes."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ from pyspark_rmq.prove.traps import (
 
 SOURCE: Final = "prove_in"
 TARGET: Final = "prove_out"
-# Readers: a client, and a command that the user gave. Files of stores have their own names.
+# Readers: a client, and the user's command. Readers of files are named by their store.
 PULL: Final = "client"
 COMMAND: Final = "command"
 _POLL_S: Final = 0.1
 
 
 class Proof(NamedTuple):
-    """What a run showed."""
+    """Result of a run."""
 
     kills: int
     batches: int
     driver_starts: int
     broker_starts: int
     promotions: int
-    # Rows that the broker acknowledged, and how many of those its source topic has not or twice
+    # Acknowledged rows, and how many of them the source topic does not have exactly once
     acknowledged: int
     missing: int
-    # By reader: what it found, against what went in
+    # Comparison of input and output, by reader
     comparisons: dict[str, Comparison]
 
     @property
     def comparison(self) -> Comparison:
-        """Of the clients' reader."""
+        """Comparison of the client's reader."""
         return self.comparisons[PULL]
 
     @property
     def is_exact(self) -> bool:
-        """Rows went in, all are still there, and every reader found each of them once."""
+        """Rows were acknowledged, none is missing, and every reader found each exactly once."""
         found = self.comparisons.values()
         return self.acknowledged > 0 and not self.missing and all(c.is_exact for c in found)
 
@@ -79,7 +79,7 @@ class Harness:
         replicated: bool = False,
         reader: str = "",
         rows_per_kill: int = 300,
-        patience_s: float = 300.0,
+        timeout_s: float = 300.0,
     ) -> None:
         self._folder = folder
         self._say = say
@@ -89,7 +89,7 @@ class Harness:
         self._acknowledged = Ledger(folder / "acknowledged.ledger")
         self._module = f"pyspark_rmq.prove.{'driver' if spark else 'rehearsal'}"
         self._rows_per_kill = rows_per_kill
-        self._polls_max = int(patience_s / _POLL_S)
+        self._polls_max = int(timeout_s / _POLL_S)
         self._pause = threading.Event()
         topics = {SOURCE: 4, TARGET: 4}
         self._brokers: Brokers = (
@@ -97,7 +97,7 @@ class Harness:
             if replicated
             else OneBroker(folder / "store", topics)
         )
-        # Whether a master that dies is replaced
+        # Whether the slave replaces a dead master
         self._promotes = False
         self._driver: subprocess.Popen[bytes] | None = None
         self._driver_starts = 0
@@ -116,11 +116,11 @@ class Harness:
         self._brokers.stop()
 
     def run(self, traps: Iterable[Trap]) -> Proof:
-        """Spring all traps, let the rest of the rows through, and compare."""
+        """Trigger all traps, finish the query and compare."""
         kills = 0
         for trap in traps:
-            # The driver starts when rows and trap are there, so that the first batch has all rows
-            # and a driver that is fast does not pass the point before the trap is set.
+            # The driver starts after rows and trap: the first batch has all rows, and a fast driver
+            # does not pass the point before the trap is armed.
             self._tend_brokers()
             self._promotes = trap.victim == PROMOTION
             arm(self._folder, trap)
@@ -129,24 +129,26 @@ class Harness:
                 kills += 1
                 self._say(f"{kills}: {trap}")
             elif disarm(self._folder):
-                raise errors.RequestTimeout(f"nobody came to the trap for {trap}: {self.log_end()}")
+                raise errors.RequestTimeout(
+                    f"no process reached the trap for {trap}: {self.log_end()}"
+                )
         self._tend_brokers()
         self._send()
         (self._folder / "finish").touch()
         if not self._wait(lambda: self._driver is not None and self._driver.poll() == 0):
-            raise errors.RequestTimeout(f"the rows do not all come through: {self.log_end()}")
+            raise errors.RequestTimeout(f"not all rows were written: {self.log_end()}")
         self._tend_brokers()
         return self._judged(kills)
 
     def log_end(self) -> str:
-        """The last that the driver had to say."""
+        """The end of the driver's log."""
         log = self._folder / "driver.log"
         return log.read_text(errors="replace")[-3_000:] if log.exists() else ""
 
     # Inside
 
     def _judged(self, kills: int) -> Proof:
-        """What came out, by every reader, against what the ledger says went in."""
+        """Compare the output, by every reader, with the ledger."""
         intake = judge_intake(
             self._attempted.digests(),
             self._acknowledged.digests(),
@@ -170,7 +172,7 @@ class Harness:
         )
 
     def _wait(self, is_done: Callable[[], bool]) -> bool:
-        """Until it is done, restarting what dies; False when patience ends."""
+        """Wait and restart dead processes; False on timeout."""
         for _ in range(self._polls_max):
             if is_done():
                 return True
@@ -209,13 +211,13 @@ class Harness:
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
-                # Of its own, so that nothing of it is left behind.
+                # A session of its own, so that all of its processes can be killed.
                 start_new_session=True,
             )
         self._driver_starts += 1
 
     def _end_driver(self) -> None:
-        """The driver, its JVM and their workers."""
+        """Kill the driver, its JVM and their workers."""
         if self._driver is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -224,14 +226,14 @@ class Harness:
         self._driver = None
 
     def _send(self) -> None:
-        """New rows; those that are acknowledged go into the ledger."""
+        """Send new rows and add the acknowledged ones to the ledger."""
         if not self._wait(self._has_sent):
             raise errors.RequestTimeout(f"the broker takes no rows: {self._brokers}")
 
     def _has_sent(self) -> bool:
         numbers = range(self._sent, self._sent + self._rows_per_kill)
         self._sent += len(numbers)
-        # A name is sent once: what is sent again after an error has a new one.
+        # Every send uses new names, also after an error.
         bodies = [f"m{number}:{secrets.token_hex(8)}" for number in numbers]
         self._attempted.add(Entry(name_of(body), digest_of(body), "-") for body in bodies)
         lost = bodies[:1] if self._plant == LOSE_ACKNOWLEDGED else []
@@ -241,5 +243,5 @@ class Harness:
             Entry(name_of(body), digest_of(body), message_id)
             for body, message_id in answers.items()
         )
-        # Fewer when the broker was killed at this moment.
+        # Fewer if the broker was killed meanwhile.
         return len(answers) == len(bodies)

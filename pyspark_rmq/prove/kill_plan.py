@@ -1,4 +1,4 @@
-"""Which processes are killed where: every point and victim before any comes a second time. Pure."""
+"""Order of kills: every combination of point and victim before any is repeated. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark_rmq.prove.traps import POINTS, REPLICATED_VICTIMS, VICTIMS, Trap
 
 
 def kill_plan(seed: int, victims: Sequence[str] = VICTIMS) -> Iterator[Trap]:
-    """Endless; the same for the same seed."""
+    """Endless; deterministic for a seed."""
     order = random.Random(seed)
     while True:
         traps = [Trap(point, victim) for point in POINTS for victim in victims]
@@ -18,7 +18,7 @@ def kill_plan(seed: int, victims: Sequence[str] = VICTIMS) -> Iterator[Trap]:
 
 
 def rotating_traps(turn: int) -> list[Trap]:
-    """One kill of each victim; as many turns in a row as there are points make every kill."""
+    """One kill of each victim; `len(POINTS)` consecutive turns make every kill."""
     return [
         Trap(POINTS[(turn + number) % len(POINTS)], victim) for number, victim in enumerate(VICTIMS)
     ]

@@ -1,4 +1,4 @@
-"""The sink under test: the real one, passing the points of traps. Bugs may be planted in it."""
+"""The sink under test: the real sink with trap points and optional planted bugs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from pyspark_rmq.data_source import RmqDataSource
 from pyspark_rmq.prove.traps import FOLDER_VARIABLE, pass_point
-from pyspark_rmq.sink.commit_message import RmqCommitMessage
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE
 from pyspark_rmq.sink.stream_writer import RmqStreamWriter
-from pyspark_rmq.sink.task_result import TaskIdentity
+from pyspark_rmq.sink.task.commit_message import RmqCommitMessage
+from pyspark_rmq.sink.task.result import TaskIdentity
 
 PLANT_VARIABLE: Final = "RMQ_PROVE_PLANT"
-# Rows are visible as soon as a task has them.
+# Tasks make rows visible before the commit.
 PUBLISH_IN_WRITE: Final = "publish-in-write"
-# Batches are known by the run that wrote them: the next run repeats them.
+# Batches are identified by run, so the next run repeats them.
 KNOW_BY_RUN: Final = "know-by-run"
-# A batch counts as published before it is.
+# A batch is recorded as published before it is.
 ACKNOWLEDGE_FIRST: Final = "acknowledge-first"
-# The broker forgets one row of each send after it acknowledged it (done by the harness).
+# The broker loses one acknowledged row of each send (simulated by the harness).
 LOSE_ACKNOWLEDGED: Final = "lose-acknowledged"
 PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST, LOSE_ACKNOWLEDGED)
 
@@ -32,7 +32,7 @@ _PUBLICATION_S: Final = 0.01
 
 
 class KillingWriter(RmqStreamWriter):
-    """Passes points in tasks and on the driver."""
+    """Writer with trap points in tasks and on the driver."""
 
     _planted: TaskIdentity | None = None
 
@@ -43,15 +43,15 @@ class KillingWriter(RmqStreamWriter):
         if plant == PUBLISH_IN_WRITE:
             self._guarantee = AT_LEAST_ONCE
         elif plant == KNOW_BY_RUN:
-            who = self.identity()
-            self._options = dataclasses.replace(self._options, sink_id=who.run)
-            self._planted = who._replace(sink=who.run)
+            identity = self.identity()
+            self._options = dataclasses.replace(self._options, sink_id=identity.run)
+            self._planted = identity._replace(sink=identity.run)
         message = super().write(_watched(iterator))
         pass_point("write_after")
         return message
 
     def identity(self) -> TaskIdentity:
-        """Who this task is, or claims to be."""
+        """Identity of the task, or a planted one."""
         return self._planted or super().identity()
 
     def commit(self, messages: list[Any], batchId: int) -> None:
@@ -74,7 +74,10 @@ class KillingWriter(RmqStreamWriter):
 class KillingSource(RmqDataSource):
     """`rmq_prove`."""
 
-    writer_type = KillingWriter
+    @classmethod
+    def writer_type(cls) -> type[KillingWriter]:
+        """The real writer with the points of traps."""
+        return KillingWriter
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +86,7 @@ class KillingSource(RmqDataSource):
 
 
 def _pass_soon(point: str) -> None:
-    """At a random moment of a publication, which takes a few milliseconds."""
+    """Pass a point at a random moment of the publication, which takes a few milliseconds."""
     threading.Event().wait(random.uniform(0, _PUBLICATION_S))
     pass_point(point)
 

@@ -1,7 +1,7 @@
-"""What was acknowledged to the producer, written down outside the broker and synced.
+"""Ledger of acknowledged rows, stored outside the broker and synced.
 
-One line per row: its name, the SHA-256 of its body, and the message id that the broker gave it. A
-broker that forgets an acknowledged message cannot change this file, so the loss is noticed.
+One line per row: name, SHA-256 of its body, and the message id from the broker. If the broker loses
+an acknowledged message, the ledger still has it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One row; `message_id` is `-` when no answer came."""
+    """One row; `message_id` is `-` if there was no answer."""
 
     name: str
     digest: str
@@ -32,13 +32,13 @@ def name_of(body: str) -> str:
 
 
 class Ledger:
-    """A file that only grows."""
+    """An append-only file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Returns when they are on the disk."""
+        """Append entries; durable when this returns."""
         lines = "".join(" ".join(entry) + "\n" for entry in entries)
         with self.path.open("a", encoding="ascii") as file:
             file.write(lines)
@@ -53,6 +53,6 @@ class Ledger:
         for line in self.path.read_text(encoding="ascii").splitlines():
             entry = Entry(*line.split(" ")) if line.count(" ") == 2 else None
             if entry is None or entry.name in found:
-                raise ValueError(f"{self.path}: {line!r:.120} is no new row")
+                raise ValueError(f"{self.path}: {line!r:.120} is not a new row")
             found[entry.name] = entry.digest
         return found

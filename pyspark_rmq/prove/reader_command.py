@@ -1,4 +1,4 @@
-"""A reader that the user brings, such as a client of another language."""
+"""Reader that the user provides, for example a client in another language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 600
 def read_by_command(command: str, options: Mapping[str, str], topic: str) -> list[str]:
     """Run `command NAME_SERVER TOPIC`; it prints the body of every message, one per line.
 
-    Raises `UnexpectedAnswer` when it fails: then nothing is known about the topic.
+    Raises `UnexpectedAnswer` if it fails.
     """
     arguments = [*shlex.split(command), options["rmq.namesrv.addr"], topic]
     try:

@@ -2,11 +2,11 @@
 
     plan ─► offsets/N ─► tasks, each a process ─► commit, a process ─► commits/N
 
-What Spark does around a sink, in its order: the range is written down first, a batch that was not
-finished is run again with the same number and another split, a task that dies is tried again, a
-commit that fails is followed by an abort and a new run, and a query that is stopped aborts while
-its tasks are still at work. Starts in a second where Spark takes ten, so that every kill can be
-tried. Run as a module by the harness, which kills it.
+Imitates Spark's order of steps around a sink: the range is stored first, an unfinished batch is run
+again with the same number and another split, a dead task is retried, a failed commit is followed by
+an abort and a new run, and a stopped query aborts while its tasks are still running. Starts in one
+second where Spark takes ten, so that every kill can be tried. The harness runs it as a module and
+kills it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from broker_core import SyncPullConsumer, errors
 from pyspark_rmq.prove.killing_sink import KillingWriter
 from pyspark_rmq.prove.traps import DRIVER, FOLDER_VARIABLE, name_processes
 from pyspark_rmq.sink.guarantee import decide_guarantee
-from pyspark_rmq.sink.sink_columns import find_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task_result import TaskIdentity
+from pyspark_rmq.sink.task.result import TaskIdentity
+from pyspark_rmq.sink.task.sink_columns import find_columns
 
 _log = logging.getLogger(__name__)
 
@@ -52,16 +52,16 @@ class Stopped(Exception):
 
 
 class RehearsedWriter(KillingWriter):
-    """The real writer; who a task is comes from here instead of from Spark."""
+    """The real writer with an identity that does not come from Spark."""
 
-    def __init__(self, options: SinkOptions, who: TaskIdentity) -> None:
+    def __init__(self, options: SinkOptions, identity: TaskIdentity) -> None:
         columns = find_columns(_FIELDS, options)
         super().__init__(options, columns, decide_guarantee(options, columns), None)
-        self._who = who
+        self._identity = identity
 
     def identity(self) -> TaskIdentity:
-        """As the task context would say."""
-        return self._planted or self._who
+        """Identity of the task, or a planted one."""
+        return self._planted or self._identity
 
 
 class Query:
@@ -85,7 +85,7 @@ class Query:
         self._name_server = options["rmq.namesrv.addr"]
 
     def run_batch(self) -> bool:
-        """The next batch, or the one that was not finished; False when there are no rows."""
+        """Run the next batch, or the unfinished one; False if there are no rows."""
         number, start = self._last()
         planned = self._checkpoint / "offsets" / str(number)
         with SyncPullConsumer(self._name_server) as consumer:
@@ -117,7 +117,7 @@ class Query:
         return number + 1, start
 
     def _write(self, number: int, rows: list[str]) -> list[Any]:
-        """Messages of all tasks. The split differs from run to run: Spark promises none."""
+        """Commit messages of all tasks. The split differs between runs, as Spark's may."""
         turn = int(self._run[:2], 16)
         shares = [rows[(task + turn) % TASKS :: TASKS] for task in range(TASKS)]
         running = {task: self._begin(number, task, 0, shares[task]) for task in range(TASKS)}
@@ -148,7 +148,7 @@ class Query:
         stop = self._folder / "stop-query"
         if stop.exists():
             stop.unlink()
-            # Spark does not wait for the tasks either.
+            # Spark does not wait for tasks either.
             self._writer(number, 0, 0).abort(messages, number)
             raise Stopped("the query was stopped")
 
@@ -161,7 +161,7 @@ class Query:
             raise Stopped("the commit failed")
 
     def _writer(self, number: int, task: int, attempt: int) -> RehearsedWriter:
-        who = TaskIdentity(
+        identity = TaskIdentity(
             "rehearsal",
             number,
             self._run,
@@ -171,11 +171,11 @@ class Query:
             lineage=self._options.lineage,
             query="rehearsal",
         )
-        return RehearsedWriter(self._options, who)
+        return RehearsedWriter(self._options, identity)
 
 
 class _Job(NamedTuple):
-    """A process, and what it will say; nothing when it dies."""
+    """A process and the pipe for its result."""
 
     process: ForkProcess
     answers: Connection
@@ -193,7 +193,7 @@ class _Job(NamedTuple):
         return self.answers.poll() or not self.process.is_alive()
 
     def result(self) -> Any:
-        """None when it failed."""
+        """The result; None if it failed."""
         try:
             return self.answers.recv()
         except EOFError:
@@ -230,7 +230,7 @@ def _commit(writer: RehearsedWriter, number: int, messages: list[Any]) -> bool:
 
 
 def _latest(consumer: SyncPullConsumer, topic: str, start: Place) -> Place:
-    """As far as a batch may go; equal to `start` when there is nothing."""
+    """End of the next batch; equal to `start` if there are no rows."""
     end, left = dict(start), ROWS_MAX
     for queue in consumer.queues(topic):
         name = str(queue.queue_id)
@@ -261,7 +261,7 @@ def _write(path: Path, value: object) -> None:
 
 
 def main(options: dict[str, str], source: str, target: str) -> int:
-    """Until `finish` appears and everything is through."""
+    """Run until `finish` exists and all rows are written."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     name_processes(folder, DRIVER, [os.getpid()])
     pause = threading.Event()

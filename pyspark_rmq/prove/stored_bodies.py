@@ -1,7 +1,7 @@
-"""The messages of a topic as its files have them: a reader that shares no code with the broker.
+"""Reads the messages of a topic from files, without any code of the broker.
 
-Follows `docs/formats.md`: units of a consume queue name positions of the log, where the records
-are. Only for a store whose broker was stopped.
+Follows `docs/formats.md`: units of a consume queue point to records in the log. Only for a store
+whose broker is stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Log:
 
 
 def stored_bodies(store: Path, topic: str) -> list[str]:
-    """Bodies of every unit; a unit that leads to no whole record is given as text that says so."""
+    """Bodies of all units; a text with the reason for a unit without a valid record."""
     log = _Log(store / "commitlog")
     found = []
     for queue in sorted((store / "consumequeue" / topic).glob("[0-9]*")):

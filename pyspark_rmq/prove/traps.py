@@ -1,7 +1,7 @@
-"""A trap is a file: whoever passes its point first takes it away, and kills its victim.
+"""A trap is a file. The first process that passes its point removes it and kills the victim.
 
-Works across all processes of a Spark application on one machine, because it needs only a directory
-and the atomic rename of a file.
+Works across all processes of a Spark application on one machine: it needs only a directory and an
+atomic rename.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BROKER: Final = "broker"
 WORKER: Final = "worker"
 QUERY: Final = "query"
 VICTIMS: Final = (DRIVER, BROKER, WORKER, QUERY)
-# With a slave only: it dies; or the master dies and the slave takes its place.
+# With a slave only: the slave dies, or the master dies and the slave is promoted.
 SLAVE: Final = "slave"
 PROMOTION: Final = "promotion"
 REPLICATED_VICTIMS: Final = (SLAVE, PROMOTION)
@@ -36,7 +36,7 @@ POINTS: Final = (
 
 
 class Trap(NamedTuple):
-    """Who dies, and where."""
+    """Victim and point of a kill."""
 
     point: str
     victim: str
@@ -46,22 +46,22 @@ class Trap(NamedTuple):
 
 
 def arm(folder: Path, trap: Trap) -> None:
-    """From now on the first to pass the point kills."""
+    """Arm a trap: the first process that passes its point kills the victim."""
     _write(folder / "trap.json", [trap.point, trap.victim])
 
 
 def disarm(folder: Path) -> bool:
-    """Take the trap away; whether it was still there."""
+    """Remove the trap; True if it was still armed."""
     return _taken(folder / "trap.json", folder / "disarmed.json")
 
 
 def was_sprung(folder: Path) -> bool:
-    """Whether somebody took the trap."""
+    """Whether the trap was triggered."""
     return not (folder / "trap.json").exists()
 
 
 def pass_point(point: str) -> None:
-    """Die here, or kill somebody, if a trap says so."""
+    """Trigger the trap, if one is armed for this point."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     armed = folder / "trap.json"
     try:
@@ -75,7 +75,7 @@ def pass_point(point: str) -> None:
 
 
 def name_processes(folder: Path, victim: str, processes: list[int]) -> None:
-    """Tell traps whom to kill."""
+    """Record the processes of a victim."""
     _write(folder / f"{victim}.json", processes)
 
 
@@ -83,7 +83,7 @@ def _victims(folder: Path, victim: str) -> list[int]:
     if victim == WORKER:
         return [os.getpid()]
     if victim == QUERY:
-        # Stopped by its driver, which looks for this file.
+        # The driver polls for this file and stops the query.
         (folder / "stop-query").touch()
         return []
     owner = BROKER if victim == PROMOTION else victim

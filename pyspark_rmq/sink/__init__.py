@@ -1,1 +1,1 @@
-"""Writing: exactly-once batches on top of staging and append groups, or plain sends."""
+"""The sink: exactly-once batches on top of staging and append groups, or plain sends."""

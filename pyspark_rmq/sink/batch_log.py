@@ -1,8 +1,8 @@
-"""What became of each batch, for whoever runs the query: a line of JSON per batch in a file.
+"""Figures of committed batches: a log line and a line of JSON in a file for each batch.
 
-Spark commits in a process of its own, so figures cannot be handed to the user's program directly;
-both are on the driver's machine. `pyspark_rmq.progress.sink_batches` reads the file back. One file
-per sink, in a directory that only this user can read; old lines go when it has grown.
+Spark commits in a separate process on the driver's machine, so figures reach the user's program
+through a file; `pyspark_rmq.progress.sink_batches` reads it. One file per sink, in a directory that
+only this user can read. Old lines are removed when it grows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class SinkBatch(NamedTuple):
     oversize: int
     """Rows that were dropped or cut because they were too large."""
     retries: int
-    """Requests that had to be sent again."""
+    """Requests that were sent again."""
     is_repeat: bool
-    """It had been published before: by a run that died before Spark made a note of it."""
+    """It was published before, by a run that died before Spark recorded the commit."""
     offsets: Offsets
-    """Where it is; at least once, others may have written in between."""
+    """Where it is. At least once, other producers may have written in between."""
 
     def line(self) -> str:
-        """For people."""
+        """The figures as one line of text."""
         places = ", ".join(
             f"{topic}/{broker}/{queue} {first}-{after}"
             for topic, brokers in sorted(self.offsets.items())
@@ -58,7 +58,7 @@ class SinkBatch(NamedTuple):
 
 
 def note_batch(batch: SinkBatch) -> None:
-    """Log it, and write it down; a disk that does not take it stops nobody."""
+    """Log a batch and store its figures. A failing disk is logged and otherwise ignored."""
     _log.info("%s", batch.line())
     try:
         path = _path(batch.sink, create=True)
@@ -71,11 +71,11 @@ def note_batch(batch: SinkBatch) -> None:
         with os.fdopen(descriptor, "ab") as file:
             file.write(json.dumps(batch._asdict()).encode() + b"\n")
     except OSError as error:
-        _log.debug("the figures of a batch were not written down: %s", error)
+        _log.debug("the figures of a batch were not stored: %s", error)
 
 
 def noted_batches(sink: str) -> list[SinkBatch]:
-    """Oldest first, as far as they are kept."""
+    """Stored batches, oldest first."""
     path = _path(sink, create=False)
     if path is None or not path.exists():
         return []
@@ -84,7 +84,7 @@ def noted_batches(sink: str) -> list[SinkBatch]:
         try:
             batch = _parsed(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError):
-            # Cut by a crash, or written by another version.
+            # Truncated by a crash, or written by another version.
             continue
         if batch.sink == sink:
             found.append(batch)
@@ -117,6 +117,6 @@ def _path(sink: str, *, create: bool) -> Path | None:
         return None
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        # Somebody else has taken the name.
+        # The name is taken by another user.
         return None
     return folder / f"{hashlib.sha256(sink.encode()).hexdigest()[:32]}.jsonl"

@@ -1,4 +1,4 @@
-"""`df.write`: all rows of a job become visible together, or none."""
+"""`df.write`: all rows of a job become visible together, or none do."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
-from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.sink import publication
-from pyspark_rmq.sink.commit_message import RmqCommitMessage, results_of
-from pyspark_rmq.sink.sink_columns import SinkColumns
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task_context import batch_identity
-from pyspark_rmq.sink.task_writer import write_task
+from pyspark_rmq.sink.task.commit_message import RmqCommitMessage, results_of
+from pyspark_rmq.sink.task.context import job_identity
+from pyspark_rmq.sink.task.sink_columns import SinkColumns
+from pyspark_rmq.sink.task.writer import write_task
+from pyspark_rmq.tcp_quickack import QuickAckInput
 
 
-class RmqBatchWriter(PromptInput, DataSourceArrowWriter):  # type: ignore[misc]
-    """One job; Spark hands copies of this object to its tasks and to the commit."""
+class RmqBatchWriter(QuickAckInput, DataSourceArrowWriter):  # type: ignore[misc]
+    """Writer of one job. Spark pickles it for tasks and for the commit."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns, guarantee: str) -> None:
         self._options = options
@@ -28,15 +28,15 @@ class RmqBatchWriter(PromptInput, DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[Any]) -> RmqCommitMessage:
         """In a task."""
-        identity = batch_identity(self._options, self._job)
+        identity = job_identity(self._options, self._job)
         return RmqCommitMessage(
             write_task(iterator, self._options, self._columns, self._guarantee, identity)
         )
 
     def commit(self, messages: list[Any]) -> None:
-        """On the driver, once every task is done."""
+        """On the driver, after all tasks."""
         publication.publish_batch(self._options, results_of(messages))
 
     def abort(self, messages: list[Any]) -> None:
         """On the driver, when the job failed."""
-        publication.drop_batch(self._options, results_of(messages))
+        publication.abort_batch(self._options, results_of(messages))

@@ -1,4 +1,4 @@
-"""What is promised about delivery: decided on the driver, once, and logged."""
+"""The delivery guarantee of a query: decided once, on the driver, and logged."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pyspark_rmq.connections import connect
 from pyspark_rmq.options import ConnectionOptions
 from pyspark_rmq.sink.known_brokers import is_known_topic, known_masters
 from pyspark_rmq.sink.query_state import QueryState
-from pyspark_rmq.sink.sink_columns import SinkColumns, allowed_guarantee
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, AUTO, EXACTLY_ONCE, SinkOptions
-from pyspark_rmq.sink.task_result import TaskIdentity
+from pyspark_rmq.sink.task.result import TaskIdentity
+from pyspark_rmq.sink.task.sink_columns import SinkColumns, allowed_guarantee
 
 _log = logging.getLogger(__name__)
 
-# Answers of this process; a broker that is exchanged for another kind is another cluster.
+# Decisions of this process; replacing brokers by another kind counts as another cluster.
 _decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
-# Runs of sinks that were found not to have been exactly-once before.
+# Runs of sinks that were not exactly-once before.
 _sent_before: set[tuple[int, ConnectionOptions, str, str]] = set()
 
 
 def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
-    """exactly_once or at_least_once. Raises `RequestNotSupported` for what brokers cannot do.
+    """exactly_once or at_least_once. Raises `RequestNotSupported` if brokers do not support it.
 
-    What `auto` means is written down with the query, where its checkpoint is a local directory: a
-    batch and its replay must not be written in two ways. Raises `InvalidArgument` for a change.
+    What `auto` means is stored in the checkpoint, if that is a local directory: a batch and its
+    replay must be written in the same way. Raises `InvalidArgument` if it changes.
     """
     decided = _possible_guarantee(options, columns)
     state = QueryState(options.checkpoint, options.sink_id)
@@ -41,9 +41,9 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 
 
 def refuse_weaker_guarantee(options: SinkOptions, identity: TaskIdentity) -> None:
-    """For a task that is about to send: raises `InvalidArgument` if its sink was exactly-once.
+    """Raises `InvalidArgument` if a task is about to send and its sink was exactly-once before.
 
-    Brokers remember what they have published, so this is noticed without a local checkpoint, too.
+    Brokers remember their sinks, so this works without a local checkpoint, too.
     """
     key = (os.getpid(), options.connection, identity.sink, identity.run)
     if options.guarantee != AUTO or identity.once or key in _sent_before:
@@ -91,7 +91,7 @@ def _possible_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
 async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
     names, are_of_topic = await _brokers(client, options)
-    # Brokers that may never get a row are not waited for, but one answer must be there.
+    # Does not wait for brokers that may never get a row, but needs one answer.
     found = {} if are_of_topic else await sink.supported_now(names)
     if not found:
         found = {name: await sink.is_supported(name) for name in names}
@@ -120,9 +120,9 @@ async def _require_timers(client: ClientInstance, options: SinkOptions) -> None:
 
 
 async def _brokers(client: ClientInstance, options: SinkOptions) -> tuple[list[str], bool]:
-    """Those of the topic; all of the cluster, and False, while it does not exist or rows name it.
+    """Brokers of the topic and True; all brokers and False if it is missing or rows name it.
 
-    At least one: `ConnectionLost` when none is known, which says nothing of what they can.
+    At least one broker: raises `ConnectionLost` while none is known.
     """
     topic = options.topic
     if topic and await is_known_topic(client, topic, options.retry_for_ms):

@@ -1,4 +1,4 @@
-"""What the driver does about a batch: publish exactly what its tasks staged, or drop it."""
+"""The driver's side of a batch: publish the parts that its tasks staged, or abort them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_rmq.connections import connect
 from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
 from pyspark_rmq.sink.query_state import QueryState, checkpoint_path
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
-from pyspark_rmq.sink.task_result import TaskResult, joined_ranges
+from pyspark_rmq.sink.task.result import TaskResult, joined_ranges
 
 _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_S: Final = 20.0
@@ -24,17 +24,17 @@ _DIGEST_MODULUS: Final = 1 << 64
 
 
 def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
-    """Make the batch visible, all of it and once. Safe to repeat, also by another process."""
+    """Make the whole batch visible, once. Safe to repeat, also in another process."""
     if not results:
         return
-    who = results[0].identity
+    task = results[0].identity
     if results[0].guarantee == EXACTLY_ONCE:
         connected = connect(options.connection)
         identity = batch_identity(options, results)
-        if any(result.staged for result in results):
-            publishing = _publish(connected.client, options, identity, results, who.is_inner)
+        if any(result.parts for result in results):
+            publishing = _publish(connected.client, options, identity, results, task.is_inner)
             connected.call(publishing)
-        elif not who.once:
+        elif not task.once:
             connected.call(_complete(connected.client, options, identity))
         return
     offsets: Offsets = {}
@@ -44,24 +44,24 @@ def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
     note_batch(_noted(results, offsets, is_repeat=False))
 
 
-def drop_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
-    """Have the brokers forget what was staged; what is published already stays."""
-    staged = [part for result in results for part in result.staged]
-    if not staged:
+def abort_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
+    """Have the brokers drop the parts; a published batch stays visible."""
+    parts = [part for result in results for part in result.parts]
+    if not parts:
         return
     connected = connect(options.connection)
     sink = SinkClient(connected.client, retry_for_ms=options.retry_for_ms)
     try:
-        dropped = connected.call(sink.abort(staged), _ABORT_TIMEOUT_S)
+        dropped = connected.call(sink.abort(parts), _ABORT_TIMEOUT_S)
     except errors.RmqError as error:
-        _log.warning("%d staged parts are left to expire: %s", len(staged), error)
+        _log.warning("%d staged parts are left to expire: %s", len(parts), error)
         return
-    _log.info("batch %d is given up, %d parts dropped", results[0].identity.batch, dropped)
+    _log.info("batch %d is aborted, %d parts dropped", results[0].identity.batch, dropped)
 
 
 def batch_identity(options: SinkOptions, results: Sequence[TaskResult]) -> BatchIdentity:
-    """The identity of the batch that these tasks are of; raises when they are of several."""
-    found = {result.identity.of_batch for result in results}
+    """The batch of these tasks, with its content; raises if they belong to several batches."""
+    found = {result.identity.batch_identity for result in results}
     if len(found) != 1:
         raise errors.InvalidArgument(f"tasks of different batches: {sorted(found)}")
     [identity] = found
@@ -69,23 +69,23 @@ def batch_identity(options: SinkOptions, results: Sequence[TaskResult]) -> Batch
 
 
 def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
-    """What tells a repeated batch from another one of the same number, for brokers to compare.
+    """Description of the batch by which brokers tell a repeat from another batch of this number.
 
-    The range that Spark wrote down for the batch before it began is the best there is: it is the
-    same for every repeat, whatever the query makes of it, and another one after a checkpoint was
-    restored or removed. Where it cannot be read, the rows themselves are compared: their number,
-    their bytes and a digest that does not depend on how they are split into tasks and queues.
+    Contains a hash of the offset range that Spark wrote to the checkpoint before the batch began,
+    if that can be read: it is the same for every repeat, and different after a checkpoint was
+    restored or removed. Always contains the number of rows, their bytes and a digest that does not
+    depend on how rows are split into tasks and queues.
     """
     rows = sum(result.row_count for result in results)
     size = sum(result.size for result in results)
     digest = sum(result.digest for result in results) % _DIGEST_MODULUS
     content = f"rows:{rows}:{size}:{digest:016x}"
-    written_down = _offsets_path(checkpoint, results[0].identity.batch)
-    if written_down is not None:
+    offsets_file = _offsets_path(checkpoint, results[0].identity.batch)
+    if offsets_file is not None:
         try:
-            planned = hashlib.sha256(written_down.read_bytes()).hexdigest()[:32]
+            planned = hashlib.sha256(offsets_file.read_bytes()).hexdigest()[:32]
         except OSError:
-            _log.debug("%s cannot be read", written_down)
+            _log.debug("%s cannot be read", offsets_file)
         else:
             content = f"offsets:{planned} {content}"
     return content
@@ -104,13 +104,13 @@ async def _publish(
     is_inner: bool,
 ) -> None:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    staged = [part for result in results for part in result.staged]
-    used = {part.broker_name for part in staged}
+    parts = [part for result in results for part in result.parts]
+    used = {part.broker_name for part in parts}
     coordinator = await _coordinator(sink, options, identity, used)
     if is_inner:
         await _refuse_second_write(sink, identity, coordinator)
     try:
-        answer = await sink.publish(identity, staged, coordinator)
+        answer = await sink.publish(identity, parts, coordinator)
     except errors.RmqError:
         _settled.forget(client, identity.sink)
         raise
@@ -122,12 +122,13 @@ async def _publish(
 
 
 async def _complete(client: ClientInstance, options: SinkOptions, identity: BatchIdentity) -> None:
-    """An empty batch, which nobody has to note: but it may repeat one that had rows.
+    """Complete what an earlier try of this batch left, if it had rows; this one has none.
 
-    If the driver died before every broker had published its part, nobody else will see to it.
+    An empty batch is not published. But if the driver died before every broker had published its
+    parts, only a repeat of the batch completes them.
     """
     if _settled.find(client, identity, set()):
-        # Not the first batch of this run, so it repeats none.
+        # Not the first batch of this run, so it is no repeat.
         return
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
     expected = QueryState(options.checkpoint, identity.sink).read().coordinator
@@ -140,31 +141,31 @@ async def _complete(client: ClientInstance, options: SinkOptions, identity: Batc
 
 
 class _SettledCoordinators:
-    """Who decides about which sink, asked anew now and then: brokers may join."""
+    """Coordinators of sinks. Entries expire, because brokers may join."""
 
     def __init__(self) -> None:
         self._by_client: weakref.WeakKeyDictionary[
             ClientInstance, dict[str, tuple[str, str, frozenset[str], float]]
         ] = weakref.WeakKeyDictionary()
 
-    def find(self, client: ClientInstance, who: BatchIdentity, used: set[str]) -> str:
-        """Empty when brokers have to be asked."""
-        run, name, told, at = self._by_client.get(client, {}).get(who.sink, _NOT_SETTLED)
+    def find(self, client: ClientInstance, identity: BatchIdentity, used: set[str]) -> str:
+        """The coordinator; empty when brokers have to be asked."""
+        run, name, told, at = self._by_client.get(client, {}).get(identity.sink, _NOT_SETTLED)
         is_fresh = client.clock.monotonic() - at < _SETTLED_FOR_S
-        return name if run == who.run and is_fresh and used <= told else ""
+        return name if run == identity.run and is_fresh and used <= told else ""
 
     def note(
-        self, client: ClientInstance, who: BatchIdentity, name: str, told: Iterable[str]
+        self, client: ClientInstance, identity: BatchIdentity, name: str, told: Iterable[str]
     ) -> None:
-        """All of `told` know."""
+        """Remember the coordinator; the brokers in `told` have noted it."""
         known = self._by_client.setdefault(client, {})
-        known.pop(who.sink, None)
-        known[who.sink] = who.run, name, frozenset(told), client.clock.monotonic()
+        known.pop(identity.sink, None)
+        known[identity.sink] = identity.run, name, frozenset(told), client.clock.monotonic()
         while len(known) > _SETTLED_MAX:
             del known[next(iter(known))]
 
     def forget(self, client: ClientInstance, sink: str) -> None:
-        """Something went wrong: ask next time."""
+        """Ask brokers again next time."""
         self._by_client.get(client, {}).pop(sink, None)
 
 
@@ -177,13 +178,13 @@ _NOT_SETTLED: Final[tuple[str, str, frozenset[str], float]] = ("", "", frozenset
 async def _coordinator(
     sink: SinkClient, options: SinkOptions, identity: BatchIdentity, used: set[str]
 ) -> str:
-    """The broker that decides, which may be one that this batch does not go to.
+    """The coordinator of the sink; the batch may have no rows there.
 
-    Brokers that have rows of the batch are waited for, and the one that decides; all others are
-    asked and told if they answer at once.
+    Waits for the coordinator and for brokers that have rows of the batch. Other brokers are asked
+    and told if they answer at once.
     """
     if identity.once:
-        # Nothing was published before, so any of them may.
+        # The sink has no other batch, so any broker may decide.
         return min(used)
     known = _settled.find(sink.client, identity, used)
     if known:
@@ -194,7 +195,7 @@ async def _coordinator(
         identity, used, others=await sink.masters(), expected=expected
     )
     if name != expected:
-        # Before the first decision: whoever comes next must find it, even if that broker is gone.
+        # Before the first decision: the next driver must find it, even if that broker is gone.
         state.write(coordinator=name)
     _settled.note(sink.client, identity, name, used)
     return name
@@ -210,10 +211,10 @@ async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordi
 
 
 def _noted(results: Sequence[TaskResult], offsets: Offsets, *, is_repeat: bool) -> SinkBatch:
-    who = results[0].identity
+    task = results[0].identity
     return SinkBatch(
-        who.sink,
-        who.batch,
+        task.sink,
+        task.batch,
         results[0].guarantee,
         sum(result.row_count for result in results),
         sum(result.size for result in results),

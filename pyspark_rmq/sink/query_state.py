@@ -1,10 +1,10 @@
-"""What a query decided about its sink, kept in its checkpoint where that is a local directory.
+"""Decisions of a query about its sink, stored in its checkpoint if that is a local directory.
 
     <checkpoint>/rmq-sink/<sha256 of the sink>.json   {"v": 1, "sink": …, "coordinator": …, …}
 
-Brokers remember the same things of their own sinks. The file is for what they cannot know: that
-another broker, which is gone, decided; and what was promised while no broker of this project was
-there. Checkpoints on other file systems have no such file.
+Brokers store the same for their own sinks. The file covers what they cannot know: the name of a
+coordinator that is gone, and the guarantee of a query without any broker of this project.
+Checkpoints on other file systems have no such file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION: Final = 1
 
 
 class Decided(NamedTuple):
-    """Empty texts are not decided yet."""
+    """Empty: not decided yet."""
 
     coordinator: str = ""
     """The broker that decides about the batches of the sink."""
@@ -49,7 +49,7 @@ class QueryState:
         self._sink = sink
 
     def read(self) -> Decided:
-        """What is written down. Raises `InvalidArgument` for a file that cannot be read."""
+        """What the file says. Raises `InvalidArgument` if it cannot be read."""
         if self._path is None:
             return Decided()
         try:
@@ -65,9 +65,9 @@ class QueryState:
         return Decided(*texts)
 
     def write(self, **changes: str) -> None:
-        """Write down what was decided; durable when this returns.
+        """Store decisions; durable when this returns.
 
-        Raises `InvalidArgument` when the directory of the checkpoint is there and does not take it.
+        Raises `InvalidArgument` if the checkpoint directory exists and cannot be written.
         """
         if self._path is None or not self._path.parent.parent.is_dir():
             return
@@ -85,8 +85,8 @@ class QueryState:
             _sync(self._path.parent.parent)
         except OSError as error:
             raise errors.InvalidArgument(
-                f"{self._path} cannot be written: {error}. The user of the driver needs the right"
-                " to write into checkpointLocation"
+                f"{self._path} cannot be written: {error}. The user of the driver needs write"
+                " permission in checkpointLocation"
             ) from error
 
     def _unreadable(self, reason: str) -> errors.InvalidArgument:

@@ -1,6 +1,6 @@
-"""The texts that a user gives a writer with `.option(…)` -> one frozen `SinkOptions`.
+"""Parses the options of a writer into one frozen `SinkOptions`.
 
-As strict as the options of the source: what is not known or cannot be used fails on the driver.
+As strict as the source: unknown options and invalid values fail on the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "send.inFlight": Known(_number(1, 1_024), 4),
         "send.timeoutMs": Known(_number(1, _DAY_MS), 30_000),
         "send.retries": Known(_number(0, 1_000), 10),
-        # Spark's own, which it passes on
+        # Spark's own options, which it passes on
         "checkpointLocation": Known(_text, ""),
         "queryName": Known(_text, ""),
     }
@@ -72,7 +72,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class SinkOptions:
-    """Everything a writer was told. Plain values, so that it can travel to executors."""
+    """All options of a writer. Plain values, pickled for executors."""
 
     connection: ConnectionOptions
     topic: str
@@ -80,13 +80,13 @@ class SinkOptions:
     """Empty: as the columns suggest."""
     creates_topics: bool
     asks_broker_for_topics: bool
-    """Missing topics are made where brokers make those that are sent to."""
+    """Create missing topics on brokers with `autoCreateTopicEnable`."""
     topic_queue_count: int
     packs_json: bool
     body_size_max: int
     drops_oversize: bool
     oversize_topic: str
-    """Where the beginnings of rows go that are too large; empty: nowhere."""
+    """Topic for the beginning of oversize rows; empty: none."""
     compresses: bool
     waits_store_ok: bool
     guarantee: str
@@ -98,11 +98,11 @@ class SinkOptions:
     timeout_ms: int
     attempts: int
     checkpoint: str
-    """As the user gave it; empty when Spark took it from its configuration."""
+    """As given by the user; empty if Spark took it from its configuration."""
 
     @property
     def lineage(self) -> str:
-        """The checkpoint in one spelling, so that brokers can tell a copy of it."""
+        """Normalized checkpoint path, by which brokers recognize a copy at another place."""
         plain = re.sub(r"^file:(//)?(?=/)", "", self.checkpoint)
         plain = plain.rstrip("/") or plain
         if len(plain) <= _LINEAGE_SIZE_MAX and plain.isprintable():
@@ -111,7 +111,7 @@ class SinkOptions:
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> SinkOptions:
-        """From the options as Spark passes them: keys in any case, values as texts."""
+        """Parse options as Spark passes them; names are case-insensitive."""
         values = OptionTexts(raw, SINK_OPTIONS, _PAGE)
         if values["deliveryGuarantee"] == AT_LEAST_ONCE and "batchId" in values.given:
             raise errors.InvalidArgument("option batchId needs deliveryGuarantee=exactly_once")
@@ -147,7 +147,7 @@ class SinkOptions:
             )
 
     def for_stream(self) -> SinkOptions:
-        """Checked for `df.writeStream`, which numbers its batches itself."""
+        """Check options for `df.writeStream`, which numbers its batches itself."""
         if self.batch_id is not None:
             raise errors.InvalidArgument(
                 "option batchId is for df.write: a stream numbers its batches itself"
@@ -155,9 +155,9 @@ class SinkOptions:
         return self
 
     def for_batch(self) -> SinkOptions:
-        """Checked for `df.write`."""
+        """Check options for `df.write`."""
         if self.batch_id is not None and not self.sink_id:
-            raise errors.InvalidArgument("option batchId needs a sinkId: the batches of whom?")
+            raise errors.InvalidArgument("option batchId needs a sinkId")
         return self
 
 

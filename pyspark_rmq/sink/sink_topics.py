@@ -1,4 +1,4 @@
-"""Topics that the sink writes to: there, made as the options say, or an error before any task."""
+"""Topics of the sink: looked up or created on the driver, before any task runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 def require_topics(options: SinkOptions) -> None:
-    """On the driver: the topics that options name exist when this returns.
+    """Make sure, on the driver, that the topics named by options exist.
 
-    Raises `InvalidArgument` for one that is missing and may not be made. Topics of a column are
-    looked up by the tasks that find them.
+    Raises `InvalidArgument` for a missing topic that may not be created. Topics of the column
+    `topic` are looked up by tasks.
     """
     names = [name for name in (options.topic, options.oversize_topic) if name]
     if not names:
@@ -29,7 +29,7 @@ def require_topics(options: SinkOptions) -> None:
 async def topic_queues(
     client: ClientInstance, options: SinkOptions, topic: str
 ) -> tuple[MessageQueue, ...]:
-    """The queues of a topic that take messages; it is made before if the options say so."""
+    """The writable queues of a topic, which is created first if the options say so."""
     routes = client.routes
     if not await is_known_topic(client, topic, options.retry_for_ms):
         makers = await _makers(client, options, topic)

@@ -1,7 +1,7 @@
-"""`df.writeStream`: tasks stage or send, the driver publishes. Thin.
+"""`df.writeStream`: tasks stage or send rows, the driver publishes them.
 
-Spark makes a new object of this for every batch and another one for its commit, in another process:
-what they share travels in the commit messages.
+Spark creates one writer for the tasks of a batch and another one, in another process, for its
+commit. They share only the commit messages.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.sink import publication
-from pyspark_rmq.sink.commit_message import RmqCommitMessage, results_of
-from pyspark_rmq.sink.outgoing_columns import batches_of_rows
-from pyspark_rmq.sink.sink_columns import SinkColumns
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task_context import stream_identity
-from pyspark_rmq.sink.task_result import TaskIdentity
-from pyspark_rmq.sink.task_writer import write_task
+from pyspark_rmq.sink.task.commit_message import RmqCommitMessage, results_of
+from pyspark_rmq.sink.task.context import stream_identity
+from pyspark_rmq.sink.task.outgoing_columns import batches_of_rows
+from pyspark_rmq.sink.task.result import TaskIdentity
+from pyspark_rmq.sink.task.sink_columns import SinkColumns
+from pyspark_rmq.sink.task.writer import write_task
+from pyspark_rmq.tcp_quickack import QuickAckInput
 
-# Spark 4.0 gives rows, later ones record batches.
+# Spark 4.0 passes rows, later versions pass record batches.
 _Base = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 TAKES_ROWS = _Base is DataSourceStreamWriter
 
 
-class RmqStreamWriter(PromptInput, _Base):  # type: ignore[misc,valid-type]
-    """Micro-batches of a query."""
+class RmqStreamWriter(QuickAckInput, _Base):  # type: ignore[misc,valid-type]
+    """Writer of the micro-batches of a query."""
 
     def __init__(
         self, options: SinkOptions, columns: SinkColumns, guarantee: str, schema: Any
@@ -49,13 +49,13 @@ class RmqStreamWriter(PromptInput, _Base):  # type: ignore[misc,valid-type]
         )
 
     def identity(self) -> TaskIdentity:
-        """Who this task is."""
+        """Identity of the current task."""
         return stream_identity(self._options)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """On the driver, once every task is done; again after a crash."""
+        """On the driver, after all tasks; again after a crash."""
         publication.publish_batch(self._options, results_of(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """On the driver, when the batch failed or the query is stopped; tasks may still run."""
-        publication.drop_batch(self._options, results_of(messages))
+        """On the driver, when the batch failed or the query stops; tasks may still be running."""
+        publication.abort_batch(self._options, results_of(messages))

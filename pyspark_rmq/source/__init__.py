@@ -1,1 +1,1 @@
-"""Reading: queue offsets are the offsets of the stream; ranges of them become Arrow batches."""
+"""The source: plans ranges of queue offsets on the driver and reads them as Arrow batches."""

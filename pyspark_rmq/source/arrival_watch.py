@@ -1,7 +1,7 @@
-"""Waits until a queue grows: a pull that the broker holds at the end of each queue.
+"""Waits for new messages with a long-polling pull at the end of each queue.
 
-A pull that is still held when the wait ends is kept for the next one, so that a broker holds one
-for each queue, however often it is asked. Beyond `QUEUES_MAX` queues the wait is a plain pause.
+A pull that is still held when the wait ends is reused by the next wait, so a broker holds one pull
+per queue. With more than `QUEUES_MAX` queues the wait is a plain pause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker_core import ClientInstance, MessageQueue, PullConsumer, errors
-from pyspark_rmq.source.patience import pause
+from pyspark_rmq.source.retry import pause
 
 QUEUES_MAX: Final = 64
 _HOLD_MS: Final = 15_000
@@ -19,7 +19,7 @@ _PAUSE_S: Final = 0.05
 
 
 class ArrivalWatch:
-    """One for a query, on the client's thread."""
+    """One per query, on the client's event loop."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
         self._consumer = PullConsumer(client, group)
@@ -33,12 +33,12 @@ class ArrivalWatch:
         tasks = [self._hold(queue, end) for queue, end in ends.items()]
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if done and not any(task.result() for task in done):
-            # A broker that does not hold requests, or none at all: no reason to ask at once.
+            # A broker that does not hold pulls or cannot be reached: do not ask again at once.
             await pause(min(seconds, _PAUSE_S))
         return any(task.result() for task in done)
 
     async def close(self) -> None:
-        """Give up the pulls that are held."""
+        """Cancel the held pulls."""
         tasks = [task for _, task in self._held.values()]
         self._held.clear()
         for task in tasks:

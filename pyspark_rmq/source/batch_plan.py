@@ -1,4 +1,4 @@
-"""Driver side of a batch read without Spark: start and end of every queue, cut into tasks."""
+"""Driver side of a batch read: range of every queue, split into tasks. No Spark."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from types import MappingProxyType
 from broker_core import ClientInstance
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.filter_check import FilterCheck
-from pyspark_rmq.source.key_index import by_index
-from pyspark_rmq.source.offset_lookup import OffsetLookup
-from pyspark_rmq.source.offset_planning import QueueRange, plan_tasks
-from pyspark_rmq.source.predicates import NO_LIMIT, Predicate, allows_queue, reach_of
-from pyspark_rmq.source.queue_offsets import Repeats
-from pyspark_rmq.source.range_reader import Task
-from pyspark_rmq.source.start_position import Anchor, Position, Positions
-from pyspark_rmq.source.topic_discovery import TopicDiscovery
+from pyspark_rmq.source.offsets.offset_lookup import OffsetLookup
+from pyspark_rmq.source.offsets.offset_planning import QueueRange, plan_tasks
+from pyspark_rmq.source.offsets.start_position import Anchor, Position, Positions
+from pyspark_rmq.source.offsets.stream_position import Repeats
+from pyspark_rmq.source.offsets.topic_discovery import TopicDiscovery
+from pyspark_rmq.source.rows.key_index import by_index
+from pyspark_rmq.source.rows.predicates import NO_LIMIT, Predicate, allows_queue, reach_of
+from pyspark_rmq.source.rows.range_reader import Task
 
 
 async def plan_batch(
     client: ClientInstance, options: SourceOptions, pushed: Sequence[Predicate] = ()
 ) -> list[Task]:
-    """What to read, as of now; `pushed` are conditions that Spark looks at again."""
+    """The tasks of a read as of now; `pushed` are conditions that Spark applies again."""
     ranges = await batch_ranges(client, options)
     return await batch_tasks(client, options, ranges, pushed)
 
 
 async def batch_ranges(client: ClientInstance, options: SourceOptions) -> list[QueueRange]:
-    """Where every queue begins and ends for this read, whatever the conditions."""
+    """The range of every queue, without regard to conditions."""
     queues = await TopicDiscovery(client, options).first_queues()
     await FilterCheck(client, options).check(queues)
     lookup = OffsetLookup(client, options)
@@ -45,7 +45,7 @@ async def batch_tasks(
     pushed: Sequence[Predicate] = (),
     repeats: Repeats = MappingProxyType({}),
 ) -> list[Task]:
-    """The tasks that read what the conditions leave of the ranges, without the repeats."""
+    """Tasks for the parts of the ranges that meet the conditions, without repeats."""
     lookup = OffsetLookup(client, options)
     predicates = (*options.where, *pushed)
     ranges = [part for part in ranges if allows_queue(predicates, part.queue)]

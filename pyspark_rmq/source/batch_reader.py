@@ -10,15 +10,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.prompt_input import PromptInput
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.description import describe, described_columns
-from pyspark_rmq.source.predicates import Predicate, from_filters
-from pyspark_rmq.source.range_reader import read_task
-from pyspark_rmq.source.repeat_survey import batch_repeats
+from pyspark_rmq.source.rows.predicates import Predicate, from_filters
+from pyspark_rmq.source.rows.range_reader import read_task
+from pyspark_rmq.source.rows.repeat_survey import batch_repeats
+from pyspark_rmq.tcp_quickack import QuickAckInput
 
 
-class RmqBatchReader(PromptInput, DataSourceReader):  # type: ignore[misc]
+class RmqBatchReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads on executors."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
@@ -31,7 +31,7 @@ class RmqBatchReader(PromptInput, DataSourceReader):  # type: ignore[misc]
         connected = connections.connect(self._options.connection)
         client, options = connected.client, self._options
         ranges = connected.call(batch_ranges(client, options))
-        # Before the conditions: they choose among rows of which each is there once.
+        # Before the conditions, which apply to rows without copies.
         repeats = batch_repeats(ranges, options, connected) if options.deduplicates else {}
         tasks = connected.call(batch_tasks(client, options, ranges, self._pushed, repeats))
         return [InputPartition(task) for task in tasks]
@@ -39,32 +39,32 @@ class RmqBatchReader(PromptInput, DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task."""
         if partition is None or partition.value is None:
-            # Spark makes one task of no tasks.
+            # Spark starts one task if there are no partitions.
             return iter(())
         return read_task(partition.value, self._options, self._columns)
 
 
 class RmqPushdownReader(RmqBatchReader):
-    """Reads less where Spark's filters allow it.
+    """Uses Spark's filters to read less.
 
-    A class of its own: Spark refuses every reader that has this method while its setting is off.
+    A separate class, because Spark rejects readers with `pushFilters` while its setting is off.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        """Note what helps; Spark looks at all of them again, so nothing depends on it."""
+        """Remember filters that help; Spark applies all of them again."""
         self._pushed = from_filters(filters, self._options.column_names)
         return iter(filters)
 
 
-class RmqDescribeReader(PromptInput, DataSourceReader):  # type: ignore[misc]
-    """`describe`: one task that asks, and few rows."""
+class RmqDescribeReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
+    """`describe`: one task that asks the brokers."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
         self._options = options
         self._names = tuple(names)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows, with the columns that were asked for."""
+        """The rows, with the columns of the schema."""
         connected = connections.connect(self._options.connection)
         rows = connected.call(describe(connected.client, self._options))
         places = described_columns(self._options.describe, self._names)

@@ -1,7 +1,7 @@
-"""Topics of which a broker keeps the last message for each key only: their queues have holes.
+"""Compacted topics: the broker keeps only the last message of each key, so queues have holes.
 
-Elsewhere a hole inside a queue is a log that lost something, so it is never taken for granted: the
-broker that has the queue must say that the topic is compacted.
+In any other topic a hole is data loss. So a hole is accepted only if the broker of the queue says
+that the topic is compacted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPACTION: Final = "COMPACTION"
 
 
 def is_compacted(connected: Connected, queue: MessageQueue) -> bool:
-    """Whether the broker of the queue says so; asked only when there is a hole."""
+    """Whether the broker of the queue says so. Asked only when a hole was found."""
     try:
         found = connected.call(admin_topics.topic_config(Admin(connected.client), queue.topic))
     except errors.RmqError as error:

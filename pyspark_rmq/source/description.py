@@ -1,7 +1,7 @@
-"""`describe`: what a cluster has, as rows. No Spark here.
+"""`describe`: tables about a cluster. No Spark.
 
-topics   each topic on each broker            lag   how far groups are, queue by queue
-queues   what each queue holds                dlq   what groups gave up on, queue by queue
+topics   each topic on each broker            lag   progress of groups, per queue
+queues   offsets of each queue                dlq   dead-letter queues of groups
 groups   consumer groups and their members
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import Admin, ClientInstance, admin_groups, admin_topics, errors
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.topic_discovery import TopicDiscovery
+from pyspark_rmq.source.offsets.topic_discovery import TopicDiscovery
 
 _DLQ: Final = "%DLQ%"
 _SYSTEM_GROUPS: Final = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
@@ -36,7 +36,7 @@ def description_schema(kind: str) -> str:
 
 
 def described_columns(kind: str, names: Iterable[str]) -> list[int]:
-    """Where the columns of a user's schema are in a row; raises `InvalidArgument`."""
+    """Positions of the columns of a user's schema; raises `InvalidArgument`."""
     known = [text.split()[0] for text in description_schema(kind).split(",")]
     by_name = {name.lower(): place for place, name in enumerate(known)}
     places = []
@@ -50,7 +50,7 @@ def described_columns(kind: str, names: Iterable[str]) -> list[int]:
 
 
 async def describe(client: ClientInstance, options: SourceOptions) -> list[Row]:
-    """The rows of the table that the options ask for, as of now."""
+    """The rows of the table that the options name, as of now."""
     return await DESCRIPTIONS[options.describe].rows(Admin(client), options)
 
 
@@ -141,7 +141,7 @@ async def _wanted_topics(admin: Admin, options: SourceOptions) -> list[str]:
 
 
 async def _wanted_groups(admin: Admin, options: SourceOptions) -> dict[str, dict[str, Any]]:
-    """Group -> broker -> how it is configured there."""
+    """Group -> broker -> its configuration there."""
     found: dict[str, dict[str, Any]] = {}
     for broker, address in (await admin.masters()).items():
         for name, config in (await admin_groups.all_groups(admin, address)).items():

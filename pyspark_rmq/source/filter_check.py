@@ -1,6 +1,6 @@
-"""Whether brokers can evaluate `filterSql`, asked on the driver.
+"""Checks on the driver whether brokers can evaluate `filterSql`.
 
-A task would take the refusal of a broker for one that passes, and repeat its request for minutes.
+A task would treat the broker's refusal as transient and retry for minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REFUSED: Final = errors.RmqError.response_code
 
 
 class FilterCheck:
-    """Asks each broker once for each topic."""
+    """Asks each broker once per topic."""
 
     def __init__(self, client: ClientInstance, options: SourceOptions) -> None:
         self._consumer = PullConsumer(client, options.reader_group)
@@ -28,7 +28,7 @@ class FilterCheck:
         self._checked: set[tuple[str, str]] = set()
 
     async def check(self, queues: Iterable[MessageQueue]) -> None:
-        """Raise `InvalidConfig` if a broker of these queues does not filter, or not by this."""
+        """Raise `InvalidConfig` if a broker of these queues cannot evaluate the expression."""
         if not self._expression:
             return
         for queue in queues:
@@ -59,7 +59,7 @@ class FilterCheck:
             _log.info("filterSql was not checked at %s: %s", queue.broker_name, text)
             return
         except errors.RmqError as error:
-            # Away; its queues are asked again when it answers.
+            # Not reachable; checked again at the next look.
             _log.info("filterSql was not checked at %s: %s", queue.broker_name, error)
             return
         self._checked.add((queue.topic, queue.broker_name))

@@ -1,7 +1,7 @@
-"""`spark.readStream`: Spark's questions, handed on. Thin, and the only place that knows releases.
+"""`spark.readStream`: Spark's interface. The only module that depends on the Spark release.
 
-Spark 4.2 and later ask `latestOffset(start, limit)`; 4.0 and 4.1 ask `latestOffset()`, know no
-limits, and want to know where the last batch ended from nobody: this object remembers it.
+Spark 4.2 and later call `latestOffset(start, limit)`. Spark 4.0 and 4.1 call `latestOffset()`
+without limits and without the end of the last batch, which this object remembers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.prompt_input import PromptInput
-from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
-from pyspark_rmq.source.queue_offsets import StreamOffset
-from pyspark_rmq.source.range_reader import Task, read_task
-from pyspark_rmq.source.repeat_survey import deduplicated
+from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
+from pyspark_rmq.source.offsets.stream_position import StreamOffset
+from pyspark_rmq.source.rows.range_reader import Task, read_task
+from pyspark_rmq.source.rows.repeat_survey import deduplicated
 from pyspark_rmq.source.stream_session import Limits, StreamSession
+from pyspark_rmq.tcp_quickack import QuickAckInput
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -36,18 +36,18 @@ except ImportError:  # 4.0 and 4.1
     HAS_LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Unknown to this release."""
+        """Missing in this release."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class RmqStreamReader(
-    PromptInput,
+    QuickAckInput,
     DataSourceStreamReader,  # type: ignore[misc]
     SupportsTriggerAvailableNow,  # type: ignore[misc]
 ):
-    """The driver asks one object for the life of a query; tasks get copies of another one."""
+    """One object on the driver for the life of a query; tasks get copies of another one."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
         self._options = options
@@ -70,7 +70,7 @@ class RmqStreamReader(
     ) -> dict[str, Any]:
         """The end of the next batch; `start`, unchanged, when there is none."""
         if start is None:
-            # Before 4.2. Once a position is known, Spark waits here for the next one.
+            # Before 4.2. Wait for new messages once a position is known.
             may_wait = self._last is not None
             start = self._last or self.initialOffset()
         else:
@@ -86,7 +86,7 @@ class RmqStreamReader(
         return self._last
 
     def getDefaultReadLimit(self) -> Any:
-        """What Spark hands back with every question, unless the trigger says otherwise."""
+        """The limit that Spark passes to `latestOffset`, unless the trigger sets another one."""
         if self._options.rows_per_trigger_max is not None:
             return ReadMaxRows(self._options.rows_per_trigger_max)
         if self._options.bytes_per_trigger_max is not None:
@@ -94,17 +94,17 @@ class RmqStreamReader(
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Everything that is there now is read, in as many batches as the limits make of it."""
+        """Read everything that is stored now, in as many batches as the limits require."""
         self._asked().fix_target()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What waits, for the progress reports; asks nobody."""
+        """The lag for progress reports, as of the last look; asks no broker."""
         return self._session.backlog() if self._session is not None else None
 
     # Batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch; a function of its arguments and the options alone."""
+        """The tasks of a batch. Depends only on arguments and options."""
         self._last = end
         begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
         tasks = plan_tasks(
@@ -121,11 +121,11 @@ class RmqStreamReader(
         return read_task(partition.value, self._options, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done, and the next one has begun."""
+        """A batch is done."""
         self._call(self._asked().commit(StreamOffset.from_json(end)))
 
     def stop(self) -> None:
-        """Not called by every Spark at every end: nothing depends on it."""
+        """Not every Spark release calls it, so nothing depends on it."""
         if self._session is not None:
             self._call(self._session.close())
             self._session = None

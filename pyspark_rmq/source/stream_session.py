@@ -1,7 +1,7 @@
-"""Driver side of a streaming query without Spark: where it begins, and how far the next batch goes.
+"""Driver side of a streaming query: its start, and the end of the next batch. No Spark.
 
-Lives on the client's thread. Its memory (what was seen last, what was reported) makes it cheaper
-and quieter; every decision about a batch is in the two positions that Spark keeps.
+Runs on the client's event loop. Its state (last look, reported problems) only saves requests and
+log lines; a batch is fully described by the two positions that Spark stores.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
-from pyspark_rmq.source.data_loss import report_loss
 from pyspark_rmq.source.filter_check import FilterCheck
-from pyspark_rmq.source.gone_queues import ask_remains, describe_unread, unread_of
-from pyspark_rmq.source.offset_lookup import OffsetLookup
-from pyspark_rmq.source.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
-from pyspark_rmq.source.patience import is_passing, pause
-from pyspark_rmq.source.queue_offsets import StoreIdentity, StreamOffset
-from pyspark_rmq.source.topic_discovery import TopicDiscovery
+from pyspark_rmq.source.offsets.data_loss import report_loss
+from pyspark_rmq.source.offsets.gone_queues import ask_remains, describe_unread, unread_of
+from pyspark_rmq.source.offsets.offset_lookup import OffsetLookup
+from pyspark_rmq.source.offsets.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
+from pyspark_rmq.source.offsets.stream_position import StoreIdentity, StreamOffset
+from pyspark_rmq.source.offsets.topic_discovery import TopicDiscovery
+from pyspark_rmq.source.retry import is_passing, pause
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LOOK_AGAIN_S: Final = 0.2
 
 
 class Limits(NamedTuple):
-    """How much one batch may have; None is no limit."""
+    """Limits of one batch; None: no limit."""
 
     rows: int | None = None
     size: int | None = None
@@ -41,21 +41,21 @@ class Limits(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What brokers said at one moment."""
+    """Answers of brokers at one moment."""
 
     ends: Mapping[MessageQueue, int]
     stores: Mapping[str, StoreIdentity]
     at_slaves: Collection[str] = ()
-    """Brokers whose slave has answered, because the master is away."""
+    """Brokers whose slave answered, because the master is not reachable."""
     silent: Mapping[str, errors.RmqError] = MappingProxyType({})
-    """Brokers that did not answer, or whose master alone could, with the reason."""
+    """Brokers that did not answer, or whose master is needed, with the reason."""
     has_run: Mapping[str, bool] = MappingProxyType({})
-    """Brokers that know whether they have what was read of them before."""
+    """Broker -> whether its log has everything that was read before, if it knows."""
 
     def since(self, start: StreamOffset) -> Seen:
-        """The same, but that a slave which is behind does not take back what was read.
+        """The same, but a slave that lags does not move positions back.
 
-        And a slave that cannot name its log may have another one than its master by now.
+        A slave that cannot name its log is left out: its log may differ from its master's.
         """
         nameless = {
             broker
@@ -73,16 +73,16 @@ class Seen(NamedTuple):
         return self._replace(ends=ends)
 
     def is_same(self, broker: str, before: StoreIdentity) -> bool:
-        """Whether the log has all that was read of it before."""
+        """Whether the log has everything that was read of it before."""
         store = self.stores[broker]
         if before.store_id != store.store_id:
             return False
-        # A position of an older release, or a broker of one: only the epoch is known.
+        # Position or broker of an older release: only the epoch is known.
         has_run = self.has_run.get(broker) if before.run else None
         return before.epoch == store.epoch if has_run is None else has_run
 
     def named_since(self, start: StreamOffset) -> dict[str, StoreIdentity]:
-        """The logs as the next position names them: a run is never given up for a shorter one."""
+        """Log identities for the next position; a run is never replaced by a shorter one."""
         return {
             broker: start.stores[broker].farther(store)
             if broker in start.stores and self.is_same(broker, start.stores[broker])
@@ -114,12 +114,12 @@ class StreamSession:
     # What Spark asks
 
     async def initial(self) -> StreamOffset:
-        """Where a new query begins; the same answer every time."""
+        """Start of a new query; the same every time."""
         if self._initial is None:
             assert self._options.starting is not None
             queues = await self._discovery.first_queues()
             begins = await self._lookup.resolve(self._options.starting, queues)
-            # After the offsets: whatever they may be past is durable then.
+            # Asked after the offsets, so that everything before them is durable.
             stores = (await self._lookup.look(queues)).stores
             unnamed = {queue.broker_name for queue in queues} - stores.keys()
             stores |= await self._lookup.stores(unnamed)
@@ -127,13 +127,13 @@ class StreamSession:
         return self._initial
 
     def fix_target(self) -> None:
-        """Read what is there at the next question, and nothing that comes later (AvailableNow)."""
+        """AvailableNow: read everything up to the next look, and nothing that comes later."""
         self._has_target = True
 
     async def latest(self, start: StreamOffset, limits: Limits, *, may_wait: bool) -> StreamOffset:
         """The end of the next batch; `start` itself when there is nothing to read."""
         if not self._seen.ends:
-            # After a restart: queues that were read are known, also those of a broker that is away.
+            # After a restart: remember queues that were read, even if their broker is away.
             self._discovery.remember(start.queues)
         await self._commit(start)
         end = await self._settled(start, limits)
@@ -147,7 +147,7 @@ class StreamSession:
         return end
 
     def note_position(self, end: StreamOffset) -> None:
-        """The batch goes no further than this; for `backlog`."""
+        """The batch ends here; used by `backlog`."""
         self._position = end
 
     async def commit(self, end: StreamOffset) -> None:
@@ -155,11 +155,11 @@ class StreamSession:
         await self._commit(end)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel pending requests."""
         await self._watch.close()
 
     def backlog(self) -> dict[str, Any]:
-        """What waits, as of the last look: for Spark's progress reports."""
+        """Lag as of the last look, for Spark's progress reports."""
         position = self._position.queues if self._position is not None else {}
         ends = self._seen.ends
         lags = {q: max(0, ends[q] - position[q]) for q in sorted(ends) if q in position}
@@ -180,7 +180,7 @@ class StreamSession:
         return seen
 
     async def _with_remains(self, start: StreamOffset, seen: Seen) -> Seen:
-        """The same, with what brokers say about queues of `start` that the look has not found.
+        """The same, with answers about queues of `start` that the look has not found.
 
         Reports loss for queues that are gone and were not read to their end.
         """
@@ -191,7 +191,7 @@ class StreamSession:
         }
         if not absent:
             return seen
-        # Offsets of a store that was replaced mean nothing; that is reported for the store.
+        # Offsets of a replaced store are meaningless; the replaced store is reported instead.
         replaced = self._replaced(start, seen)
         remains = await ask_remains(
             self._client,
@@ -210,7 +210,7 @@ class StreamSession:
         )
 
     async def _look_for_target(self, start: StreamOffset) -> Seen:
-        """What AvailableNow reads: brokers that are away for a moment are waited for."""
+        """The target of AvailableNow; waits for brokers that are not reachable."""
         now = self._client.clock.monotonic
         began = now()
         until = began + self._options.poll_timeout_ms / 1000
@@ -221,10 +221,10 @@ class StreamSession:
         return seen
 
     async def _settled(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        """The end of the next batch; `start` only when every broker has said that it has no more.
+        """The end of the next batch; `start` only if every broker says that it has no more.
 
-        Spark takes `start` for "everything was read" (`processAllAvailable`), so a broker that is
-        away is waited for while there is nothing else to read.
+        Spark interprets `start` as "everything was read" (`processAllAvailable`). So this waits for
+        brokers that do not answer while there is nothing else to read.
         """
         now = self._client.clock.monotonic
         began = now()
@@ -248,7 +248,7 @@ class StreamSession:
     def _go_on_without(
         self, seen: Seen, silent: Mapping[str, errors.RmqError], waited_s: float
     ) -> None:
-        """Raise, or warn and leave them out until they answer again."""
+        """Raise, or warn and skip these brokers until they answer again."""
         reasons = "; ".join(f"{broker}: {error}" for broker, error in sorted(silent.items()))
         text = (
             f"broker {', '.join(sorted(silent))} did not answer within {waited_s:.1f} s"
@@ -263,10 +263,10 @@ class StreamSession:
                 f" {reasons}",
             )
         self._reported.update(("left out", broker) for broker in silent)
-        _log.warning("%s; going on without it, for failOnDataLoss is off (%s)", text, reasons)
+        _log.warning("%s; going on without it, because failOnDataLoss is off (%s)", text, reasons)
 
     def _note_silence(self, silent: Mapping[str, errors.RmqError]) -> None:
-        """Queues of a broker that is away wait."""
+        """Warn once of each broker that does not answer."""
         for broker, error in silent.items():
             self._say_once(("silent", broker), f"broker {broker} does not answer: {error}")
         self._reported -= {
@@ -305,18 +305,18 @@ class StreamSession:
         backlog = [
             QueueRange(*queue, begins[queue] if queue in odd else start.queues[queue], end)
             for queue, end in sorted(seen.ends.items())
-            # Its broker went away after it had told the end: later.
+            # Skip queues whose broker became unreachable after the look.
             if queue in begins or queue not in odd
         ]
         backlog = [part for part in backlog if part.rows > 0]
         rows = sum(part.rows for part in backlog)
         moved = {
-            # Offsets of a log that was replaced or cut mean nothing, also where nothing is read.
+            # Reset offsets of a replaced or cut log, also where nothing is read.
             **{queue: 0 for queue in self._without_past(start, seen) if queue not in begins},
             **{queue: begins[queue] for queue in begins if queue in start.queues},
         }
-        # A position above the end of its queue is corrected at once, by a batch without rows if
-        # need be: messages that come would be taken for those that were read.
+        # A position above the end of its queue is corrected at once, by an empty batch if
+        # necessary: otherwise new messages would count as already read.
         is_moved = any(start.queues[queue] != offset for queue, offset in moved.items())
         if not is_moved and (not rows or self._should_wait(rows, limits)):
             return start
@@ -324,7 +324,7 @@ class StreamSession:
         parts = limited(backlog, min(rows, _rows_max(limits, row_sizes, backlog)))
         read = {part.queue: part for part in parts}
         if start.is_initial:
-            # Spark does not keep where a query began, so the first batch has to say it.
+            # Spark does not store where a query began, so the first batch does.
             begins = {**start.queues, **begins}
         queues = {
             **start.queues,
@@ -343,7 +343,7 @@ class StreamSession:
         )
 
     def _odd(self, start: StreamOffset, seen: Seen) -> set[MessageQueue]:
-        """Queues that do not go on where they were: new ones; those of another or a cut log."""
+        """Queues that do not continue at their position: new, or of a replaced or cut log."""
         replaced = self._replaced(start, seen)
         odd = {
             queue
@@ -360,7 +360,7 @@ class StreamSession:
                     f" at {end}"
                     if self._was_cut(queue, start, seen)
                     else "the topic was deleted and made again, or the log was cut; its broker does"
-                    " not name its log, so that the queue is read again from its first offset"
+                    " not name its log, so the queue is read again from its first offset"
                 )
                 self._report_once(
                     ("cut", queue, end),
@@ -370,9 +370,9 @@ class StreamSession:
         return odd
 
     def _was_cut(self, queue: MessageQueue, start: StreamOffset, seen: Seen) -> bool:
-        """Whether a queue that ends before its position is one of the log that was read.
+        """Whether a queue that ends before its position belongs to the log that was read.
 
-        A broker of ours that has another store says so; one of another product cannot say.
+        Brokers of this project identify their store; Apache brokers do not.
         """
         position = start.queues.get(queue)
         if position is None or seen.ends[queue] >= position:
@@ -382,8 +382,8 @@ class StreamSession:
         return bool(store.store_id) and before.store_id in ("", store.store_id)
 
     async def _begins(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Where these queues begin; without those whose broker has just gone away."""
-        # A queue that had nothing yet is asked about in every look, until it has.
+        """First offsets of these queues, without those of brokers that no longer answer."""
+        # Empty queues need no request.
         found = {queue: 0 for queue, end in ends.items() if end == 0}
         now = self._client.clock.monotonic
         until = now() + self._options.poll_timeout_ms / 1000
@@ -391,7 +391,7 @@ class StreamSession:
             told, failed = await self._lookup.begins(missing)
             found.update(told)
             for queue, error in failed.items():
-                # A last look must not leave out what is there.
+                # AvailableNow must not leave out messages.
                 if not is_passing(error) or (self._has_target and now() >= until):
                     raise error
                 self._say_once(
@@ -413,7 +413,7 @@ class StreamSession:
         return [queue for queue in start.queues if queue.broker_name in replaced]
 
     def _replaced(self, start: StreamOffset, seen: Seen) -> set[str]:
-        """Brokers whose log is another one than that of `start`."""
+        """Brokers whose log is not the one of `start`."""
         replaced = set()
         for broker, store in seen.stores.items():
             before = start.stores.get(broker)
@@ -452,7 +452,7 @@ class StreamSession:
         return (now - self._last_batch_at) * 1000 < self._options.trigger_delay_max_ms
 
     async def _sizes(self, backlog: list[QueueRange]) -> dict[str, int]:
-        """About how large records of each topic are; looked at now and then."""
+        """Approximate record size of each topic, sampled from time to time."""
         now = self._client.clock.monotonic()
         longest: dict[str, QueueRange] = {}
         for part in backlog:
@@ -470,7 +470,7 @@ class StreamSession:
         return found
 
     async def _commit(self, position: StreamOffset) -> None:
-        """Progress of the group; `position` is the end of a batch that is done."""
+        """Commit the progress of the group; `position` is the end of a finished batch."""
         if not self._options.commits_offsets or position.is_initial:
             return
         changed = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.codec.request_signature import (
+from broker_core.codec.wire.request_signature import (
     StrictStamp,
     has_rocketmq_signature,
     parse_strict_auth,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_core.access.strict_sessions import CLOCK_SKEW_MAX_MS, StrictSessions
-from broker_core.codec.request_signature import StrictStamp
+from broker_core.codec.wire.request_signature import StrictStamp
 from broker_core.errors import LimitReached
 from tests.fakes.manual_clock import ManualClock
 

@@ -6,22 +6,30 @@ import asyncio
 import inspect
 from typing import Any
 
-from broker_core.broker.administration import administration
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.client_table import ClientTable
-from broker_core.broker.live_settings import LIVE_SETTINGS_FILE, LiveSettings
-from broker_core.broker.processors.broker_info import BrokerInfoProcessor
-from broker_core.broker.processors.offset_lookup import OffsetLookupProcessor
-from broker_core.broker.request_modes import MODES_FILE, RequestModes
-from broker_core.broker.table_changes import TableChanges
-from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.subscription_data import parse_tag_expression
+from broker_core.broker.admin.feature import AdminFeature
+from broker_core.broker.clients.feature import ClientsFeature
+from broker_core.broker.context import BrokerContext
+from broker_core.broker.pop.feature import PopFeature
+from broker_core.broker.pull.feature import PullFeature
+from broker_core.broker.request_router import Processor
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.broker.settings.live_settings import LIVE_SETTINGS_FILE, LiveSettings
+from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.broker.tables.client_table import ClientTable
+from broker_core.broker.tables.log_identity import IDENTITY_FILE, LogIdentity
+from broker_core.broker.tables.new_groups import NewGroups
+from broker_core.broker.tables.new_topics import NewTopics
+from broker_core.broker.tables.queue_locks import QueueLocks
+from broker_core.broker.tables.request_modes import MODES_FILE, RequestModes
+from broker_core.broker.transactions.resume import TransactionResumeProcessor
+from broker_core.codec.wire.bodies.heartbeat_data import ConsumerData, HeartbeatData
+from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
+from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.config import RemotingLimits
 from broker_core.errors import RmqError
 from broker_core.remoting.request_dispatch import Handler, failure_reply
-from broker_core.storage.json_table import JsonTable
-from broker_core.store.message import Message
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.store.writes.message import Message
 from tests.broker.broker_tables import OpenConnection, group_table, offset_table, topic_table
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import new_disk, open_small
@@ -49,31 +57,40 @@ class AskedBroker:
         self.settings = LiveSettings(
             self.config, self.clock, JsonTable(self.disk, LIVE_SETTINGS_FILE)
         )
-        processors = administration(
-            settings=self.settings,
+        new_topics = NewTopics(self.topics, self.clock)
+        self.context = BrokerContext(
+            config=self.config,
             clock=self.clock,
+            file_system=self.disk,
             store=self.store,
+            limits=RemotingLimits(),
+            settings=self.settings,
+            stats=self.stats,
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
             clients=self.clients,
-            stats=self.stats,
-            topic_changes=TableChanges(self.topics, self.clock),
-            group_changes=TableChanges(self.groups, self.clock),
+            locks=QueueLocks(self.clock, self.config.queue_lock_expiry_ms),
             modes=RequestModes(JsonTable(self.disk, MODES_FILE)),
-            routes_told=self._tell_routes,
+            identity=LogIdentity(
+                JsonTable(self.disk, IDENTITY_FILE), self.store.store_id, lambda: self.store.epoch
+            ),
+            new_topics=new_topics,
+            new_groups=NewGroups(self.groups, new_topics, self.clock),
         )
-        self.info = BrokerInfoProcessor(
-            config=self.config,
-            clock=self.clock,
-            store=self.store,
-            stats=self.stats,
+        admin = AdminFeature(
+            self.context,
+            routes_told=self._tell_routes,
+            popped_until=lambda _key: None,
             delay_offsets=lambda: self.delay_offsets,
         )
-        self.handlers: dict[int, Handler] = {
-            **OffsetLookupProcessor(store=self.store).handlers(),
-            **self.info.handlers(),
-        }
+        pull = PullFeature(self.context, master_is_there=lambda: False)
+        pop = PopFeature(self.context, pulls=pull.pulls, route=_no_route)
+        clients = ClientsFeature(self.context)
+        processors: list[Processor] = [TransactionResumeProcessor(store=self.store)]
+        for feature in (clients, pull, pop, admin):
+            processors += feature.processors()
+        self.handlers: dict[int, Handler] = {}
         for processor in processors:
             self.handlers.update(processor.handlers())
 
@@ -117,3 +134,7 @@ class AskedBroker:
 
 async def _awaited(answer: Any) -> Any:
     return await answer
+
+
+async def _no_route(_topic: str) -> None:
+    return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.broker.group_table import GROUPS_FILE, GroupTable
-from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
-from broker_core.broker.topic_table import TOPICS_FILE, TopicTable
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.broker.tables.group_table import GROUPS_FILE, GroupTable
+from broker_core.broker.tables.offset_table import OFFSETS_FILE, OffsetTable
+from broker_core.broker.tables.topic_table import TOPICS_FILE, TopicTable
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost
 from broker_core.remoting.request_dispatch import Handler
-from broker_core.storage.json_table import JsonTable
+from broker_core.storage.files.json_table import JsonTable
 from tests.fakes.simulated_disk import SimulatedDisk
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.client_table import ClientTable
-from broker_core.broker.half_message import HALF_QUEUE, Half, ended_offsets, half_changes
-from broker_core.broker.system_topics import (
+from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.broker.tables.client_table import ClientTable
+from broker_core.broker.tables.system_topics import (
     TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_GROUP,
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
 )
-from broker_core.broker.transaction_check import TransactionCheck
-from broker_core.broker.transaction_progress import TRANSACTION_GROUP, TRANSACTION_PROGRESS_FILE
-from broker_core.broker.transactions import Ended, Transactions, Verdict
-from broker_core.codec.heartbeat_data import HeartbeatData
-from broker_core.codec.message_properties import change_properties
-from broker_core.codec.message_record import MessageRecord, decode_record
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.broker.transactions.check import TransactionCheck
+from broker_core.broker.transactions.half_message import (
+    HALF_QUEUE,
+    Half,
+    ended_offsets,
+    half_changes,
+)
+from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
+from broker_core.broker.transactions.service import Ended, Transactions, Verdict
+from broker_core.codec.records.message_properties import change_properties
+from broker_core.codec.records.message_record import MessageRecord, decode_record
+from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.runtime.worker import InlineWorker
-from broker_core.storage.json_table import JsonTable
+from broker_core.storage.files.json_table import JsonTable
 from tests.broker.broker_tables import OpenConnection, offset_table, topic_table
 from tests.broker.service_store import ServiceStore
 from tests.fakes.simulated_disk import SimulatedDisk

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.delay_progress import DELAY_OFFSETS_FILE
-from broker_core.broker.delayed_delivery import DelayedDelivery
-from broker_core.broker.parked_message import parked
-from broker_core.broker.system_topics import SCHEDULE_TOPIC
-from broker_core.codec.message_record import MessageRecord
+from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
+from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
+from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
+from broker_core.codec.records.message_record import MessageRecord
 from broker_core.config import delay_levels_ms
 from broker_core.runtime.worker import InlineWorker
-from broker_core.storage.json_table import JsonTable
-from broker_core.store.message import Message
-from broker_core.store.put_result import PutResult
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.store.writes.message import Message
+from broker_core.store.writes.put_result import PutResult
 from tests.broker.service_store import ServiceStore
 from tests.fakes.simulated_disk import SimulatedDisk
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker_core.codec.message_record import MessageRecord
-from broker_core.codec.pop_handle import POP_CK, PopHandle, real_topic, topic_type
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.pop_handle import POP_CK, PopHandle, real_topic, topic_type
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import Asker, records

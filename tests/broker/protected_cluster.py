@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.broker.broker import Broker
-from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.config import RemotingLimits
 from broker_core.nameserver.name_server import NameServer
 from tests.access.access_files import (

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.codec.message_record import MessageRecord
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import GetStatus
 from broker_core.remoting.client import RemotingClient
-from broker_core.store.message_reader import GetResult
+from broker_core.store.reads.message_reader import GetResult
 from tests.patient_client import patient_client
 from tests.remoting.peers import until
 

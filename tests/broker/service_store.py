@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from broker_core.codec.message_record import MessageRecord
+from broker_core.codec.records.message_record import MessageRecord
 from broker_core.config import StoreConfig
 from broker_core.store.message_store import MessageStore
 from tests.fakes.manual_clock import ManualClock

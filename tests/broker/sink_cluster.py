@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_core.client.broker_capabilities import Capabilities
-from broker_core.client.sink_client import PublishedOffsets, SinkClient
-from broker_core.client.sink_completions import Completions
-from broker_core.client.stage_writer import StagedAt
-from broker_core.codec.sink_messages import (
+from broker_core.client.connection.capabilities import Capabilities
+from broker_core.client.sink.client import Completions, PublishedOffsets, SinkClient
+from broker_core.codec.records.staged_block import StagedPart
+from broker_core.codec.wire.bodies.sink_messages import (
     BatchIdentity,
     Publication,
     PublishAnswer,
@@ -58,7 +57,7 @@ class DirectClient(SinkClient):
         answer = await self._brokers[broker_name].publisher.publish(asked)
         return parse_publish_answer(encode_publish_answer(answer))
 
-    async def abort(self, staged: Iterable[StagedAt]) -> int:
+    async def abort(self, staged: Iterable[StagedPart]) -> int:
         return sum(
             self._brokers[part.broker_name].publisher.abort([part.staging_id]) for part in staged
         )
@@ -71,13 +70,14 @@ class SinkCluster:
         self.brokers = brokers
         self.client = DirectClient(brokers)
 
-    def stage(self, who: BatchIdentity, rows: dict[str, Rows]) -> list[StagedAt]:
+    def stage(self, who: BatchIdentity, rows: dict[str, Rows]) -> list[StagedPart]:
         """Broker name -> queue -> rows, staged."""
         return [
-            StagedAt(name, *self.brokers[name].stage(who, found)) for name, found in rows.items()
+            self.brokers[name].stage(who, found)._replace(broker_name=name)
+            for name, found in rows.items()
         ]
 
-    def publish(self, who: BatchIdentity, staged: list[StagedAt]) -> PublishedOffsets:
+    def publish(self, who: BatchIdentity, staged: list[StagedPart]) -> PublishedOffsets:
         """The client's whole flow."""
 
         async def flow() -> PublishedOffsets:

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.sink_batches import SINKS_FILE, SinkBatches
-from broker_core.broker.sink_publisher import SinkPublisher
-from broker_core.broker.sink_staging import SinkStaging
-from broker_core.codec.send_request import SendRequest
-from broker_core.codec.sink_messages import (
+from broker_core.broker.sink.batches import SINKS_FILE, SinkBatches
+from broker_core.broker.sink.publisher import SinkPublisher
+from broker_core.broker.sink.staging import SinkStaging
+from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.codec.records.staged_block import StagedPart
+from broker_core.codec.wire.bodies.sink_messages import (
     BatchIdentity,
     Publication,
     PublishAnswer,
-    StagedPart,
     encode_blocks,
     parse_block,
 )
+from broker_core.codec.wire.send_request import SendRequest
 from broker_core.config import StoreConfig
-from broker_core.storage.json_table import JsonTable
+from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.message_store import MessageStore
 from tests.codec.codec_backends import batch_of
 from tests.fakes.manual_clock import ManualClock
@@ -76,7 +76,6 @@ class SinkStore:
             check_queue=check_queue,
             message_size_max=config.message_size_max,
             segment_size=config.commit_log_file_size,
-            expiry_ms=config.staging_expiry_ms,
             **(staging_limits or {}),
         )
         self.publisher = SinkPublisher(

@@ -47,8 +47,8 @@ class SlavePair:
         """The slave has what the master has, tables included."""
 
         def is_copied() -> bool:
-            ours, theirs = self.slave.broker.parts, self.master.broker.parts
-            metadata = ours.slave_metadata
+            ours, theirs = self.slave.broker.context, self.master.broker.context
+            metadata = self.slave.broker.features.replication.slave_metadata
             return (
                 ours.store.dispatched_position == theirs.store.log_range[1]
                 and metadata is not None

@@ -14,15 +14,15 @@ import pytest
 
 from broker_core.access.account_file import read_accounts
 from broker_core.broker.broker import Broker
-from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.codec import request_signature
-from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.codec.wire import request_signature
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import InvalidConfig, NoPermission, RmqError
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
@@ -188,7 +188,7 @@ def test_no_request_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixt
     async def scenario() -> None:
         async with cluster(tmp_path) as found:
             await make_topic(found)
-            for code in sorted(found.broker.parts.router.codes):
+            for code in sorted(found.broker.router.codes):
                 answer = await found.ask(ADMIN, code, topic="T", group="G", consumerGroup="G")
                 shown = f"{answer.remark}{answer.ext}".encode() + bytes(answer.body)
                 assert CANARY.encode() not in shown, code

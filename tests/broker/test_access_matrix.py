@@ -14,17 +14,21 @@ from typing import Any
 from broker_core.access.broker_rules import BROKER_RULES
 from broker_core.access.name_server_rules import NAME_SERVER_RULES
 from broker_core.access.permissions import Role
-from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, encode_heartbeat
-from broker_core.codec.message_record import MessageRecord, encode_record
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.sink_messages import (
+from broker_core.codec.records.message_record import MessageRecord, encode_record
+from broker_core.codec.wire.bodies.heartbeat_data import (
+    ConsumerData,
+    HeartbeatData,
+    encode_heartbeat,
+)
+from broker_core.codec.wire.bodies.sink_messages import (
     BatchIdentity,
     Publication,
     block_head,
     encode_ids,
     encode_publication,
 )
-from broker_core.codec.subscription_data import parse_tag_expression
+from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.access.access_files import (
@@ -182,7 +186,7 @@ def is_refused(answer: RemotingCommand) -> bool:
 def test_every_code_has_a_rule(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
-            assert asker.broker.parts.router.codes <= set(BROKER_RULES)
+            assert asker.broker.router.codes <= set(BROKER_RULES)
 
     asyncio.run(scenario())
     assert NameServer().codes <= set(NAME_SERVER_RULES)
@@ -216,7 +220,7 @@ async def _every_cell_of_a_broker(tmp_path: Path) -> None:
             sink = {"sinkId": "S", "batchId": "1", "runId": "run"}
             ids = [(await ask("writer", 29910, sink, b"")).ext["stagingId"] for _ in range(2)]
             asked = requests(*ids)
-            served = sorted(asker.broker.parts.router.codes)
+            served = sorted(asker.broker.router.codes)
             found: dict[str, set[int]] = {role: set() for role in ROLES}
             # Whoever may do more comes later, because admins delete what others look at.
             for role in ROLES:
@@ -263,7 +267,7 @@ def test_resources_of_others_are_refused(tmp_path: Path) -> None:
             ids = [(await ask("admin", 29910, sink, b"")).ext["stagingId"] for _ in range(2)]
             wrong = []
             for code, (ext, body) in requests(*ids).items():
-                if code not in asker.broker.parts.router.codes or code in HARMLESS | {29900}:
+                if code not in asker.broker.router.codes or code in HARMLESS | {29900}:
                     continue
                 ext = {name: other(value) for name, value in ext.items()}
                 body = _renamed(code, body)

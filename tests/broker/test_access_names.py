@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, encode_heartbeat
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.subscription_data import parse_tag_expression
+from broker_core.codec.wire.bodies.heartbeat_data import (
+    ConsumerData,
+    HeartbeatData,
+    encode_heartbeat,
+)
+from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
 from tests.access.access_files import ADMIN, signer, write_access_file
@@ -192,7 +196,7 @@ def test_a_blank_is_no_way_round_a_denial(tmp_path: Path) -> None:
                     topic=topic, offline="true",
                 )  # fmt: skip
                 assert is_refused(answer), topic
-            assert found.broker.parts.offsets.queues_of("mine", "x") == {}
+            assert found.broker.context.offsets.queues_of("mine", "x") == {}
             for topic in (" x", "x ", "\nx"):
                 for code in (
                     RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET,

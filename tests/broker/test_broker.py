@@ -13,7 +13,7 @@ from broker_core.broker.broker import Broker
 from broker_core.errors import StoreLocked
 from broker_core.nameserver.name_server import NameServer
 from tests.broker.running_broker import broker_config, records, running, until
-from tests.broker.test_send_message import batch_item
+from tests.broker.send.test_processor import batch_item
 
 Run = Callable[..., Any]
 
@@ -31,10 +31,10 @@ def test_everything_survives_a_restart(tmp_path: Path, run_async: Run) -> None:
             await asker.pull("Kept", 1, 2, sysFlag=5, commitOffset=2)
             port = asker.broker.port
         async with running(broker_config(tmp_path, listenPort=str(port))) as asker:
-            topic = asker.broker.parts.topics.find("Kept")
+            topic = asker.broker.context.topics.find("Kept")
             assert topic is not None
             assert topic.read_queue_count == 3
-            assert asker.broker.parts.offsets.query("CG", "Kept", 1) == 2
+            assert asker.broker.context.offsets.query("CG", "Kept", 1) == 2
             answer = await asker.pull("Kept", 1, 2)
             assert [m.body for m in records(answer)] == [b"2", b"3", b"4"]
             assert (await asker.send("Kept", e=1)).ext["queueOffset"] == "5"

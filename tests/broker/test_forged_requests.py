@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.codec.frame_parser import FrameParser
-from broker_core.codec.remoting_command import RemotingCommand, decode_header
-from broker_core.codec.request_signature import rocketmq_signature
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.codec.wire.frame_parser import FrameParser
+from broker_core.codec.wire.remoting_command import RemotingCommand, decode_header
+from broker_core.codec.wire.request_signature import rocketmq_signature
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode
 from tests.access.access_files import (
@@ -83,7 +83,7 @@ def test_a_strict_request_passes_once(tmp_path: Path) -> None:
             (elsewhere,) = await exchange(address, frame)
             assert elsewhere.code == 16
             assert "another connection" in (elsewhere.remark or "")
-            assert found.broker.parts.store.offsets("T", 0)[1] == 1
+            assert found.broker.context.store.offsets("T", 0)[1] == 1
 
     asyncio.run(scenario())
 
@@ -111,7 +111,7 @@ def test_a_forged_strict_request_is_refused(tmp_path: Path, forge: Any) -> None:
             forge(command)
             (answer,) = await exchange(found.broker.address, frame_bytes(command))
             assert answer.code == 16
-            assert found.broker.parts.store.offsets("T", 0)[1] == 0
+            assert found.broker.context.store.offsets("T", 0)[1] == 0
 
     asyncio.run(scenario())
 
@@ -173,7 +173,7 @@ def test_a_message_named_by_its_position_needs_its_topic(tmp_path: Path) -> None
         async with cluster(tmp_path) as found:
             await make_topic(found)
             await make_topic(found, "U")
-            store = found.broker.parts.store
+            store = found.broker.context.store
             async with found.client(ADMIN) as client:
                 producer = Producer(client, "PG")
                 await producer.start()

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.codec.heartbeat_data import ConsumerData, HeartbeatData, encode_heartbeat
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.subscription_data import SubscriptionData
+from broker_core.codec.wire.bodies.heartbeat_data import (
+    ConsumerData,
+    HeartbeatData,
+    encode_heartbeat,
+)
+from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from tests.broker.running_broker import broker_config, running
 
@@ -37,7 +41,7 @@ def test_a_consumer_that_leaves_at_once_is_gone(
                 ),
             ]
             assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
-            clients = asker.broker.parts.clients
+            clients = asker.broker.context.clients
             assert clients.consumers("leaves") is None
             assert clients.consumers("stays") is not None
             assert (clients.consumer_ids("stays"), clients.consumer_ids("leaves")) == (["c"], [])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.codec.remoting_command import ONEWAY_FLAG, RemotingCommand
+from broker_core.codec.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from broker_core.config import RemotingLimits
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from broker_core.remoting.request_budget import RequestBudget
+from broker_core.remoting.limits.request_budget import RequestBudget
 from tests.access.access_files import ACCOUNTS, READER, signer, write_access_file
 from tests.broker.protected_cluster import cluster, make_topic
 from tests.broker.running_broker import TIMEOUT_MS, Asker, broker_config, running, until
@@ -60,8 +60,9 @@ def budget(broker: Broker) -> RequestBudget:
 
 
 async def holds(asker: Asker, count: int) -> None:
-    parts = asker.broker.parts
-    await until(lambda: len(parts.pending) + len(parts.pops.pending) == count)
+    features = asker.broker.features
+    pulls, pops = features.pull.pending, features.pop.pending
+    await until(lambda: len(pulls) + len(pops) == count)
 
 
 async def refused(peer: RawPeer, count: int) -> None:
@@ -141,7 +142,7 @@ def test_an_account_may_hold_as_many_as_are_left_free(tmp_path: Path, run_async:
         async with cluster(tmp_path, limits=RemotingLimits(held_requests_max=40)) as found:
             await make_topic(found)
             write_access_file(found.file, *ACCOUNTS, other)
-            parts, address = found.broker.parts, found.broker.address
+            pending, address = found.broker.features.pull.pending, found.broker.address
             clients = [patient_client(sign_request=signer(READER)) for _ in range(10)]
             late = patient_client(sign_request=signer(other))
             asked = RemotingCommand(RequestCode.CAPABILITIES)
@@ -153,17 +154,17 @@ def test_an_account_may_hold_as_many_as_are_left_free(tmp_path: Path, run_async:
                 for _ in range(4)
             ]
             await until(lambda: sum(pull.done() for pull in pulls) == 20)
-            assert len(parts.pending) == 20
+            assert len(pending) == 20
             done = [pull.result() for pull in pulls if pull.done()]
             assert {answer.code for answer in done} == {ResponseCode.SYSTEM_BUSY}
             waits = asyncio.ensure_future(
                 late.request(address, poll(0, consumerGroup="G"), TIMEOUT_MS)
             )
-            await until(lambda: len(parts.pending) == 21)
+            await until(lambda: len(pending) == 21)
             for one in (*clients, late):
                 await one.close()
             await asyncio.gather(*pulls, waits, return_exceptions=True)
-            await until(lambda: len(parts.pending) == 0)
+            await until(lambda: len(pending) == 0)
             assert budget(found.broker).held.count == 0
 
     run_async(scenario())
@@ -203,12 +204,12 @@ def test_their_bytes_are_counted(tmp_path: Path, run_async: Run) -> None:
                 await peer.writer.drain()
             held = budget(asker.broker).held
             codes = []
-            while len(codes) + len(asker.broker.parts.pending) < count:
+            while len(codes) + len(asker.broker.features.pull.pending) < count:
                 codes.append((await peer.next()).code)
             assert set(codes) == {ResponseCode.SYSTEM_BUSY}
             # Half of all: as much as is left free, give or take the last one.
             assert 15 << 20 < held.size < 17 << 20
-            assert len(asker.broker.parts.pending) == count - len(codes) == held.count
+            assert len(asker.broker.features.pull.pending) == count - len(codes) == held.count
             assert budget(asker.broker).size < 1 << 20
             assert (await asker.send("Other")).code == 0
 

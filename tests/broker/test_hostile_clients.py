@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.codec.heartbeat_data import HeartbeatData, encode_heartbeat
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from tests.access.access_files import ADMIN, signer, write_access_file
@@ -112,8 +112,8 @@ def test_half_messages_are_shown_to_accounts_that_may_send_them(tmp_path: Path) 
             gate = security._gate
             await until(lambda: not gate.accounts.accounts["colleague"].topics)
             colleague.received.clear()
-            asked = found.broker.parts.transaction_check.asked_count
-            await until(lambda: found.broker.parts.transaction_check.asked_count > asked + 5)
+            asked = found.broker.features.transactions.check.asked_count
+            await until(lambda: found.broker.features.transactions.check.asked_count > asked + 5)
             assert not colleague.has_seen(b"of T")
             for client in clients:
                 await client.close()
@@ -172,14 +172,14 @@ def test_without_accounts_a_live_client_keeps_its_id(tmp_path: Path, comes_back:
             assert not thief.received
             if comes_back:
                 await thief.close()
-                await until(lambda: not found.broker.parts.clients.producers("OTHER"))
+                await until(lambda: not found.broker.context.clients.producers("OTHER"))
                 again = Client(found.broker, None)
                 assert (await again.join("victim")).code == 0
                 await victim.close()
 
                 def is_new() -> bool:
-                    owner = found.broker.parts.clients.producer_by_client_id("victim")
-                    members = found.broker.parts.clients.producers("PG")
+                    owner = found.broker.context.clients.producer_by_client_id("victim")
+                    members = found.broker.context.clients.producers("PG")
                     return len(members) == 1 and owner is members[0].connection
 
                 await until(is_new)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.name_server_client import NameServerClient
-from broker_core.codec import json_references
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.connection.name_server_client import NameServerClient
+from broker_core.codec.json import references as json_references
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection

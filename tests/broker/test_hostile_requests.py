@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.codec.pop_handle import group_mark
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.pop_handle import group_mark
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import ResponseCode
 from tests.broker.running_broker import UNIQUE, Asker, broker_config, running
-from tests.broker.test_send_message import batch_item
+from tests.broker.send.test_processor import batch_item
 from tests.codec.wire_frames import mutated
 
 Run = Callable[..., Any]
@@ -107,7 +107,7 @@ def test_no_request_of_any_code_is_an_internal_error(
         async with running(config) as asker:
             await asker.make_topic("T")
             unknown = {200_049, 0, 9_999}
-            codes = sorted(asker.broker.parts.router.codes | unknown)
+            codes = sorted(asker.broker.router.codes | unknown)
             for number in range(rounds):
                 for code in codes:
                     command = hostile_request(code, rng)
@@ -115,8 +115,8 @@ def test_no_request_of_any_code_is_an_internal_error(
                     seen[answer.code] = seen.get(answer.code, 0) + 1
                     assert "internal error" not in (answer.remark or ""), (code, command.ext)
                 await still_serves(asker, number)
-            assert len(asker.broker.parts.topics) <= 300
-            assert len(asker.broker.parts.groups) <= 300
+            assert len(asker.broker.context.topics) <= 300
+            assert len(asker.broker.context.groups) <= 300
 
     run_async(scenario(), limit_s=600)
     failures = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -135,8 +135,8 @@ def test_tables_stop_growing_at_their_limits(tmp_path: Path, run_async: Run) -> 
                 answer = await asker.pull("Topic0", consumerGroup=f"Group{number}")
                 refused += answer.code not in (0, 19)
             assert refused > 100
-            assert len(asker.broker.parts.topics) == 60
-            assert len(asker.broker.parts.groups) == 60
+            assert len(asker.broker.context.topics) == 60
+            assert len(asker.broker.context.groups) == 60
         made = [path.name for path in (tmp_path / "consumequeue").iterdir()]
         assert len(made) <= 60
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.access.request_signing import RequestSigner
-from broker_core.codec.heartbeat_data import HEARTBEAT_SIZE_MAX
-from broker_core.codec.pop_handle import ACKED_MAX, batch_ack_names, parse_batch_acks
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.bodies.heartbeat_data import HEARTBEAT_SIZE_MAX
+from broker_core.codec.wire.pop_handle import ACKED_MAX, batch_ack_names, parse_batch_acks
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from tests.access.access_files import READER, WRITER, signer

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.message_id import decode_message_id
-from broker_core.codec.record_columns import codec_backend
-from broker_core.codec.remoting_command import BINARY_HEADER
+from broker_core.codec.native import codec_backend
+from broker_core.codec.wire.message_id import decode_message_id
+from broker_core.codec.wire.remoting_command import BINARY_HEADER
 from broker_core.protocol_codes import ResponseCode
 from tests.broker.running_broker import Asker, broker_config, records, running
-from tests.broker.test_send_message import batch_item, pulled
+from tests.broker.send.test_processor import batch_item, pulled
 
 Run = Callable[..., Any]
 TEXT = "WAIT\x01true\x02"
@@ -36,7 +36,7 @@ def told(answer: Any) -> dict[str, str]:
 
 def appends_of_rows(asker: Asker) -> list[int]:
     """How many rows each short way stored, from now on."""
-    appender = asker.broker.parts.store._parts.appender
+    appender = asker.broker.context.store.writes
     counts, right = [], appender.append_rows
 
     def counted(batch: Any) -> Any:
@@ -99,12 +99,12 @@ def test_a_bad_item_behind_good_ones_leaves_nothing(tmp_path: Path, run_async: R
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T")
             assert (await asker.send(code=320, body=items(1), m="true", text=TEXT)).code == 0
-            end = asker.broker.parts.store.log_range
+            end = asker.broker.context.store.log_range
             long_text = b"a\x01" + b"b" * 32_700
             for bad in (items(2)[:-1], batch_item(b"x", long_text), b"\0\0"):
                 answer = await asker.send(code=320, body=items(1, 2) + bad, m="true", text=TEXT)
                 assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-                assert asker.broker.parts.store.log_range == end
+                assert asker.broker.context.store.log_range == end
             after = await asker.send(code=320, body=items(3), m="true", text=TEXT)
             assert after.ext["queueOffset"] == "1"
             view = await asker.ask(33, offset=decode_message_id(after.ext["msgId"])[1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RmqError
 from tests.broker.running_broker import UNIQUE, broker_config, running
 
@@ -84,7 +84,7 @@ def test_no_request_is_run(tmp_path: Path, run_async: Run, serialize_type: int) 
         async with running(broker_config(tmp_path / "store")) as asker:
             text = bomb.decode("latin-1")
             ext = {"topic": "T", "queueId": "0", "properties": text, "key": text}
-            for code in sorted(asker.broker.parts.router.codes):
+            for code in sorted(asker.broker.router.codes):
                 command = RemotingCommand(code, dict(ext), bomb, serialize_type=serialize_type)
                 if code > 32_767:
                     command.serialize_type = 0

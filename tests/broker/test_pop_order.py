@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from tests.broker.pop.test_acknowledgement import arrived, make_group
+from tests.broker.pop.test_processor import fill
 from tests.broker.popping_client import Popped, PoppingClient
 from tests.broker.running_broker import broker_config, running, until
-from tests.broker.test_pop_ack import arrived, make_group
-from tests.broker.test_pop_message import fill
 from tests.fakes.held_clock import StoppedClock
 
 Run = Callable[..., Any]
@@ -30,14 +30,14 @@ def test_a_queue_waits_for_its_acknowledgements(tmp_path: Path, run_async: Run) 
             assert {m.record.queue_id for m in one} != {m.record.queue_id for m in two}
             assert await client.pop(attemptId="3", **ORDER) == []
             held = asyncio.ensure_future(client.pop(pollTime=60_000, attemptId="3", **ORDER))
-            await until(lambda: len(asker.broker.parts.pops.pending) == 1)
+            await until(lambda: len(asker.broker.features.pop.pending) == 1)
             assert await client.ack(one[1]) == 0
             assert not held.done()
             assert await client.ack(one[0]) == 0
             queue = one[0].record.queue_id
             assert [m.record.queue_offset for m in await held] == [2, 3]
             assert {m.record.queue_id for m in await held} == {queue}
-            assert asker.broker.parts.offsets.query("G", "T", queue) == 2
+            assert asker.broker.context.offsets.query("G", "T", queue) == 2
 
     run_async(scenario())
 
@@ -72,7 +72,7 @@ def test_retries_come_from_the_queue_and_are_counted(tmp_path: Path, run_async: 
             clock.advance(51)
             again = await arrived(client, maxMsgNums=2, attemptId="2", **ORDER)
             assert [(m.body, m.tries) for m in again] == [(b"0", 1), (b"2", 1)]
-            assert asker.broker.parts.topics.find("%RETRY%G_T") is None
+            assert asker.broker.context.topics.find("%RETRY%G_T") is None
             later = await client.change(again[0], 50)
             assert isinstance(later, Popped)
             assert await client.ack(again[1]) == 0
@@ -120,7 +120,7 @@ def test_a_message_in_order_dies_after_enough_tries(tmp_path: Path, run_async: R
                 assert (found.body, found.tries) == (b"0", tries)
             [following] = await arrived(client, maxMsgNums=1, **ORDER)
             assert following.body == b"1"
-            assert asker.broker.parts.store.offsets("%DLQ%G", 0)[1] == 1
+            assert asker.broker.context.store.offsets("%DLQ%G", 0)[1] == 1
 
     run_async(scenario())
 
@@ -132,7 +132,7 @@ def test_order_and_no_order_mix(tmp_path: Path, run_async: Run) -> None:
             await fill(asker, 2, queues=1)
             client = PoppingClient(asker)
             await client.pop(maxMsgNums=1, invisibleTime=50, **ORDER)
-            ledgers = asker.broker.parts.pops.ledgers
+            ledgers = asker.broker.features.pop.ledgers
             [(_, ledger)] = ledgers
             await until(lambda: ledger.given_again("", 1) == [0])
             # What an ordered pop left behind is found by any other one.

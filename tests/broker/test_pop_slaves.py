@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from tests.broker.pop.test_processor import fill
 from tests.broker.popping_client import PoppingClient
 from tests.broker.running_broker import until
 from tests.broker.slave_pair import slave_pair
-from tests.broker.test_pop_message import fill
 
 Run = Callable[..., Any]
 
@@ -28,7 +28,7 @@ def test_a_promoted_slave_goes_on(tmp_path: Path, run_async: Run) -> None:
             for message in [*found[:4], found[7]]:
                 assert await client.ack(message) == 0
             # Others come again through the retry topic.
-            theirs, ours = pair.master.broker.parts, pair.slave.broker.parts
+            theirs, ours = pair.master.broker.context, pair.slave.broker.context
             await until(lambda: theirs.offsets.query("G", "T", 0) == 10)
             retried = await client.pop(maxMsgNums=2)
             for message in retried:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker_core import errors
-from broker_core.client import stage_writer
-from broker_core.codec.sink_messages import (
+from broker_core.client.sink import stage_writer
+from broker_core.codec.wire.bodies.sink_messages import (
     BATCH_NOTE,
     PREPARE,
     BatchIdentity,
@@ -21,7 +21,7 @@ from broker_core.codec.sink_messages import (
 )
 from broker_core.errors import StagingRefused, SystemBusy
 from tests.broker.sink_store import SinkStore, blocks_of, identity
-from tests.client.test_stage_file import Neighbour, neighbour
+from tests.client.sink.test_staging_file import Neighbour, neighbour
 from tests.codec.codec_backends import batch_of
 
 Run = Callable[..., Any]
@@ -42,7 +42,7 @@ def test_a_query_that_crashes_again_and_again_blocks_nobody(
     is_local: bool, is_sealed: bool, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_local:
-        monkeypatch.setattr(stage_writer, "open_stage_file", lambda *_: None)
+        monkeypatch.setattr(stage_writer, "open_staging_file", lambda *_: None)
     monkeypatch.setattr(stage_writer, "GROWTH_SIZE", 1_000)
 
     async def scenario() -> None:

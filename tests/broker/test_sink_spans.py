@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.stage_writer import StagedAt
-from broker_core.codec.sink_messages import (
+from broker_core.codec.records.staged_block import StagedPart
+from broker_core.codec.wire.bodies.sink_messages import (
     COMPLETE,
     DECIDE,
     PREPARE,
     RESERVE,
     Publication,
-    StagedPart,
+    encode_publication,
+    parse_publication,
 )
 from broker_core.errors import (
     ConnectionLost,
@@ -39,7 +40,8 @@ def both(batch: int) -> dict[str, Rows]:
 
 
 def ask(broker: SinkStore, publication: Publication) -> Any:
-    return asyncio.run(broker.publisher.publish(publication))
+    received = parse_publication(encode_publication(publication))
+    return asyncio.run(broker.publisher.publish(received))
 
 
 def reserve(broker: SinkStore, who: Any) -> Publication:
@@ -120,22 +122,22 @@ def test_an_attempt_that_was_replaced_cannot_be_decided() -> None:
     old = two.stage(identity(0), both(0))
     who = identity(0)
     first = reserve(two.brokers[A], who)
-    ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1].part,)))
+    ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1],)))
     new = two.stage(who, both(0))
     second = reserve(two.brokers[A], who)
     assert second.token > first.token
-    ask(two.brokers[B], second._replace(phase=PREPARE, parts=(new[1].part,)))
+    ask(two.brokers[B], second._replace(phase=PREPARE, parts=(new[1],)))
     # The late prepare of the first attempt must not push out the second.
     with pytest.raises(SinkFenced, match="replaced by attempt"):
-        ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1].part,)))
+        ask(two.brokers[B], first._replace(phase=PREPARE, parts=(old[1],)))
     with pytest.raises(SinkFenced, match="not the one that was reserved last"):
-        ask(two.brokers[A], first._replace(phase=DECIDE, parts=(old[0].part,), others=(B,)))
+        ask(two.brokers[A], first._replace(phase=DECIDE, parts=(old[0],), others=(B,)))
     with pytest.raises(StagingRefused, match="not prepared here as attempt"):
         ask(two.brokers[B], first._replace(phase=COMPLETE))
-    ask(two.brokers[A], second._replace(phase=DECIDE, parts=(new[0].part,), others=(B,)))
+    ask(two.brokers[A], second._replace(phase=DECIDE, parts=(new[0],), others=(B,)))
     ask(two.brokers[B], second._replace(phase=COMPLETE))
     assert len(two.bodies()) == 2
-    late = second._replace(phase=PREPARE, parts=(new[1].part,), token=second.token + 1)
+    late = second._replace(phase=PREPARE, parts=(new[1],), token=second.token + 1)
     with pytest.raises(SinkBatchOld, match="published here already"):
         ask(two.brokers[B], late)
 
@@ -145,12 +147,12 @@ def test_a_prepared_part_is_kept() -> None:
     who = identity(0)
     staged = two.stage(who, both(0))
     attempt = reserve(two.brokers[A], who)
-    prepare = attempt._replace(phase=PREPARE, parts=(staged[1].part,))
+    prepare = attempt._replace(phase=PREPARE, parts=(staged[1],))
     ask(two.brokers[B], prepare)
     assert ask(two.brokers[B], prepare).token == attempt.token
     with pytest.raises(StagingRefused, match="with other parts"):
         ask(two.brokers[B], prepare._replace(parts=()))
-    ask(two.brokers[A], attempt._replace(phase=DECIDE, parts=(staged[0].part,), others=(B,)))
+    ask(two.brokers[A], attempt._replace(phase=DECIDE, parts=(staged[0],), others=(B,)))
     # Neither an abort, nor time, nor a power cut takes it.
     assert asyncio.run(two.client.abort(staged)) == 0
     broker = two.brokers[B]
@@ -234,7 +236,7 @@ def test_what_is_prepared_must_be_there() -> None:
         ask(two.brokers[B], Publication(who, (part,), PREPARE, 1))
     with pytest.raises(SinkFenced):
         ask(two.brokers[A], Publication(who, (), DECIDE, 1, (B,)))
-    staged = [StagedAt(A, *part), StagedAt(B, *part)]
+    staged = [part._replace(broker_name=A), part._replace(broker_name=B)]
     with pytest.raises(StagingRefused):
         two.publish(who, staged)
     assert two.write(who, both(0)).batch == 0

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
-from broker_core.codec.heartbeat_data import HeartbeatData, encode_heartbeat
-from broker_core.codec.message_id import decode_message_id
-from broker_core.codec.message_record import MessageRecord, decode_record
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
+from broker_core.codec.records.message_record import MessageRecord, decode_record
+from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
+from broker_core.codec.wire.message_id import decode_message_id
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from tests.broker.running_broker import Asker, broker_config, records, running, until
@@ -86,7 +86,7 @@ def test_commit_and_rollback(tmp_path: Path, run_async: Run, mode: dict[str, str
             assert await bodies(asker) == []
             assert (await end(asker, first)).code == 0
             assert (await end(asker, second, 12)).code == 0
-            await until(lambda: asker.broker.parts.store.offsets("T", 1)[1] == 1)
+            await until(lambda: asker.broker.context.store.offsets("T", 1)[1] == 1)
             (copy,) = records(await asker.pull("T", 1))
             assert (copy.body, copy.sys_flag) == (b"K1", 8)
             assert copy.prepared_transaction_offset == first["commitLogOffset"]
@@ -106,8 +106,8 @@ def test_a_commit_right_behind_its_half(tmp_path: Path, run_async: Run) -> None:
         async with running(broker_config(tmp_path)) as asker:
             await send_half(asker)
             await asyncio.gather(*(one(asker, number) for number in range(200)))
-            await until(lambda: asker.broker.parts.store.offsets("T", 1)[1] == 200)
-            assert asker.broker.parts.transactions.window.open_count == 1
+            await until(lambda: asker.broker.context.store.offsets("T", 1)[1] == 200)
+            assert asker.broker.features.transactions.service.window.open_count == 1
 
     run_async(scenario())
 
@@ -156,7 +156,7 @@ def test_refused(
             await send_half(asker, "K2")
             answer = await end(asker, fields, **changes)
             assert (answer.code, bool(answer.remark)) == (code, True)
-            assert asker.broker.parts.transactions.window.open_count == 2
+            assert asker.broker.features.transactions.service.window.open_count == 2
             assert (await end(asker, fields)).code == 0
 
     run_async(scenario())
@@ -179,7 +179,7 @@ def test_hostile_ends(tmp_path: Path, run_async: Run) -> None:
                 answer = await asker.ask(37, **changed)
                 assert answer.code in (1, 29), (answer, changed)
                 assert "internal error" not in (answer.remark or "")
-            assert asker.broker.parts.transactions.window.open_count == 1
+            assert asker.broker.features.transactions.service.window.open_count == 1
             assert (await end(asker, fields)).code == 0
 
     run_async(scenario())
@@ -190,9 +190,9 @@ def test_not_known_yet_and_without_an_id(tmp_path: Path, run_async: Run) -> None
         async with running(broker_config(tmp_path)) as asker:
             fields = await send_half(asker)
             assert (await end(asker, fields, 0)).code == 0
-            assert asker.broker.parts.transactions.window.open_count == 1
+            assert asker.broker.features.transactions.service.window.open_count == 1
             assert (await end(asker, fields, msgId="", transactionId="")).code == 0
-            assert asker.broker.parts.transactions.window.open_count == 0
+            assert asker.broker.features.transactions.service.window.open_count == 0
 
     run_async(scenario())
 
@@ -203,10 +203,10 @@ def test_after_its_own_immunity_only_an_asked_producer_is_heard(
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             fields = await send_half(asker, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-            parts = asker.broker.parts
-            half = parts.transactions.half(0)
+            transactions = asker.broker.features.transactions.service
+            half = transactions.half(0)
             assert half is not None
-            await until(lambda: parts.transactions.age_ms(half) > 1_000)
+            await until(lambda: transactions.age_ms(half) > 1_000)
             assert (await end(asker, fields)).code == ResponseCode.ILLEGAL_OPERATION
             assert (await end(asker, fields, fromTransactionCheck="true")).code == 0
 
@@ -258,7 +258,7 @@ def test_a_committed_message_may_go_to_the_retry_topic(tmp_path: Path, run_async
                 text = half_text(f"K{reconsumed}", **delay)
                 answer = await asker.send("%RETRY%CG", b"x", text, j=reconsumed, l=16)
                 assert answer.code == 0
-            assert asker.broker.parts.transactions.window.open_count == 0
+            assert asker.broker.features.transactions.service.window.open_count == 0
             assert await bodies(asker, "%DLQ%CG", 0) == [b"x"]
 
     run_async(scenario())
@@ -283,7 +283,7 @@ def test_the_producer_is_asked_and_answers(tmp_path: Path, run_async: Run) -> No
                 "fromTransactionCheck": "true",
             }
             await producer.client.oneway(asker.broker.address, RemotingCommand(37, ext))
-            await until(lambda: asker.broker.parts.store.offsets("T", 1)[1] == 1)
+            await until(lambda: asker.broker.context.store.offsets("T", 1)[1] == 1)
             await producer.client.close()
 
     run_async(scenario())
@@ -296,7 +296,7 @@ def test_given_up_is_there_to_be_consumed(tmp_path: Path, run_async: Run) -> Non
             fields = await send_half(asker)
             producer = AskedProducer(asker.broker)
             await producer.join()
-            store = asker.broker.parts.store
+            store = asker.broker.context.store
             await until(lambda: store.offsets("TRANS_CHECK_MAX_TIME_TOPIC", 0)[1] == 1)
             assert len(producer.questions) == 2
             assert await bodies(asker, "TRANS_CHECK_MAX_TIME_TOPIC", 0) == [b"K1"]
@@ -325,7 +325,7 @@ def test_kept_over_a_restart(tmp_path: Path, run_async: Run) -> None:
             ended, left = await send_half(asker), await send_half(asker, "K2")
             assert (await end(asker, ended)).code == 0
         async with running(broker_config(tmp_path)) as asker:
-            assert asker.broker.parts.transactions.window.open_count == 1
+            assert asker.broker.features.transactions.service.window.open_count == 1
             assert (await end(asker, left)).code == 0
             assert await bodies(asker) == [b"K1", b"K2"]
 

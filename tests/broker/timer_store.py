@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.broker.broker_stats import BrokerStats
-from broker_core.broker.system_topics import TIMER_TOPIC
-from broker_core.broker.timer_delivery import TimerDelivery
-from broker_core.broker.timer_intake import Recalled
-from broker_core.broker.timer_message import out_ms, park_timer
-from broker_core.codec.message_properties import encode_properties
-from broker_core.codec.message_record import MessageRecord
+from broker_core.broker.scheduled.timer_delivery import TimerDelivery
+from broker_core.broker.scheduled.timer_intake import Recalled
+from broker_core.broker.scheduled.timer_message import out_ms, park_timer
+from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.broker.tables.system_topics import TIMER_TOPIC
+from broker_core.codec.records.message_properties import encode_properties
+from broker_core.codec.records.message_record import MessageRecord
 from broker_core.runtime.worker import InlineWorker, Worker
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.put_result import PutResult
 from tests.broker.service_store import ServiceStore
 from tests.fakes.simulated_disk import SimulatedDisk
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.cli import command_parser as types
 from broker_core.cli.exit_codes import CommandFailed
-from broker_core.cli.exposure import is_loopback
+from broker_core.cli.servers.namesrv import is_loopback
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:9876", "host-1.example:0", "[::1]:9876", "_a:65535"])

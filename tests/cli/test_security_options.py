@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
 from tests.cli.rmq_process import listening, run_rmq, running

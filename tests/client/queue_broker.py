@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.codec.json_dialect import emit_json
-from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.message_record import MessageRecord, encode_record
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.codec.json.dialect import emit_json
+from broker_core.codec.records.message_record import MessageRecord, encode_record
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.server import RemotingServer

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from broker_core.client.client_config import ClientConfig
-from broker_core.codec.heartbeat_data import HeartbeatData, parse_heartbeat
-from broker_core.codec.message_properties import decode_properties
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import DataVersion, TopicConfig
+from broker_core.client.connection.config import ClientConfig
+from broker_core.codec.records.message_properties import decode_properties
+from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, parse_heartbeat
+from broker_core.codec.wire.bodies.topic_config import DataVersion, TopicConfig
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.nameserver.broker_identity import BrokerIdentity
 from broker_core.nameserver.broker_registration import BrokerRegistration
 from broker_core.nameserver.name_server import NameServer

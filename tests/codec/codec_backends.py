@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from types import ModuleType
 
 import numpy as np
 
-from broker_core.codec import record_loops
-from broker_core.codec.column_batch import Column, ColumnBatch
-from broker_core.codec.host_address import encode_host
+from broker_core.codec.native import Functions, native_functions, python_functions
+from broker_core.codec.records.column_batch import Column, ColumnBatch
+from broker_core.codec.records.host_address import encode_host
 
-BACKENDS: list[ModuleType] = [record_loops]
+
+def backend(name: str, functions: Functions) -> ModuleType:
+    """A module with the functions of one backend."""
+    module = ModuleType(name)
+    vars(module).update(functions)
+    return module
+
+
+PURE_PYTHON = backend("pure_python", python_functions())
+BACKENDS: list[ModuleType] = [PURE_PYTHON]
 with contextlib.suppress(ImportError):
-    BACKENDS.append(importlib.import_module("broker_core.codec._native"))
+    BACKENDS.append(backend("compiled", native_functions()))
 
 HOST = encode_host(("127.0.0.1", 10911))
 HOST_V6 = encode_host(("fe80::1", 10911))
 
 
-def backend_name(backend: ModuleType) -> str:
+def backend_name(codec: ModuleType) -> str:
     """Test id of a backend."""
-    return backend.__name__.rpartition(".")[2]
+    return codec.__name__
 
 
 def column(*values: bytes, width: int = 4) -> Column:

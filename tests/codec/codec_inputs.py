@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.codec.column_batch import Column, ColumnBatch
+from broker_core.codec.records.column_batch import Column, ColumnBatch
 from tests.codec.codec_backends import HOST, HOST_V6, column
 
 GROUP_TOPIC = b"rmq_sys_GROUP"

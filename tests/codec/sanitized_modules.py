@@ -19,7 +19,7 @@ from hypothesis import settings
 
 DIRECTORY = Path(os.environ["RMQ_SANITIZED"])
 MODULES = {
-    "broker_core.codec._native": DIRECTORY / "_native.so",
+    "broker_core.codec.native._native": DIRECTORY / "_native.so",
     "broker_core.runtime._system_lane": DIRECTORY / "_system_lane.so",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
+from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
 
 
 def from_dump(dump: str) -> bytes:

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from broker_core.errors import CorruptStore, StagingRefused, StoreUnusable
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
-from broker_core.storage.store_state import STATE_FILE
-from broker_core.store.message import Message
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.state.store_state import STATE_FILE
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.sample_store import (
     CONFIG,
     OLD_TABLE,

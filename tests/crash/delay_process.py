@@ -11,17 +11,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from broker_core.broker.delay_progress import DELAY_OFFSETS_FILE
-from broker_core.broker.delayed_delivery import DelayedDelivery
-from broker_core.broker.parked_message import parked
-from broker_core.broker.system_topics import SCHEDULE_TOPIC
+from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
+from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
+from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock
-from broker_core.storage.json_table import JsonTable
-from broker_core.storage.posix_file_system import PosixFileSystem
-from broker_core.store.message import Message
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 
 LEVELS = "0s 1s"
 BATCH = 20

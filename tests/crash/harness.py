@@ -18,8 +18,8 @@ from types import CodeType
 
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptStore, RmqError
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.checker import check
 from tests.crash.history import GROUP_TOPIC, Append, Frozen, Placed, Sent
 from tests.crash.store_dump import Dump, dump_store

@@ -12,13 +12,14 @@ from typing import Any
 from unittest import mock
 
 from broker_core.flush.flush_service import FlushJob, FlushService
-from broker_core.storage import json_table, recovery, store_state
-from broker_core.storage.file_system import FileSystem
-from broker_core.storage.segment_file import Segment
-from broker_core.store import derived_files, opening
-from broker_core.store.derived_files import DerivedFiles, DerivedSnapshot
-from broker_core.store.store_parts import StoreParts
-from broker_core.store.upkeep import Upkeep
+from broker_core.storage.files import json_table
+from broker_core.storage.files.file_system import FileSystem
+from broker_core.storage.log.segment_file import Segment
+from broker_core.storage.state import recovery, store_state
+from broker_core.store.opening import derived_files, verdict
+from broker_core.store.opening.derived_files import DerivedFiles, DerivedSnapshot
+from broker_core.store.scheduler import StoreScheduler
+from broker_core.store.visibility import Visibility
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.fakes.simulated_file import SimulatedFile
@@ -92,7 +93,7 @@ def cut_below_watermark() -> Iterator[None]:
 
     with (
         mock.patch.object(store_state, "decode_slot", without_watermark),
-        mock.patch.object(opening, "load_checkpoint", lambda _: None),
+        mock.patch.object(verdict, "load_checkpoint", lambda _: None),
     ):
         yield
 
@@ -138,13 +139,14 @@ def stale_bytes_stay() -> Iterator[None]:
 def visible_before_durable() -> Iterator[None]:
     """Readers get what is appended, synced or not."""
 
-    def shown_at_once(self: StoreParts, *, is_rows: bool = False) -> None:
-        self.upkeep.dispatch()
-        self.flush.appended()
+    def shown_at_once(self: StoreScheduler, *, is_rows: bool = False) -> None:
+        self._upkeep.dispatch()
+        if self._flush.note_appended():
+            self._flush.pump()
 
     with (
-        mock.patch.object(StoreParts, "_appended", shown_at_once),
-        mock.patch.object(Upkeep, "visible_limit", lambda self: self._log.position),
+        mock.patch.object(StoreScheduler, "appended", shown_at_once),
+        mock.patch.object(Visibility, "limit", lambda self: self._flush._log.position),
     ):
         yield
 

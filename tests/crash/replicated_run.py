@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from broker_core import EmbeddedCluster
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.send_result import SendStatus
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.producer import Producer
+from broker_core.client.produce.result import SendStatus
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.embedded.cluster_node import ClusterNode
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode

@@ -12,18 +12,19 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.codec import column_names
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.host_address import encode_host
+from broker_core.codec.records import column_names
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.host_address import encode_host
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import GetStatus
-from broker_core.storage.append_group import GROUP_TOPIC
-from broker_core.storage.json_table import JsonTable
-from broker_core.storage.segment_file import segment_name
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR
-from broker_core.storage.staging import StagedBatch, encode_template
-from broker_core.store.message import Message
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.storage.log.append_group import GROUP_TOPIC
+from broker_core.storage.log.segment_file import segment_name
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedDisk
 
@@ -54,7 +55,7 @@ class Sample:
     older: Tree
     """The same directory when it was half as full."""
     wall_ms: int
-    staged: StagedBatch
+    staged: StagedPart
     answers: Mapping[Question, Any] = dataclasses.field(default_factory=dict)
     records: tuple[tuple[int, int], ...] = ()
     """Start and end position of every record."""
@@ -113,7 +114,7 @@ def trimmed_sample() -> Sample:
     return _finished("trimmed", disk, filled)
 
 
-def ask(store: MessageStore, disk: SimulatedDisk, staged: StagedBatch, question: Question) -> Any:
+def ask(store: MessageStore, disk: SimulatedDisk, staged: StagedPart, question: Question) -> Any:
     """The store's answer, in a form that can be compared."""
     kind, *rest = question
     if kind == "get":
@@ -179,7 +180,7 @@ def _put(disk: SimulatedDisk, store: MessageStore, topic: str, queue_id: int, nu
 class _Filled(NamedTuple):
     store: MessageStore
     older: Tree
-    staged: StagedBatch
+    staged: StagedPart
 
 
 def _fill(disk: SimulatedDisk, *, reopen: bool) -> _Filled:

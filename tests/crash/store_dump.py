@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from broker_core.errors import CorruptStore
 from broker_core.protocol_codes import GetStatus
-from broker_core.storage.json_table import JsonTable
+from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.message_store import MessageStore
 from tests.crash.history import GROUP_HEADER_SIZE, GROUP_TOPIC, Properties, QueueKey, Sent
@@ -114,7 +114,7 @@ class _Heals:
 
 
 def _count_heals(store: MessageStore) -> _Heals:
-    reader = store._parts.reader
+    reader = store.reads
     if not isinstance(reader._heal_queue, _Heals):
         reader._heal_queue = _Heals(reader._heal_queue)
     return reader._heal_queue
@@ -122,7 +122,7 @@ def _count_heals(store: MessageStore) -> _Heals:
 
 def _dump_queue(store: MessageStore, topic: str, queue_id: int) -> QueueDump:
     low, high = store.offsets(topic, queue_id)
-    queue = store._parts.queues.find(topic.encode(), queue_id)
+    queue = store._opened.queues.find(topic.encode(), queue_id)
     assert queue is not None
     served: list[tuple[int, int, Sent]] = []
     offset = low
@@ -157,7 +157,7 @@ def _table(disk: SimulatedDisk, path: str) -> int | None:
 
 
 def _index_entries(store: MessageStore) -> tuple[tuple[int, int], ...]:
-    index = store._parts.index
+    index = store._opened.index
     if index is None:
         return ()
     entries: list[tuple[int, int]] = []

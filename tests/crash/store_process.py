@@ -33,11 +33,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from broker_core.codec.column_names import VALUE
+from broker_core.codec.records.column_names import VALUE
 from broker_core.config import StoreConfig
 from broker_core.errors import RmqError
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 
 TOPIC = "orders"
 QUEUES = 4

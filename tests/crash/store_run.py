@@ -13,17 +13,18 @@ from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from broker_core.codec.column_batch import Column, ColumnBatch
-from broker_core.codec.host_address import encode_host
+from broker_core.codec.records.column_batch import Column, ColumnBatch
+from broker_core.codec.records.host_address import encode_host
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
 from broker_core.errors import DiskFailed, StagingRefused
 from broker_core.protocol_codes import FlushDiskType, PutStatus
-from broker_core.storage.file_system import DiskUsage
-from broker_core.storage.json_table import JsonTable
-from broker_core.storage.staging import StagedBatch, encode_template
-from broker_core.store.message import Message
+from broker_core.storage.files.file_system import DiskUsage
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.message import Message
+from broker_core.store.writes.put_result import PutResult
 from tests.crash.checker import check
 from tests.crash.history import Append, Frozen, History, QueueKey, Sent
 from tests.crash.store_dump import TABLE_PATHS, dump_store
@@ -70,7 +71,7 @@ class StoreRun:
         self.disk = SimulatedDisk(clock=self.clock, seed=seed) if disk is None else disk
         self.loop = asyncio.new_event_loop()
         self._next_id = 0
-        self._staged: list[tuple[StagedBatch, list[Sent]]] = []
+        self._staged: list[tuple[StagedPart, list[Sent]]] = []
         self._read_to: dict[QueueKey, int] = {}
         self._watch(self.disk)
 
@@ -227,7 +228,7 @@ class StoreRun:
         """Time passes and the periodic work is done."""
         self._advance(self.rng.choice((50, 250, 600, 1_200, 5_000, 11_000)))
         self._may_remove()
-        self._open_store._parts.tick()
+        self._open_store.scheduler.tick()
         self._removed()
 
     def checkpoint(self) -> None:
@@ -235,7 +236,7 @@ class StoreRun:
         for _ in range(2):
             self._advance(11_000)
             self._may_remove()
-            self._open_store._parts.tick()
+            self._open_store.scheduler.tick()
             self._removed()
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.storage.store_state import STATE_FILE
+from broker_core.storage.state.store_state import STATE_FILE
 from tests.crash.corruption import Described, anything, examine, examine_longer, tally
 from tests.crash.sample_store import (
     Sample,

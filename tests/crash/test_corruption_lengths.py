@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from broker_core.errors import CorruptStore, StoreUnusable
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.crash.corruption import CORRECT, REFUSED, Described, blamed_file, examine, tally
 from tests.crash.sample_store import (
     CONFIG,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.errors import CorruptStore
-from broker_core.storage.dispatch_checkpoint import DISPATCH_CHECKPOINT_FILE
-from broker_core.storage.store_state import STATE_FILE
+from broker_core.storage.derived.dispatch_checkpoint import DISPATCH_CHECKPOINT_FILE
+from broker_core.storage.state.store_state import STATE_FILE
 from tests.crash.corruption import (
     CORRECT,
     REFUSED,

@@ -12,14 +12,14 @@ import dataclasses
 
 import pytest
 
-from broker_core.codec.host_address import encode_host
-from broker_core.codec.message_record import MessageRecord, encode_record
+from broker_core.codec.records.host_address import encode_host
+from broker_core.codec.records.message_record import MessageRecord, encode_record
 from broker_core.config import StoreConfig
 from broker_core.errors import CorruptStore
 from broker_core.protocol_codes import PutStatus
-from broker_core.storage.staging import encode_template
-from broker_core.store.message import Message, message_batch
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message, message_batch
 from tests.crash.corruption import Described
 from tests.fakes.disk_nodes import SECTOR_SIZE
 from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk

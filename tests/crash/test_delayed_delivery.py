@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.delay_progress import DelayProgress
-from broker_core.broker.parked_message import parked_position
+from broker_core.broker.scheduled.delay_progress import DelayProgress
+from broker_core.broker.scheduled.delayed_message import parked_position
 from broker_core.store.message_store import MessageStore
 from tests.broker.parked_store import ParkedStore
 from tests.crash.delay_process import check_delivered, serve
@@ -68,7 +68,7 @@ class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
     def _pass_time(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
             self.broker.advance(self.rng.choice((1, 200, 700, 1_000, 3_000)))
-            self.broker.store._parts.tick()
+            self.broker.store.scheduler.tick()
 
 
 def _finish(broker: ParkedStore) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec import column_names
+from broker_core.codec.records import column_names
 from broker_core.errors import CorruptStore, DiskFailed, StoreFenced, StoreUnusable
 from broker_core.protocol_codes import PutStatus
-from broker_core.storage.staging import encode_template
-from broker_core.store.message import Message
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.history import Sent
 from tests.crash.store_run import column_batch
 from tests.fakes.manual_clock import ManualClock
@@ -168,11 +168,11 @@ def test_a_listener_that_fails_does_not_make_the_index_count_twice() -> None:
     store.on_arrival(fails)
     with pytest.raises(ValueError, match="bad listener"):
         store.append(numbered(0))
-    store._parts.dispatcher._listeners.clear()
+    store._opened.dispatcher._listeners.clear()
     store.flush()
     assert len(store.query(TOPIC, "key0")) == 1
-    assert store._parts.index is not None
-    assert store._parts.index.files[0].header.next_entry == 2
+    assert store._opened.index is not None
+    assert store._opened.index.files[0].header.next_entry == 2
 
 
 def test_a_disk_that_fails_has_a_name_of_its_own() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import RmqError, StoreFormatUnsupported, StoreUnusable
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.small_disks import read_only, why_not
 from tests.crash.store_process import SMALL, make_config
 from tests.crash.test_real_second_owner import snapshot

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker_core import EmbeddedBroker, SyncProducer
-from broker_core.client.bulk_producer import BulkProducer, columns_of
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.bulk_producer import BulkProducer, columns_of
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from tests.codec.wire_frames import frame_bytes
 from tests.remoting.peers import until

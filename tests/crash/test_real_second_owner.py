@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StoreLocked
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.store_process import SMALL, Promises, StoreProcess, make_config, missing_or_wrong
 
 pytestmark = pytest.mark.crash

@@ -18,6 +18,8 @@ import pytest
 from tests.crash.broken_link import BrokenLink, broken_link
 from tests.crash.replicated_run import ReplicatedRun, replicated_run
 
+# A stopped member is asked, too, before another one takes its place.
+PATIENCE_MS = 15_000
 pytestmark = pytest.mark.crash
 
 RunAsync = Callable[..., Any]

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.sink_batches import SinkBatches
-from broker_core.codec.sink_messages import Publication, StagedPart
+from broker_core.broker.sink.batches import SinkBatches
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.errors import CorruptStore, SinkFenced, StagingRefused
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.broker.sink_store import QUEUES, SinkStore, identity
 from tests.fakes.crash_states import CrashPoint
 from tests.fakes.manual_clock import ManualClock
@@ -288,7 +288,8 @@ def test_once_or_not_at_all_after_every_crash(
 
 
 def _first_problem(mode: str, *, retention: bool = False) -> str:
-    for seed in range(6):
+    # With retention, seed 0 cleans nothing that matters, and takes long to find that out.
+    for seed in range(1 if retention else 0, 7):
         run = SinkRun(seed, MODES[mode], retention=retention)
         try:
             run.run(20)
@@ -367,9 +368,7 @@ def test_found_when_write_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: SinkStore, asked: Any, rows: Any) -> StagedPart:
         part = seal(self, asked, rows)
-        with self.store.staging.open_runs(
-            self.staging.batches(asked, Publication(asked, (part,)).parts)
-        ) as runs:
+        with self.store.staging.open_runs([part]) as runs:
             assert self.store.append_group(runs, b"").ok
         self.store.flush()
         return part

@@ -15,11 +15,11 @@ from collections import Counter
 import pytest
 
 from broker_core import EmbeddedBroker
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.sink_client import SinkClient
-from broker_core.client.stage_writer import StagedAt
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.errors import RmqError, StagedDataRefused
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.sink.client import SinkClient
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.staged_block import StagedPart
+from broker_core.errors import RmqError, StagingRefused
 from tests.broker.sink_store import identity
 from tests.codec.codec_backends import column
 from tests.embedded.one_topic import bodies
@@ -49,7 +49,7 @@ class Writer:
             async with SinkClient(ClientConfig((self.broker.name_server,))) as sink:
                 try:
                     await self._attempt(sink, number, waiting, delay_ms)
-                except StagedDataRefused:
+                except StagingRefused:
                     # Not sealed when the broker died: Spark runs the task again.
                     waiting = ""
                     self.run += 1
@@ -75,7 +75,7 @@ class Writer:
         await self._maybe_kill(point, "repeated")
 
     async def _publish(
-        self, sink: SinkClient, who: object, staged: list[StagedAt], point: str, delay_ms: float
+        self, sink: SinkClient, who: object, staged: list[StagedPart], point: str, delay_ms: float
     ) -> None:
         publishing = asyncio.ensure_future(sink.publish(who, staged))  # type: ignore[arg-type]
         if point == "publishing":

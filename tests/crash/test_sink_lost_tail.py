@@ -17,8 +17,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.broker import sink_publisher
-from broker_core.codec.sink_messages import COMPLETE, DECIDE, PREPARE, RESERVE, Publication
+from broker_core.broker.sink import publisher as sink_publisher
+from broker_core.codec.wire.bodies.sink_messages import (
+    COMPLETE,
+    DECIDE,
+    PREPARE,
+    RESERVE,
+    Publication,
+)
 from broker_core.errors import ConnectionLost, RmqError, SinkBatchOld, SinkFenced, StagingRefused
 from broker_core.protocol_codes import FlushDiskType
 from tests.broker.sink_cluster import DirectClient, SinkCluster
@@ -182,7 +188,7 @@ def test_several_attempts_are_forgotten() -> None:
     for _ in range(5):
         attempt = reserve(two.brokers[A], identity(1))
         staged = two.stage(identity(1), split(1, 2))
-        ask(two.brokers[B], attempt._replace(phase=PREPARE, parts=(staged[1].part,)))
+        ask(two.brokers[B], attempt._replace(phase=PREPARE, parts=(staged[1],)))
     two = back_to(two, before)
     two.write(identity(1, "run-2"), split(1, 1))
     assert sorted(two.bodies()) == sorted(rows_of(0) + rows_of(1))
@@ -194,7 +200,7 @@ def test_a_late_decision_of_another_attempt_with_the_same_number() -> None:
     who = identity(1)
     staged = two.stage(who, split(1, 3))
     old = reserve(two.brokers[A], who)
-    ask(two.brokers[B], old._replace(phase=PREPARE, parts=(staged[1].part,)))
+    ask(two.brokers[B], old._replace(phase=PREPARE, parts=(staged[1],)))
     two = back_to(two, before)
     new = reserve(two.brokers[A], who)
     assert (new.token == old.token) and new.attempt != old.attempt

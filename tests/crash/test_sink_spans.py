@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.sink_publisher import SinkPublisher
-from broker_core.codec.sink_messages import DECIDE, Publication
+from broker_core.broker.sink.publisher import SinkPublisher
+from broker_core.codec.wire.bodies.sink_messages import DECIDE, Publication
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.storage.staging import StagingArea
+from broker_core.storage.staging.staging_area import StagingArea
 from tests.broker import test_sink_spans
 from tests.broker.sink_cluster import DirectClient, SinkCluster
 from tests.broker.sink_store import Rows, SinkStore, identity

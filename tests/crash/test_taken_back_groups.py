@@ -13,8 +13,8 @@ import pytest
 
 from broker_core.errors import StagingRefused
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.storage import staging
-from broker_core.storage.group_writer import GroupWriter
+from broker_core.storage.log.group_writer import GroupWriter
+from broker_core.storage.staging import staging_area as staging
 from tests.broker.sink_store import SinkStore, identity
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk

@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import timer_progress, timer_runs
-from broker_core.broker.parked_message import parked_position
-from broker_core.broker.timer_message import is_recall
-from broker_core.broker.timer_progress import TimerProgress
+from broker_core.broker.scheduled import timer_progress, timer_runs
+from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.timer_message import is_recall
+from broker_core.broker.scheduled.timer_progress import TimerProgress
 from broker_core.store.message_store import MessageStore
 from tests.broker.timer_store import TimerStore
 from tests.crash.timer_process import check_delivered, serve
@@ -87,7 +87,7 @@ class TimerRun(WatchedRun[TimerStore, Promise]):
     def _pass_time(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
             self.broker.advance(self.rng.choice((1, 200, 700, 1_000, 3_000)))
-            self.broker.store._parts.tick()
+            self.broker.store.scheduler.tick()
 
 
 def problems_of(

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.broker.system_topics import (
+from broker_core.broker.tables.system_topics import (
     SCHEDULE_TOPIC,
     TRANSACTION_GIVEN_UP_TOPIC,
     TRANSACTION_HALF_TOPIC,
 )
-from broker_core.broker.transaction_progress import TransactionProgress
-from broker_core.broker.transactions import Transactions, Verdict
-from broker_core.codec.message_record import MessageRecord
+from broker_core.broker.transactions.progress import TransactionProgress
+from broker_core.broker.transactions.service import Transactions, Verdict
+from broker_core.codec.records.message_record import MessageRecord
 from broker_core.store.message_store import MessageStore
 from tests.broker.half_store import HalfStore
 from tests.crash.transaction_process import check_committed, serve
@@ -103,7 +103,7 @@ class TransactionRun(WatchedRun[HalfStore, Verdicts]):
             self.broker.producer(port=self.rng.randint(1, 3))
         for _ in range(self.rng.randint(1, 4)):
             self.broker.advance(self.rng.choice((1, 1_000, 3_000, 31_000)))
-            self.broker.store._parts.tick()
+            self.broker.store.scheduler.tick()
             self.broker.offsets.save()
 
 

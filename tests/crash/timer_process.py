@@ -15,18 +15,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from broker_core.broker.system_topics import TIMER_TOPIC
-from broker_core.broker.timer_delivery import TimerDelivery
-from broker_core.broker.timer_message import is_recall, park_timer, recalled_key
-from broker_core.broker.timer_progress import TIMER_PROGRESS_FILE
-from broker_core.broker.timer_runs import RUNS_DIR
-from broker_core.codec.message_record import MessageRecord
+from broker_core.broker.scheduled.timer_delivery import TimerDelivery
+from broker_core.broker.scheduled.timer_message import is_recall, park_timer, recalled_key
+from broker_core.broker.scheduled.timer_progress import TIMER_PROGRESS_FILE
+from broker_core.broker.scheduled.timer_runs import RUNS_DIR
+from broker_core.broker.tables.system_topics import TIMER_TOPIC
+from broker_core.codec.records.message_record import MessageRecord
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock
-from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.put_result import PutResult
 
 BATCH = 20
 RECALLED_EVERY = 50

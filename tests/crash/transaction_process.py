@@ -11,19 +11,19 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from broker_core.broker.half_message import half_changes
-from broker_core.broker.offset_table import OFFSETS_FILE, OffsetTable
-from broker_core.broker.system_topics import TRANSACTION_HALF_TOPIC
-from broker_core.broker.transaction_progress import TRANSACTION_PROGRESS_FILE
-from broker_core.broker.transactions import Transactions, Verdict
-from broker_core.codec.message_properties import change_properties
+from broker_core.broker.tables.offset_table import OFFSETS_FILE, OffsetTable
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
+from broker_core.broker.transactions.half_message import half_changes
+from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
+from broker_core.broker.transactions.service import Transactions, Verdict
+from broker_core.codec.records.message_properties import change_properties
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock
-from broker_core.storage.json_table import JsonTable
-from broker_core.storage.posix_file_system import PosixFileSystem
-from broker_core.store.message import Message
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.crash.delay_process import _bodies as bodies
 
 BATCH = 20

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.crash_states import CrashPoint
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk

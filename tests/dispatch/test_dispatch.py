@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.errors import CorruptRecord, DiskFull
 from broker_core.protocol_codes import FlushDiskType, PutStatus
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all, rows, run_of
 
@@ -92,8 +92,8 @@ class TestLimits:
         pooled = open_small(new_disk(), **ASYNC, transient_pool_enable=True)
         pooled.append(Message("T", b"a"))
         assert pooled.offsets("T", 0) == (0, 0)
-        pooled._parts.clock.advance(200)
-        pooled._parts.tick()
+        pooled.reads._clock.advance(200)
+        pooled.scheduler.tick()
         assert bodies(pooled, "T") == [b"a"]
 
     def test_a_group_waits_for_the_disk_and_holds_up_what_follows(self) -> None:
@@ -112,7 +112,7 @@ class TestDamagedLog:
         store = open_small(new_disk(), **ASYNC, transient_pool_enable=True)
         first = store.append(Message("T", b"a"))
         store.append(Message("T", b"b"))
-        segment = store._parts.log.segments.last
+        segment = store._opened.log.segments.last
         assert segment is not None
         segment.target[first.end_position + 4] ^= 0xFF
         with pytest.raises(CorruptRecord) as caught:
@@ -201,7 +201,7 @@ class TestHealing:
         with pytest.raises(DiskFull):
             store.query("T", "k", 64)
         disk._faults.clear()
-        store._parts.tick()
+        store.scheduler.tick()
         assert store.put_now(Message("T", b"c", keys="k")).ok
         assert len(store.query("T", "k", 64)) == store.offsets("T", 0)[1]
 
@@ -211,12 +211,12 @@ class TestHealing:
         put_all(store, "T", numbered(3))
         disk.fail(disk.operation_count + 1, errno.ENOSPC, sticky=True, methods={"make_dir"})
         disk.clock.advance(1_000)
-        store._parts.tick()
+        store.scheduler.tick()
         assert store.append(Message("T", b"c")).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert bodies(store, "T") == numbered(3), "reads go on from memory"
         disk._faults.clear()
         disk.clock.advance(1_000)
-        store._parts.tick()
+        store.scheduler.tick()
         assert store.put_now(Message("T", b"3")).ok
         store.close()
         assert bodies(open_small(disk), "T") == numbered(4)
@@ -229,7 +229,7 @@ class TestCheckpoints:
         put_all(store, "T", numbered(20, 500))
         middle = store.log_range[1]
         disk.clock.advance(10_000)
-        store._parts.tick()
+        store.scheduler.tick()
         put_all(store, "T", numbered(20, 500, 20))
         again = open_small(disk.kill())
         assert again.recovery.dispatched_from == middle
@@ -241,9 +241,9 @@ class TestCheckpoints:
         store.append(Message("T", b"a"))
         end = store.log_range[1]
         disk.clock.advance(10_000)
-        store._parts.tick()
+        store.scheduler.tick()
         disk.clock.advance(10_000)
-        store._parts.tick()
+        store.scheduler.tick()
         assert store.flushed_position == end
         assert open_small(disk.kill(), **ASYNC).recovery.dispatched_from == end
 
@@ -253,9 +253,9 @@ class TestCheckpoints:
         put_all(store, "T", numbered(3))
         for _ in range(3):
             disk.clock.advance(20_000)
-            store._parts.tick()
+            store.scheduler.tick()
         operations = disk.operation_count
         for _ in range(10):
             disk.clock.advance(20_000)
-            store._parts.tick()
+            store.scheduler.tick()
         assert disk.operation_count == operations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.producer import Producer
+from broker_core.client.pull.consumer import PullConsumer
 
 
 def _config(name_server: str) -> ClientConfig:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from broker_core import EmbeddedCluster
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.producer import Producer
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.produce.producer import Producer
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, PromotionRefused
 from tests.cli.rmq_process import LIMIT_S, environment, run_rmq, running
 from tests.embedded.one_topic import bodies, queue_count, send

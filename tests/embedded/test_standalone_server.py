@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
 from broker_core.embedded.standalone_server import (
     STANDALONE_PROPERTIES,
     StandaloneServer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_core.storage.store_paths import path_components
+from broker_core.storage.files.store_paths import path_components
 from tests.fakes.disk_nodes import DirectoryNode, FileNode, Node
 
 PAGE_SIZE = 4096

@@ -1,6 +1,6 @@
 """A disk in memory whose power can be cut before every operation.
 
-Implements `broker_core.storage.file_system.FileSystem`. Operations that change, sync, open, map or
+Implements `FileSystem` of `broker_core/storage/files`. Operations that change, sync, open, map or
 lock are numbered from 1 and kept with the place that called them. A cut or an error can be asked
 for at a number; what a cut can leave behind is in `crash_states.py`. Everything is a function of
 the calls and the seed.
@@ -20,8 +20,8 @@ from typing import NamedTuple, NoReturn
 
 from broker_core.errors import InvalidArgument
 from broker_core.runtime.clock import Clock
-from broker_core.storage.file_system import DiskUsage
-from broker_core.storage.store_paths import path_components
+from broker_core.storage.files.file_system import DiskUsage
+from broker_core.storage.files.store_paths import path_components
 from tests.fakes.crash_states import DEFAULT_LIMIT, CrashPoint, CrashState
 from tests.fakes.disk_damage import DamageableDisk, walk
 from tests.fakes.disk_nodes import DirectoryNode, FileNode, NameChange, Node, copied

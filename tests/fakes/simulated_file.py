@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedFile:
-    """Implements `broker_core.storage.file_system.StoreFile`."""
+    """Implements `broker_core.storage.files.file_system.StoreFile`."""
 
     __slots__ = ("_closed", "_disk", "_mapped", "_node", "_view", "_writable", "path")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.storage.file_system import DiskUsage
+from broker_core.storage.files.file_system import DiskUsage
 from tests.fakes.disk_nodes import SECTOR_SIZE
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedDisk

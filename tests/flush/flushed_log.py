@@ -8,10 +8,10 @@ from typing import Any
 from broker_core.config import StoreConfig
 from broker_core.flush.flush_service import FlushService
 from broker_core.runtime.worker import InlineWorker, Worker
-from broker_core.storage.commit_log import CommitLog
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
-from broker_core.storage.store_state import StoreState, StoreStateFile, decode_slot, new_state
-from broker_core.storage.write_buffer_pool import WriteBufferPool
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.log.write_buffer_pool import WriteBufferPool
+from broker_core.storage.state.store_state import StoreState, StoreStateFile, decode_slot, new_state
 from tests.codec.codec_backends import batch_of
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import new_disk
@@ -53,7 +53,8 @@ class FlushedLog:
         batch = batch_of(bytes(size - 91 - 9 - 20))
         self.log.reserve(size, size, 1)
         _, end = self.log.append(batch, memoryview(self._next), 0, size)
-        self.service.appended()
+        if self.service.note_appended():
+            self.service.pump()
         return end
 
     def log_syncs(self) -> int:

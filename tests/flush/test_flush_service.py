@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.errors import DiskFull, StoreFenced
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.storage.store_state import FLAG_SYNC_FAILED
+from broker_core.storage.state.store_state import FLAG_SYNC_FAILED
 from tests.fakes.manual_worker import ManualWorker
 from tests.flush.flushed_log import FILE_SIZE, FlushedLog
 
@@ -326,7 +326,7 @@ class TestFence:
         log = FlushedLog(worker)
         heard: list[BaseException | None] = []
         progress: list[int] = []
-        log.service.on_progress(lambda: progress.append(log.service.flushed.position))
+        log.service.flushed.subscribe(lambda: progress.append(log.service.flushed.position))
         first = log.append()
         worker.run_all()
         for _ in range(3):

@@ -12,8 +12,8 @@ import pytest
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.runtime import lane_worker
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.store.small_store import bodies, new_disk, open_small, rows, run_of
 
 SIZES = {

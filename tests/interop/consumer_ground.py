@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.consume_types import ConsumeContext, ConsumeStatus
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.push_consumer import PushConsumer
-from broker_core.client.received_message import ReceivedMessage
-from broker_core.codec.message_queue import MessageQueue
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.push.consumer import PushConsumer
+from broker_core.client.push.types import ConsumeContext, ConsumeStatus
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import TopicNotExist
 from tests.interop.clusters import REQUEST_TIMEOUT_MS, Cluster, cluster
 

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker_core.codec.column_batch import Column, ColumnBatch
-from broker_core.codec.host_address import encode_host
-from broker_core.codec.message_properties import CRC32, encode_properties
-from broker_core.codec.message_record import MessageRecord, decode_record
+from broker_core.codec.records.column_batch import Column, ColumnBatch
+from broker_core.codec.records.host_address import encode_host
+from broker_core.codec.records.message_properties import CRC32, encode_properties
+from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import GetStatus
-from broker_core.storage.staging import encode_template
-from broker_core.store.message import Message
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.message import Message
+from broker_core.store.writes.put_result import PutResult
 from tests.fakes.manual_clock import ManualClock
 from tests.interop.java_store import SMALL_LAYOUT, Listing, Row, StoreLayout
 

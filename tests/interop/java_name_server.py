@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
 from tests.interop import java_broker

@@ -11,9 +11,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from broker_core.client.received_message import ReceivedMessage, decode_messages
-from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.pull.received_message import ReceivedMessage, decode_messages
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from tests.interop.driven_client import Row

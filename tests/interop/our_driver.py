@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.consume_types import ConsumeContext, ConsumeStatus
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.push_consumer import PushConsumer
-from broker_core.client.received_message import ReceivedMessage
-from broker_core.client.send_result import SendResult
-from broker_core.client.transaction_producer import TransactionProducer, TransactionState
-from broker_core.codec.message_queue import MessageQueue
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.produce.result import SendResult
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.push.consumer import PushConsumer
+from broker_core.client.push.types import ConsumeContext, ConsumeStatus
+from broker_core.client.transactions.producer import TransactionProducer, TransactionState
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import RmqError
 from tests.interop.observer import described
 

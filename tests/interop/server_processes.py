@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
 from tests.interop.java_broker import server_class_path

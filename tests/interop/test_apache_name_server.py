@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.admin import Admin
-from broker_core.client.producer import Producer
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.admin.admin import Admin
+from broker_core.client.produce.producer import Producer
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from tests.broker.running_broker import broker_config, running
 from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import SERVER_VERSIONS

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.admin import Admin
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.message_queue import MessageQueue
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import RmqError
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
@@ -101,12 +101,12 @@ def test_our_slave_copies_the_tables_of_apache(
             await master.until(lambda: server.table.route("TBW102") is not None)
             await _fill(name_server)
             await slave.start()
-            parts = slave.parts
+            tables = slave.context
             await _until(
                 lambda: (
-                    parts.topics.find(TOPIC) is not None
-                    and parts.groups.find(GROUP) is not None
-                    and parts.offsets.query(GROUP, TOPIC, 0) == 7
+                    tables.topics.find(TOPIC) is not None
+                    and tables.groups.find(GROUP) is not None
+                    and tables.offsets.query(GROUP, TOPIC, 0) == 7
                 ),
                 "the tables at our slave", 120,
             )  # fmt: skip
@@ -127,7 +127,7 @@ def test_our_slave_copies_the_tables_of_apache(
             assert answer.code == 0, answer.remark
             await master.start()
             await _until(lambda: _committed(client, master.address, 15), "at the master", 150)
-            assert parts.offsets.query(GROUP, TOPIC, 0) == 15
+            assert tables.offsets.query(GROUP, TOPIC, 0) == 15
         finally:
             await client.close()
             await slave.stop()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.interop.exchanged_store import (
     assert_all_reached,
     derived_bytes,

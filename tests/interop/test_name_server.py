@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.route_data import TopicRoute, decode_topic_list, decode_topic_route
+from broker_core.codec.wire.bodies.route_data import (
+    TopicRoute,
+    decode_topic_list,
+    decode_topic_route,
+)
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient

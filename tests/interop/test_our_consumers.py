@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.consume_types import ConsumeContext, ConsumeStatus
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.pull_result import PullStatus
-from broker_core.client.received_message import ReceivedMessage
-from broker_core.codec import record_columns as columns
-from broker_core.codec.heartbeat_data import BROADCASTING, FROM_FIRST_OFFSET, FROM_TIMESTAMP
-from broker_core.codec.message_record import COMPRESSED
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.pull.result import PullStatus
+from broker_core.client.push.types import ConsumeContext, ConsumeStatus
+from broker_core.codec.records import column_names as columns
+from broker_core.codec.records.message_record import COMPRESSED
+from broker_core.codec.wire.bodies.heartbeat_data import (
+    BROADCASTING,
+    FROM_FIRST_OFFSET,
+    FROM_TIMESTAMP,
+)
 from broker_core.errors import OffsetOutOfRange
 from tests.interop.clusters import KINDS, run_or_skip
 from tests.interop.consumer_ground import Collected, Ground, bodies, ground, until

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.consume_types import ConsumeContext
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.received_message import ReceivedMessage
-from broker_core.client.sync_consumers import SyncPullConsumer, SyncPushConsumer
-from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core import SyncPullConsumer, SyncPushConsumer
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.push.types import ConsumeContext
+from broker_core.codec.wire.bodies.heartbeat_data import FROM_FIRST_OFFSET
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from tests.interop.clusters import APACHE_KINDS, KINDS, REQUEST_TIMEOUT_MS, run_or_skip
 from tests.interop.consumer_ground import Collected, Ground, bodies, ground, until

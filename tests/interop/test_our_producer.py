@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.admin import Admin
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.queue_offsets import EARLIEST_MS, LATEST_MS
-from broker_core.client.send_result import SendResult, SendStatus
-from broker_core.client.sync_face import SyncAdmin, SyncProducer
-from broker_core.codec.compression import decompress_body
-from broker_core.codec.group_config import GroupConfig
-from broker_core.codec.json_dialect import parse_json
-from broker_core.codec.message_record import MessageRecord
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core import SyncAdmin, SyncProducer
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.produce.result import SendResult, SendStatus
+from broker_core.client.pull.queue_offsets import EARLIEST_MS, LATEST_MS
+from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.records.compression import decompress_body
+from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.bodies.group_config import GroupConfig
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import (
     BrokerNotExist,
     InvalidArgument,

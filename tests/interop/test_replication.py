@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import TopicConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.codec.wire.bodies.topic_config import TopicConfig
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import BrokerRole, PutStatus, RequestCode
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.interop.clusters import run_or_skip
 from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
@@ -77,15 +77,15 @@ def test_an_apache_slave_follows_our_master(
 
 async def feed_apache_slave(version: str, master: Broker, address: str, home: Path) -> None:
     """Two files before it comes, more while it is there, sync double write."""
-    master.parts.topics.put(TopicConfig("T", 1, 1))
-    store = master.parts.store
+    master.context.topics.put(TopicConfig("T", 1, 1))
+    store = master.context.store
     for number in range(1500):
         assert store.append(Message("T", b"%d" % number + b"." * 1000)).ok
     properties = {"brokerRole": "SLAVE", "brokerId": "1"}
     slave = JavaBroker(version, home, address, properties)
     await slave.start()
     try:
-        status = master.parts.replication.status
+        status = master.role.status
         await slave.until(lambda: bool(status()["slaves"]), JAVA_S)
         for number in range(1500, 1600):
             result = await store.put(Message("T", b"%d" % number))
@@ -124,7 +124,7 @@ async def read_from_apache_slave(master: Broker, slave: JavaBroker) -> None:
         first = await offset(RequestCode.GET_MIN_OFFSET)
         assert 0 < first < 1500
         for number in (first, 1550, 2999):
-            ((position, size, _),) = master.parts.store.units("T", 0, number, 1)
+            ((position, size, _),) = master.context.store.units("T", 0, number, 1)
             found = await ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=position)
             assert found.code == 0
             assert len(found.body) == size
@@ -175,11 +175,11 @@ async def follow_apache_master(master: JavaBroker, slave: Broker, address: str, 
             body = b"%d" % number + b"." * 4000
             await producer.send(OutgoingMessage("Copied", body))
             sent.append(b"%d" % number)
-    log = slave.parts.store.replication.log
-    await until(lambda: log.end >= 400 * 4000, JAVA_S, told=slave.parts.replication.status)
+    log = slave.context.store.replication.log
+    await until(lambda: log.end >= 400 * 4000, JAVA_S, told=slave.role.status)
     assert java_log(home, 0, log.end) == log_bytes(slave)
-    assert slave.parts.replication.status()["is_copying"]
-    queues = {queue for topic, queue in slave.parts.store.queues() if topic == "Copied"}
+    assert slave.role.status()["is_copying"]
+    queues = {queue for topic, queue in slave.context.store.queues() if topic == "Copied"}
 
     def readable() -> list[bytes]:
         return sorted(body for queue in queues for body in bodies(slave, queue, "Copied"))

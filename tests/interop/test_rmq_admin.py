@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from broker_core import SyncPushConsumer
 from broker_core.cli.main import main
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.consume_types import ConsumeStatus
-from broker_core.client.sync_consumers import SyncPushConsumer
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.push.types import ConsumeStatus
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.peer_releases import COMPLETE
 from tests.interop.server_processes import BROKER_KINDS, OURS, BrokerCluster

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.admin import Admin
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.codec.message_queue import MessageQueue
+from broker_core.client.admin.admin import Admin
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import RemoteError, TlsFailed
 from broker_core.nameserver.name_server import NameServer
-from broker_core.remoting.tls_context import OptionNames, ServerTls, server_context
+from broker_core.remoting.tls.context import OptionNames, ServerTls, server_context
 from tests.access.access_files import ADMIN, BROKER, write_access_file, write_secret_file
 from tests.broker.running_broker import broker_config
 from tests.interop.conftest import COMPLETE
@@ -180,7 +180,7 @@ def test_mqadmin_with_its_hook_at_our_broker(version: str, tmp_path: Path) -> No
                     version, tool, "updateTopic", "-n", name_server, "-b", broker.address,
                     "-t", "FromMqadmin", "-r", "2", "-w", "2", home=str(home),
                 )  # fmt: skip
-                assert (broker.parts.topics.find("FromMqadmin") is not None) is allowed, lines
+                assert (broker.context.topics.find("FromMqadmin") is not None) is allowed, lines
 
     asyncio.run(scenario())
 
@@ -204,7 +204,7 @@ def test_a_java_client_with_tls_at_our_broker(version: str, tmp_path: Path) -> N
             ask = (name_server, "T", "G", str(COUNT), USER["accessKey"], USER["secretKey"])
             lines = await java(version, "SecureClient", *ask, flags=verified)
             assert is_complete(lines), lines
-            assert broker.parts.store.offsets("T", 0)[1] == COUNT
+            assert broker.context.store.offsets("T", 0)[1] == COUNT
             plain = await java(version, "SecureClient", *ask)
             assert is_refused(plain), plain
 

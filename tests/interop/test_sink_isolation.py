@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rmq import EmbeddedBroker, connections
-from pyspark_rmq.sink.publication import drop_batch, publish_batch
-from pyspark_rmq.sink.sink_columns import find_columns
+from pyspark_rmq.sink.publication import abort_batch, publish_batch
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task_result import TaskIdentity, TaskResult
-from pyspark_rmq.sink.task_writer import write_task
+from pyspark_rmq.sink.task.result import TaskIdentity, TaskResult
+from pyspark_rmq.sink.task.sink_columns import find_columns
+from pyspark_rmq.sink.task.writer import write_task
 from tests.interop.java_client import CLIENT_VERSIONS, JavaClient
 from tests.interop.maven_artifacts import PeerUnavailable
 
@@ -39,7 +39,7 @@ def write_all(options: SinkOptions, ended: threading.Event) -> None:
             given_up = write(batch, 0, 0, "never")
             results = [write(batch, task, 1, f"b{batch}") for task in range(TASKS)]
             write(batch, 1, 2, "never")
-            drop_batch(options, [given_up])
+            abort_batch(options, [given_up])
             publish_batch(options, results)
     finally:
         ended.set()

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.push_consumer import PushConsumer
-from broker_core.codec.heartbeat_data import FROM_FIRST_OFFSET
-from broker_core.codec.message_properties import encode_properties
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.sql_filter import SqlFilter
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.push.consumer import PushConsumer
+from broker_core.codec.records.message_properties import encode_properties
+from broker_core.codec.sql.filter import SqlFilter
+from broker_core.codec.wire.bodies.heartbeat_data import FROM_FIRST_OFFSET
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import GetStatus, RequestCode
 from broker_core.remoting.client import RemotingClient
-from broker_core.store.message_reader import GetResult
+from broker_core.store.reads.message_reader import GetResult
 from tests.codec.sql_cases import (
     DOUBTS,
     MESSAGES,

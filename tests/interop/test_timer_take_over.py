@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.timer_delivery import TimerDelivery
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.broker.scheduled.timer_delivery import TimerDelivery
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.config import StoreConfig
 from broker_core.errors import RmqError
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.runtime.clock import SystemClock
-from broker_core.storage.posix_file_system import PosixFileSystem
+from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
 from tests.interop.client_matrix import COMPLETE
 from tests.interop.java_broker import JavaBroker, server_class_path

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.pull_consumer import PullConsumer
-from broker_core.client.received_message import ReceivedMessage
-from broker_core.client.transaction_producer import TransactionProducer, TransactionState
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.transactions.producer import TransactionProducer, TransactionState
 from broker_core.errors import RmqError
 from broker_core.nameserver.name_server import NameServer
 from tests.interop.clusters import (

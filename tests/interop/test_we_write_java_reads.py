@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StoreLocked
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.interop.exchanged_store import (
     Sender,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.codec.topic_config import DataVersion, TopicConfig
+from broker_core.codec.wire.bodies.topic_config import DataVersion, TopicConfig
 from broker_core.nameserver.broker_identity import BrokerIdentity
 from broker_core.nameserver.broker_registration import BrokerRegistration
 from broker_core.nameserver.route_table import RegisterResult, RouteTable

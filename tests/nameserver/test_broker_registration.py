@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.topic_config import DataVersion, TopicConfig, encode_register_body
+from broker_core.codec.wire.bodies.topic_config import (
+    DataVersion,
+    TopicConfig,
+    encode_register_body,
+)
 from broker_core.errors import InvalidArgument, RemoteError, RmqError
 from broker_core.nameserver.broker_registration import (
     decode_compressed_body,

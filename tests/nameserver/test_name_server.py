@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.frame_parser import FrameParser
-from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
-from broker_core.codec.topic_config import DataVersion, TopicConfig, encode_register_body
+from broker_core.codec.wire.bodies.topic_config import (
+    DataVersion,
+    TopicConfig,
+    encode_register_body,
+)
+from broker_core.codec.wire.frame_parser import FrameParser
+from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
 from broker_core.nameserver.name_server import NameServer
 from broker_core.nameserver.settings import NameServerSettings
 from broker_core.protocol_codes import RequestCode

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.route_data import decode_topic_list
-from broker_core.codec.topic_config import (
+from broker_core.codec.wire.bodies.route_data import decode_topic_list
+from broker_core.codec.wire.bodies.topic_config import (
     DataVersion,
     TopicConfig,
     encode_data_version,
     encode_register_body,
 )
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.nameserver.kv_config import KvConfig
 from broker_core.nameserver.request_handlers import RequestHandlers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.codec.route_data import BrokerData, QueueData, TopicRoute
-from broker_core.codec.topic_config import DataVersion
+from broker_core.codec.wire.bodies.route_data import BrokerData, QueueData, TopicRoute
+from broker_core.codec.wire.bodies.topic_config import DataVersion
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.nameserver.route_table import RouteTable
 from broker_core.nameserver.settings import RouteLimits

@@ -10,9 +10,9 @@ from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.message_batches import arrow_schema
-from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
-from pyspark_rmq.source.range_reader import Task, read_task
+from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
+from pyspark_rmq.source.rows.message_batches import arrow_schema
+from pyspark_rmq.source.rows.range_reader import Task, read_task
 from pyspark_rmq.source.stream_session import Limits, StreamSession
 
 VALUE = (ChosenColumn("value", "value"),)

@@ -18,13 +18,13 @@ from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source import repeat_survey
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
-from pyspark_rmq.source.message_batches import arrow_schema
-from pyspark_rmq.source.offset_planning import plan_tasks, ranges_between
-from pyspark_rmq.source.queue_offsets import StreamOffset
-from pyspark_rmq.source.range_reader import Task, read_task
-from pyspark_rmq.source.repeat_survey import batch_repeats, deduplicated
+from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
+from pyspark_rmq.source.offsets.stream_position import StreamOffset
+from pyspark_rmq.source.rows import repeat_survey
+from pyspark_rmq.source.rows.message_batches import arrow_schema
+from pyspark_rmq.source.rows.range_reader import Task, read_task
+from pyspark_rmq.source.rows.repeat_survey import batch_repeats, deduplicated
 from pyspark_rmq.source.stream_session import Limits, StreamSession
 from tests.spark.repeating_sink import ROWS, values_of, write
 

@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 
 from broker_core import MessageQueue, OutgoingMessage, SyncAdmin, SyncProducer, SyncPullConsumer
-from broker_core.codec.json_dialect import emit_json
-from broker_core.codec.remoting_command import RemotingCommand
-from broker_core.codec.topic_config import TopicConfig, topic_config_object
+from broker_core.codec.json.dialect import emit_json
+from broker_core.codec.wire.bodies.topic_config import TopicConfig, topic_config_object
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.runtime.clock import SystemClock
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.data_loss import DataLost
-from pyspark_rmq.source.message_batches import arrow_schema
-from pyspark_rmq.source.offset_planning import QueueRange
-from pyspark_rmq.source.queue_offsets import StoreIdentity
-from pyspark_rmq.source.range_reader import Task, read_task
+from pyspark_rmq.source.offsets.data_loss import DataLost
+from pyspark_rmq.source.offsets.offset_planning import QueueRange
+from pyspark_rmq.source.offsets.stream_position import StoreIdentity
+from pyspark_rmq.source.rows.message_batches import arrow_schema
+from pyspark_rmq.source.rows.range_reader import Task, read_task
 from tests.client.queue_broker import TOPIC, ScriptedBroker, scripted_cluster, stored
 from tests.interop.clusters import cluster, run_or_skip
 

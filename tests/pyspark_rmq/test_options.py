@@ -9,7 +9,7 @@ import pytest
 
 from broker_core import errors
 from pyspark_rmq.options import KNOWN, SourceOptions
-from pyspark_rmq.source.start_position import EARLIEST, LATEST, Anchor, Position
+from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Anchor, Position
 
 BASE = {"rmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "orders"}
 

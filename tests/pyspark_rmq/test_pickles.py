@@ -7,10 +7,10 @@ import pickletools
 
 import pytest
 
-from broker_core import MessageQueue, StagedAt
-from pyspark_rmq.sink.task_result import TaskIdentity, TaskResult
-from pyspark_rmq.source.offset_planning import QueueRange
-from pyspark_rmq.source.range_reader import Task
+from broker_core import MessageQueue, StagedPart
+from pyspark_rmq.sink.task.result import TaskIdentity, TaskResult
+from pyspark_rmq.source.offsets.offset_planning import QueueRange
+from pyspark_rmq.source.rows.range_reader import Task
 
 # What may be named in a pickle: our own plain records, Spark's carriers, and these of the standard
 # library, none of which does anything but hold what it is given.
@@ -60,7 +60,7 @@ def task() -> Task:
 
 def result() -> TaskResult:
     identity = TaskIdentity("sink", 7, "run", 1, 0, 3, lineage="l", once=True)
-    staged = (StagedAt("broker-a", "0" * 32, 3, 100, 12345),)
+    staged = (StagedPart("0" * 32, 3, 100, 12345, "broker-a"),)
     return TaskResult(identity, "exactly_once", 3, 100, 0, staged)
 
 
@@ -77,7 +77,7 @@ def test_records_that_travel_are_plain(value: object) -> None:
 
 def test_what_spark_carries_is_plain() -> None:
     datasource = pytest.importorskip("pyspark.sql.datasource")
-    from pyspark_rmq.sink.commit_message import RmqCommitMessage
+    from pyspark_rmq.sink.task.commit_message import RmqCommitMessage
 
     assert strangers_in(datasource.InputPartition(task())) == set()
     assert strangers_in(RmqCommitMessage(result())) == set()

@@ -12,7 +12,7 @@ from broker_core import EmbeddedCluster, errors
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.batch_plan import plan_batch
-from pyspark_rmq.source.queue_offsets import StreamOffset
+from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.stream_session import Limits, StreamSession
 
 Options = Callable[..., SourceOptions]
@@ -54,7 +54,7 @@ PAST = [
 
 @pytest.fixture
 def topic(broker: EmbeddedBroker, new_topic: Topics) -> str:
-    from tests.pyspark_rmq.test_stream_session import fill
+    from tests.pyspark_rmq.source.test_stream_session import fill
 
     name = new_topic(2)
     fill(broker, name, q0=5, q1=3)

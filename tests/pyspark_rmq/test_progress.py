@@ -45,3 +45,7 @@ def test_other_sources_have_none() -> None:
     assert lag_of(progress(None)) is None
     assert lag_of(progress('"7"')) is None
     assert lag_of(progress('{"orders":{"0":5}}')) is None
+
+
+def test_there_is_no_report_before_the_first_batch() -> None:
+    assert lag_of(None) is None

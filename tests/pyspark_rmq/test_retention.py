@@ -13,9 +13,9 @@ from broker_core import MessageQueue, SyncAdmin
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.data_loss import DataLost
-from pyspark_rmq.source.offset_planning import QueueRange
-from pyspark_rmq.source.range_reader import Task, read_task
+from pyspark_rmq.source.offsets.data_loss import DataLost
+from pyspark_rmq.source.offsets.offset_planning import QueueRange
+from pyspark_rmq.source.rows.range_reader import Task, read_task
 
 COUNT = 400
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -48,7 +48,7 @@ def _first_offset(broker: EmbeddedBroker, old: list[Path]) -> int:
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for _ in range(6_000):
             if not any(path.exists() for path in old):
-                return await admin._admin.min_offset(QUEUE)
+                return await admin.asynchronous.min_offset(QUEUE)
             await asyncio.wait((never,), timeout=0.05)
         raise AssertionError("nothing was deleted")
 

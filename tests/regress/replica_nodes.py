@@ -6,7 +6,7 @@ import random
 
 from broker_core.errors import LogsDiverged
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.replication.simulated_node import TOPIC, Link, Node
 

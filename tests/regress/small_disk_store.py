@@ -8,8 +8,8 @@ from typing import Any
 
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedDisk
 

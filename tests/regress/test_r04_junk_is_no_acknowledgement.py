@@ -19,7 +19,7 @@ from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.ha_frames import ReportParser, encode_report
 from broker_core.replication.leader_session import LeaderSession
 from broker_core.replication.replica_set import Replica, ReplicaSet
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.replication.running_pair import config_of, name_server, running, until
 
 Run = Callable[..., Any]
@@ -30,13 +30,13 @@ async def _junk(master: Broker, data: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", master.config.ha_listen_port)
     # As an Apache slave begins, so that the master sends something before the lie.
     writer.write(encode_report(0))
-    await until(lambda: master.parts.replication.status()["slaves"])
+    await until(lambda: master.role.status()["slaves"])
     writer.write(data)
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(reader.read(), 2)
-    result = await master.parts.store.put(Message("T", b"not safe"))
+    result = await master.context.store.put(Message("T", b"not safe"))
     writer.close()
-    await until(lambda: not master.parts.replication.status()["slaves"])
+    await until(lambda: not master.role.status()["slaves"])
     assert result.status is not PutStatus.PUT_OK, "nobody has this message"
 
 
@@ -48,18 +48,18 @@ async def _scenario(root: Path) -> None:
         of_slave = config_of(root / "s", BrokerRole.SLAVE, 1, names)
         async with running(of_slave) as slave:
             async with running(of_master) as master:
-                await until(lambda: master.parts.replication.status()["slaves"])
+                await until(lambda: master.role.status()["slaves"])
                 for number in range(5):
-                    result = await master.parts.store.put(Message("T", b"%d" % number))
+                    result = await master.context.store.put(Message("T", b"%d" % number))
                     assert result.status is PutStatus.PUT_OK
                 await slave.stop()
-                await until(lambda: not master.parts.replication.status()["slaves"])
+                await until(lambda: not master.role.status()["slaves"])
                 for data in (encode_report(1 << 62), b"\x7f" * 8, *(rng.randbytes(24),) * 3):
                     await _junk(master, data)
             await slave.start()
             # The master and its disk are gone.
             await slave.promote()
-            assert slave.parts.store.offsets("T", 0)[1] >= 5
+            assert slave.context.store.offsets("T", 0)[1] >= 5
 
 
 def test_junk_releases_nothing(tmp_path: Path, run_async: Run) -> None:

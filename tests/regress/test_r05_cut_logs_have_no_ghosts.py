@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from broker_core.store import log_cut
+from broker_core.store.replication import log_cut
 from tests.fakes.simulated_disk import SimulatedCrash
 from tests.regress.replica_nodes import Group
 from tests.replication.test_log_cut import BODIES, KEPT, cut, filled, opened

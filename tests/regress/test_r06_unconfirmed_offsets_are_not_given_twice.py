@@ -7,11 +7,13 @@ its log: two messages with one queue offset.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.store.store_parts import StoreParts
+from broker_core.store.replication.store_replication import StoreReplication
+from broker_core.store.writes.appender import Appender
 from tests.regress.replica_nodes import Group
 from tests.replication.simulated_node import TOPIC
 
@@ -55,14 +57,24 @@ def test_with_the_power_lost() -> None:
 def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = StoreParts.hold_back
+    honest = StoreReplication.hold_back
+    writes: dict[int, Appender] = {}
+    build = Appender.__init__
 
-    def as_it_was(self: StoreParts, position: int, shown_topics: Collection[str]) -> None:
+    def noted(self: Appender, *arguments: Any) -> None:
+        build(self, *arguments)
+        writes[id(self.acks)] = self
+
+    def as_it_was(
+        self: StoreReplication, position: int, shown_topics: Collection[str] = ()
+    ) -> None:
         honest(self, position, shown_topics)
-        if self.reader.held_back is not None:
-            for queue, end in self.reader.held_back.ends.items():
-                self.appender._counters.next[queue] = end
+        held = self._visibility.held_back
+        if held is not None:
+            for queue, end in held.ends.items():
+                writes[id(self._acks)]._counters.next[queue] = end
 
-    monkeypatch.setattr(StoreParts, "hold_back", as_it_was)
+    monkeypatch.setattr(Appender, "__init__", noted)
+    monkeypatch.setattr(StoreReplication, "hold_back", as_it_was)
     with pytest.raises(Exception, match=r"given twice|queue offset|offset"):
         _scenario(FlushDiskType.ASYNC_FLUSH, power=False)

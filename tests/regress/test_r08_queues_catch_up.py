@@ -4,6 +4,7 @@ the consume queue, above all at the end of a file.
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -56,8 +57,8 @@ def test_every_record_of_the_log_is_in_its_queue() -> None:
 def test_the_scenario_finds_a_recovery_that_does_not_dispatch() -> None:
     original = LogDispatcher.dispatch
 
-    def not_while_opening(self: LogDispatcher, limit: int, durable: int) -> int:
-        return original(self, limit, durable) if self._listeners else 0
+    def not_while_opening(self: LogDispatcher, limit: int, *others: Any) -> int:
+        return original(self, limit, *others) if self._listeners else 0
 
     with (
         mock.patch.object(LogDispatcher, "dispatch", not_while_opening),

@@ -49,7 +49,7 @@ def _scenario() -> None:
     disk.on_operation = power_fails
     assert isinstance(disk.clock, ManualClock)
     disk.clock.advance(11_000)
-    store._parts.tick()
+    store.scheduler.tick()
     assert cuts > 100
 
 

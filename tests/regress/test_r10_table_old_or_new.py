@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.storage.json_table import JsonTable
+from broker_core.storage.files.json_table import JsonTable
 from tests.crash.planted_bugs import table_in_place
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.regress.small_disk_store import new_disk, reboots

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker_core.protocol_codes import GetStatus
-from broker_core.store import message_reader
+from broker_core.store.reads import message_reader
 from tests.broker.running_broker import Asker, broker_config, running
 
 Run = Callable[..., Any]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.half_message import Half
-from broker_core.broker.transaction_check import TransactionCheck
-from broker_core.broker.transactions import Transactions, Verdict
+from broker_core.broker.transactions.check import TransactionCheck
+from broker_core.broker.transactions.half_message import Half
+from broker_core.broker.transactions.service import Transactions, Verdict
 from broker_core.protocol_codes import PutStatus
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.put_result import PutResult
 from tests.broker.half_store import CHECKS_MAX, INTERVAL_MS, TIMEOUT_MS, HalfStore, asked
 
 

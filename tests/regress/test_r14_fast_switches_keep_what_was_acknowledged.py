@@ -15,7 +15,7 @@ import pytest
 
 from broker_core.errors import RmqError
 from broker_core.replication import follower_session, leader_session
-from broker_core.store.replica_log import ReplicaLog
+from broker_core.store.replication.replica_log import ReplicaLog
 from tests.regress.replica_nodes import Group
 from tests.replication.simulated_node import Node
 

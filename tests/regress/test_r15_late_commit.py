@@ -10,9 +10,9 @@ import itertools
 
 import pytest
 
-from broker_core.broker.sink_batches import SinkBatches
-from broker_core.broker.sink_staging import SinkStaging
-from broker_core.codec.sink_messages import StagedPart
+from broker_core.broker.sink.batches import SinkBatches
+from broker_core.broker.sink.staging import SinkStaging
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.errors import RmqError
 from tests.broker.sink_store import SinkStore, identity
 

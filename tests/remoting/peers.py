@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from broker_core.codec.frame_parser import FrameParser
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.frame_parser import FrameParser
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.config import RemotingLimits
 from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.connection import Connection

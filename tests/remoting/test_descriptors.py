@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting import accept_loop
+from broker_core.remoting.limits.request_budget import RequestBudget
 from broker_core.remoting.peer_address import counted_host
-from broker_core.remoting.request_budget import RequestBudget
 from broker_core.runtime.descriptors import WANTED, is_in_reserve, reserve_of
 from tests.cli import rmq_process
 from tests.patient_client import patient_client

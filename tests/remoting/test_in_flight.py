@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.remoting.in_flight import InFlightRequests
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_timing import CODES_MAX, OTHER_CODE, RequestTiming

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.remoting_command import BINARY_HEADER, RemotingCommand
+from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand
 from broker_core.errors import DiskFull, InvalidArgument, RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.connection import Connection

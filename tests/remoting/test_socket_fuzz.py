@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.codec.remoting_command import RemotingCommand
+from broker_core.codec.wire.remoting_command import RemotingCommand
 from tests.codec.wire_frames import framed, mutated, sample_frames
 from tests.remoting.peers import PATIENT_MS, client, raw_peer, serving, small_limits, until
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
-from broker_core.codec.topic_config import TopicConfig
+from broker_core.broker.settings.broker_config import BrokerConfig
+from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.config import StoreConfig
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 
 FILE_SIZE = 1 << 20
 TIMEOUT_S = 90.0
@@ -121,7 +121,7 @@ async def until(
 
 def log_bytes(broker: Broker, start: int | None = None, end: int | None = None) -> bytes:
     """The raw log of a broker."""
-    log = broker.parts.store.replication.log
+    log = broker.context.store.replication.log
     position = log.start if start is None else start
     until_position = log.end if end is None else end
     pieces = []
@@ -135,22 +135,22 @@ def log_bytes(broker: Broker, start: int | None = None, end: int | None = None) 
 
 async def same_log(master: Broker, slave: Broker) -> None:
     """Wait until the slave has all, and compare byte for byte."""
-    ours, theirs = (b.parts.store.replication.log for b in (master, slave))
+    ours, theirs = (b.context.store.replication.log for b in (master, slave))
     await until(
         lambda: theirs.safe_end == ours.end,
-        told=lambda: [b.parts.replication.status() for b in (master, slave)],
+        told=lambda: [b.role.status() for b in (master, slave)],
     )
     assert log_bytes(master, theirs.start) == log_bytes(slave)
 
 
 def make_topic(broker: Broker, name: str = "T", queues: int = 2) -> None:
     """Known to the broker without a client."""
-    broker.parts.topics.put(TopicConfig(name, queues, queues))
+    broker.context.topics.put(TopicConfig(name, queues, queues))
 
 
 def put(broker: Broker, count: int, size: int = 100, topic: str = "T", first: int = 0) -> None:
     """Append numbered messages."""
     for number in range(first, first + count):
         body = str(number).encode().ljust(size, b".")
-        result = broker.parts.store.append(Message(topic, body, queue_id=number % 2))
+        result = broker.context.store.append(Message(topic, body, queue_id=number % 2))
         assert result.ok, result

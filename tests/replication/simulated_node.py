@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from broker_core.broker.newer_master import is_newer
+from broker_core.broker.replication.master_discovery import is_newer
 from broker_core.config import StoreConfig
 from broker_core.errors import LogsDiverged
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus
@@ -21,8 +21,8 @@ from broker_core.replication.handshake import Identity
 from broker_core.replication.leader_session import LeaderSettings
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
 from broker_core.replication.replica_set import ReplicaSet, ReplicaSettings
-from broker_core.store.log_cut import ASIDE_DIR, save_and_cut
 from broker_core.store.message_store import MessageStore
+from broker_core.store.replication.log_cut import ASIDE_DIR, save_and_cut
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.manual_worker import ManualWorker
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -149,7 +149,7 @@ class Node:
         config = StoreConfig(broker_role=self.role, flush_disk_type=self.flush, **SMALL)
         self.store = MessageStore.open(self.disk, config, clock=self.clock)
         self.worker = ManualWorker()
-        self.store._parts._flush_worker.exchange(self.worker)
+        self.store.scheduler._flush_worker.exchange(self.worker)
         self.history = history
         if self.role is BrokerRole.SLAVE:
             wanted = LastRole.STEPPED_DOWN if stepped_down else LastRole.SLAVE
@@ -248,7 +248,7 @@ class Node:
     def has_all(self, end: int) -> bool:
         """Whether everything up to `end` is here, safe and visible."""
         assert self.store is not None
-        visible = self.store.replication.visible_position
+        visible = self.store.replication.visible_position()
         return self.log.end == end and self.log.is_settled and visible == end
 
     def describe(self) -> str:

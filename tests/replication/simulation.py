@@ -13,10 +13,10 @@ import functools
 import random
 from typing import NamedTuple
 
-from broker_core.broker.newer_master import is_newer
+from broker_core.broker.replication.master_discovery import is_newer
 from broker_core.errors import CorruptStore, LogsDiverged, RmqError, StoreUnusable
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedCrash
 from tests.replication.simulated_node import TOPIC, Link, Node
@@ -189,7 +189,7 @@ class World:
         if node.is_down:
             return
         if self.plan.flush is FlushDiskType.ASYNC_FLUSH:
-            self._do(node, lambda: node.store is not None and node.store._parts.tick())
+            self._do(node, lambda: node.store is not None and node.store.scheduler.tick())
         if node.worker.waiting:
             self._do(node, node.worker.run_next)
         link = node.link
@@ -278,7 +278,7 @@ class World:
                 self._follow(link, lambda link=link: link.follower.tick(link.slave.now))
         for node in self.nodes:
             if not node.is_down and node.store is not None:
-                self._do(node, node.store._parts.tick)
+                self._do(node, node.store.scheduler.tick)
 
     # Inside
 
@@ -387,7 +387,7 @@ class World:
             return
         for node in self._masters():
             assert node.store is not None
-            visible = node.store.replication.visible_position
+            visible = node.store.replication.visible_position()
             if visible > node.shown:
                 self._violated(Broken.SHOWN_EARLY, f"{node.name} shows what no slave has")
             end = node.store.offsets(TOPIC, 0)[1]

@@ -13,8 +13,8 @@ from broker_core.broker.broker import Broker
 from broker_core.protocol_codes import BrokerRole
 from broker_core.replication.message_counts import MARKS_MAX, MessageCounts
 from broker_core.replication.read_ahead import PIECE_SIZE, ReadAhead
-from broker_core.storage.posix_file_system import PosixFile
-from broker_core.store.replica_log import ReplicaLog
+from broker_core.storage.files.posix_file_system import PosixFile
+from broker_core.store.replication.replica_log import ReplicaLog
 from tests.replication.running_pair import (
     TIMEOUT_S,
     config_of,
@@ -34,7 +34,7 @@ BIG_FILES = {"store": {"commit_log_file_size": 8 << 20}}
 async def filled(master: Broker) -> None:
     """Twice as much as is taken to be in memory."""
     make_topic(master)
-    while master.parts.store.log_range[1] < 2 * FAR:
+    while master.context.store.log_range[1] < 2 * FAR:
         put(master, 20, size=100_000)
         await asyncio.sleep(0)
 
@@ -55,11 +55,11 @@ async def test_old_bytes_are_not_read_on_the_loop(tmp_path: Path) -> None:
         of_slave = config_of(tmp_path / "s", BrokerRole.SLAVE, 1, names, **BIG_FILES)
         async with running(of_master) as master:
             await filled(master)
-            end = master.parts.store.log_range[1]
+            end = master.context.store.log_range[1]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(PosixFile, "read", noted)
                 async with running(of_slave) as slave:
-                    log = slave.parts.store.replication.log
+                    log = slave.context.store.replication.log
                     await until(lambda: log.safe_end == end)
             assert [size for on_loop, _, size in reads if not on_loop and size > 1 << 20]
             early = [read for read in reads if read[0] and read[1] < end - FAR - (1 << 20)]
@@ -96,18 +96,16 @@ async def test_producers_do_not_wait_for_a_slow_disk(tmp_path: Path) -> None:
                 async with running(of_slave) as slave:
                     await until(asked.is_set)
                     # The disk hangs; the loop does not.
-                    before = master.parts.store.log_range[1]
+                    before = master.context.store.log_range[1]
                     put(master, 50)
-                    await until(lambda: master.parts.store.dispatched_position > before)
-                    (report,) = master.parts.replication.status()["slaves"]
+                    await until(lambda: master.context.store.dispatched_position > before)
+                    (report,) = master.role.status()["slaves"]
                     assert report["lag_bytes"] > FAR
-                    stored = master.parts.store.replication.message_count
+                    stored = master.context.store.replication.message_count
                     assert report["lag_messages"] == pytest.approx(stored, rel=0.05)
                     may_read.set()
                     await same_log(master, slave)
-                    await until(
-                        lambda: master.parts.replication.status()["slaves"][0]["lag_messages"] == 0
-                    )
+                    await until(lambda: master.role.status()["slaves"][0]["lag_messages"] == 0)
 
 
 @on_loop

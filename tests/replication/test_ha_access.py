@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.errors import InvalidConfig, RmqError
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.ha_frames import encode_report
 from broker_core.replication.handshake import MAGIC, Hello, Identity, Signing, encode_said
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.access.access_files import ACCOUNTS, write_access_file
 from tests.replication.running_pair import (
     TIMEOUT_S,
@@ -64,7 +64,7 @@ async def test_a_fake_slave_of_a_broker_with_accounts(tmp_path: Path) -> None:
     """It reads nothing and confirms nothing, whichever protocol it speaks."""
     config = config_of(tmp_path / "m", SYNC, 0, "", slave_timeout_ms=500, **protected(tmp_path))
     async with running(config) as master:
-        store = master.parts.store
+        store = master.context.store
         put(master, 3, topic="secret_topic")
         hello = Hello(Identity(config.cluster_name, config.broker_name, 7, "f" * 32), 0)
         for said in (
@@ -74,14 +74,14 @@ async def test_a_fake_slave_of_a_broker_with_accounts(tmp_path: Path) -> None:
         ):
             answered = await answer_to(master, said)
             assert b"secret_topic" not in answered
-            assert master.parts.store.store_id.encode() not in answered
-            assert not master.parts.replication.status()["slaves"]
+            assert master.context.store.store_id.encode() not in answered
+            assert not master.role.status()["slaves"]
         result = await store.put(Message("T", b"x"))
         assert result.status is PutStatus.SLAVE_NOT_AVAILABLE
         # A slave of ours is told why.
         async with running(slave_of(master, tmp_path / "s")) as slave:
-            await until(lambda: "haAuthKeyFile" in slave.parts.replication.status()["problem"])
-            assert slave.parts.store.log_range[1] == 0
+            await until(lambda: "haAuthKeyFile" in slave.role.status()["problem"])
+            assert slave.context.store.log_range[1] == 0
 
 
 @on_loop
@@ -94,7 +94,7 @@ async def test_with_the_key_slaves_follow_a_broker_with_accounts(tmp_path: Path)
     ):
         put(master, 10)
         await same_log(master, slave)
-        assert (await master.parts.store.put(Message("T", b"x"))).status is PutStatus.PUT_OK
+        assert (await master.context.store.put(Message("T", b"x"))).status is PutStatus.PUT_OK
         assert await answer_to(master, encode_report(0)) == b""
 
 

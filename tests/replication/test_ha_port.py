@@ -13,7 +13,7 @@ from broker_core.broker.broker import Broker
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.ha_frames import encode_report
 from broker_core.replication.handshake import MAGIC
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.replication.running_pair import (
     TIMEOUT_S,
     config_of,
@@ -63,7 +63,7 @@ async def test_junk_is_closed_and_releases_nothing(tmp_path: Path) -> None:
         *(rng.randbytes(64) for _ in range(20)),
     ]
     async with lone_master(tmp_path) as master:
-        store = master.parts.store
+        store = master.context.store
         waiting = asyncio.ensure_future(store.put(Message("T", b"secret")))
         for data in junk:
             reader, writer = await connect(master)
@@ -72,24 +72,24 @@ async def test_junk_is_closed_and_releases_nothing(tmp_path: Path) -> None:
             assert await is_closed(reader)
             writer.close()
         assert (await waiting).status is PutStatus.SLAVE_NOT_AVAILABLE
-        await until(lambda: not master.parts.replication.status()["slaves"])
+        await until(lambda: not master.role.status()["slaves"])
         assert store.offsets("T", 0)[1] == 0
 
 
 @on_loop
 async def test_an_acknowledgement_beyond_what_was_sent(tmp_path: Path) -> None:
     async with lone_master(tmp_path, slave_timeout_ms=300) as master:
-        store = master.parts.store
+        store = master.context.store
         reader, writer = await connect(master)
         writer.write(encode_report(0))
-        await until(lambda: master.parts.replication.status()["slaves"])
+        await until(lambda: master.role.status()["slaves"])
         put = asyncio.ensure_future(store.put(Message("T", b"mine")))
         writer.write(encode_report(1 << 40))
         result = await put
         assert result.status is PutStatus.FLUSH_SLAVE_TIMEOUT
         assert await is_closed(reader)
         writer.close()
-        await until(lambda: not master.parts.replication.status()["slaves"])
+        await until(lambda: not master.role.status()["slaves"])
         assert store.offsets("T", 0)[1] == 0
 
 
@@ -108,9 +108,9 @@ async def silent_slave_status(master: Broker) -> PutStatus:
     """What a put is told while there is a slave that says nothing more, until it is dropped."""
     reader, writer = await connect(master)
     writer.write(encode_report(0))
-    await until(lambda: master.parts.replication.status()["slaves"] or reader.at_eof())
-    result = await master.parts.store.put(Message("T", b"x"))
-    await until(lambda: not master.parts.replication.status()["slaves"])
+    await until(lambda: master.role.status()["slaves"] or reader.at_eof())
+    result = await master.context.store.put(Message("T", b"x"))
+    await until(lambda: not master.role.status()["slaves"])
     writer.close()
     return result.status
 
@@ -122,15 +122,15 @@ async def test_a_slave_that_does_not_read_costs_no_more_than_its_buffer(tmp_path
             put(master, 1000, size=1000, first=number * 1000)
         _reader, writer = await connect(master)
         writer.write(encode_report(1))
-        await until(lambda: master.parts.replication.status()["slaves"])
-        status = master.parts.replication.status()["slaves"][0]
+        await until(lambda: master.role.status()["slaves"])
+        status = master.role.status()["slaves"][0]
         for _ in range(50):
             await asyncio.sleep(0)
-        sent = master.parts.replication.status()["slaves"][0]["sent"]
+        sent = master.role.status()["slaves"][0]["sent"]
         assert sent < 12_000_000
         assert status["position"] == 1
         writer.close()
-        await until(lambda: not master.parts.replication.status()["slaves"])
+        await until(lambda: not master.role.status()["slaves"])
 
 
 @on_loop
@@ -158,10 +158,10 @@ async def test_two_slaves_with_one_id(tmp_path: Path) -> None:
             async with running(one) as first:
                 await same_log(master, first)
                 async with running(two) as second:
-                    problem = lambda: second.parts.replication.status()["problem"]  # noqa: E731
+                    problem = lambda: second.role.status()["problem"]  # noqa: E731
                     await until(lambda: "brokerId=1" in problem())
-                    assert len(master.parts.replication.status()["slaves"]) == 1
-                    assert first.parts.replication.status()["is_copying"]
+                    assert len(master.role.status()["slaves"]) == 1
+                    assert first.role.status()["is_copying"]
 
 
 @on_loop
@@ -171,8 +171,8 @@ async def test_a_key_is_asked_for(tmp_path: Path) -> None:
     key_file.chmod(0o600)
     keyed = {"ha_auth_key_file": str(key_file)}
     async with pair(tmp_path, of_master=keyed, of_slave={"ha_auth_key": "wrong"}) as (_, slave):
-        await until(lambda: "haAuthKey" in slave.parts.replication.status()["problem"])
-        assert slave.parts.store.replication.log.end == 0
+        await until(lambda: "haAuthKey" in slave.role.status()["problem"])
+        assert slave.context.store.replication.log.end == 0
     async with pair(tmp_path, of_master=keyed, of_slave={"ha_auth_key": "correct horse"}) as (
         master,
         slave,
@@ -185,21 +185,21 @@ async def test_a_key_is_asked_for(tmp_path: Path) -> None:
 async def test_fewer_slaves_than_a_put_needs(tmp_path: Path) -> None:
     needs = {"min_in_sync_replicas": 2}
     async with pair(tmp_path, SYNC, of_master=needs) as (master, slave):
-        await until(lambda: master.parts.replication.status()["slaves"])
-        stored = await master.parts.store.put(Message("T", b"1"))
+        await until(lambda: master.role.status()["slaves"])
+        stored = await master.context.store.put(Message("T", b"1"))
         assert stored.status is PutStatus.PUT_OK
         await slave.stop()
-        await until(lambda: not master.parts.replication.status()["slaves"])
-        end = master.parts.store.log_range[1]
-        refused = await master.parts.store.put(Message("T", b"2"))
+        await until(lambda: not master.role.status()["slaves"])
+        end = master.context.store.log_range[1]
+        refused = await master.context.store.put(Message("T", b"2"))
         assert refused.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
         assert refused.remark == "in-sync replicas not enough"
-        assert master.parts.store.log_range[1] == end
+        assert master.context.store.log_range[1] == end
 
 
 @on_loop
 async def test_a_master_that_waits_for_nobody(tmp_path: Path) -> None:
     async with lone_master(tmp_path, in_sync_replicas=1) as master:
-        result = await master.parts.store.put(Message("T", b"1"))
+        result = await master.context.store.put(Message("T", b"1"))
         assert result.status is PutStatus.PUT_OK
-        await until(lambda: master.parts.store.offsets("T", 0)[1] == 1)
+        await until(lambda: master.context.store.offsets("T", 0)[1] == 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole
 from tests.remoting.certificates import Authority
@@ -35,7 +35,7 @@ def slave_of(master: Broker, root: Path, **settings: Any) -> BrokerConfig:
 
 
 def problem_of(slave: Broker) -> str:
-    return str(slave.parts.replication.status()["problem"])
+    return str(slave.role.status()["problem"])
 
 
 @on_loop
@@ -60,7 +60,7 @@ async def test_plain_text_gets_nothing(tmp_path: Path) -> None:
         put(master, 10)
         async with running(slave_of(master, tmp_path / "s")) as slave:
             await until(lambda: problem_of(slave))
-            assert slave.parts.store.replication.log.end == 0
+            assert slave.context.store.replication.log.end == 0
         reader, writer = await asyncio.open_connection("127.0.0.1", master.config.ha_listen_port)
         # RocketMQ's slaves begin with their position.
         writer.write(bytes(8))
@@ -82,7 +82,7 @@ async def test_a_slave_believes_no_other_authority_and_no_plain_master(tmp_path:
                                 **encrypted(ours, others))  # fmt: skip
             async with running(stranger) as slave:
                 await until(lambda slave=slave: problem_of(slave))  # type: ignore[misc]
-                assert slave.parts.store.replication.log.end == 0
+                assert slave.context.store.replication.log.end == 0
 
 
 def test_it_needs_certificates_for_both_sides(tmp_path: Path) -> None:

@@ -25,9 +25,8 @@ from broker_core.replication.confirmed_note import (
 )
 from broker_core.replication.epoch_file import decode_history, encode_history
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
-from broker_core.store.local_range import local_range
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.broker.running_broker import Asker
 from tests.patient_client import patient_client
 from tests.replication.running_pair import (
@@ -140,7 +139,7 @@ def test_every_way_to_read_ends_there() -> None:
         assert store.offsets("T", 0) == (0, 4)
         assert store.durable_offset("T", 0) == 4
         assert store.offset_by_time("T", 0, 1 << 62) == 4
-        assert local_range(store, "d", "T", 0).max_offset == 4
+        assert store.reads.local_range("d", "T", 0).max_offset == 4
         assert len(bodies(store, "T")) == 4
         assert len(store.units("T", 0, 1, 9)) == 3 and not store.units("T", 0, 4, 9)
         result = store.get("T", 0, 2, 32, tag_codes=[TAG_A])
@@ -161,7 +160,7 @@ def test_every_way_to_read_ends_there() -> None:
         assert store.record_at(ends[-1]) is not None
         assert store.next_offset("T", 0) == store.replication.queue_end("T", 0) == 9
         assert len(store.query("T", "K")) == 9
-        assert store.replication.visible_position == gate.confirmed.position
+        assert store.replication.visible_position() == gate.confirmed.position
 
 
 def test_it_is_shown_when_the_slaves_have_all_of_it() -> None:
@@ -180,7 +179,7 @@ def test_it_is_shown_when_the_slaves_have_all_of_it() -> None:
         assert arrivals == [(b"T", 0, 9)]
         gate.reach(new.end_position)
         assert store.offsets("T", 0) == (0, 10)
-        assert store.replication.visible_position == new.end_position
+        assert store.replication.visible_position() == new.end_position
 
 
 def test_a_group_is_hidden_as_a_whole() -> None:
@@ -218,19 +217,19 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
             async with running(of_master) as master:
                 make_topic(master)
                 async with running(of_slave):
-                    await until(lambda: master.parts.replication.status()["slaves"])
+                    await until(lambda: master.role.status()["slaves"])
                     asker = Asker(master, client)
                     for _ in range(5):
                         assert (await asker.send("T", b"safe")).code == ResponseCode.SUCCESS
-                await until(lambda: not master.parts.replication.status()["slaves"])
+                await until(lambda: not master.role.status()["slaves"])
                 for _ in range(7):
                     code = (await asker.send("T", b"alone")).code
                     assert code == ResponseCode.SLAVE_NOT_AVAILABLE
-                assert master.parts.store.offsets("T", 0)[1] == 5
+                assert master.context.store.offsets("T", 0)[1] == 5
             for _ in range(2):
                 async with running(of_master) as master:
-                    assert master.parts.store.offsets("T", 0)[1] == 5
-                    status = master.parts.replication.status()
+                    assert master.context.store.offsets("T", 0)[1] == 5
+                    status = master.role.status()
                     assert status["visible_position"] < status["log_end"]
                     asker = Asker(master, client)
                     answer = await asker.pull(offset=5)
@@ -240,7 +239,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                     ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
                     assert (ends["ends"].split(",")[0], ends.get("slave")) == ("5", "1")
             async with running(of_master) as master, running(of_slave) as slave:
-                await until(lambda: master.parts.store.offsets("T", 0)[1] == 12)
+                await until(lambda: master.context.store.offsets("T", 0)[1] == 12)
                 await same_log(master, slave)
                 asker = Asker(master, client)
                 ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
@@ -250,9 +249,9 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
             free = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, names, **settings)
             async with running(free) as master:
                 await Asker(master, client).send("T", b"free")
-                await until(lambda: master.parts.store.offsets("T", 0)[1] == 14)
+                await until(lambda: master.context.store.offsets("T", 0)[1] == 14)
             async with running(of_master) as master:
-                assert master.parts.store.offsets("T", 0)[1] == 14
+                assert master.context.store.offsets("T", 0)[1] == 14
 
     scenario()
 
@@ -264,23 +263,23 @@ async def test_a_master_that_became_a_slave_shows_no_more_than_before(tmp_path: 
     async with running(config) as master:
         make_topic(master)
         put(master, 4)
-        assert master.parts.store.offsets("T", 0) == (0, 0)
+        assert master.context.store.offsets("T", 0) == (0, 0)
     for role in (BrokerRole.SLAVE, BrokerRole.SYNC_MASTER):
         async with running(config.with_role(role, int(role is BrokerRole.SLAVE))) as broker:
-            assert broker.parts.store.offsets("T", 0) == (0, 0), role
-            assert broker.parts.store.replication.queue_end("T", 0) == 2
+            assert broker.context.store.offsets("T", 0) == (0, 0), role
+            assert broker.context.store.replication.queue_end("T", 0) == 2
     # Who does not wait for slaves shows what there is.
     async with running(config.with_role(BrokerRole.ASYNC_MASTER, 0)) as master:
-        assert master.parts.store.offsets("T", 0) == (0, 2)
+        assert master.context.store.offsets("T", 0) == (0, 2)
 
 
 @on_loop
 async def test_a_slave_shows_what_its_new_master_has_too(tmp_path: Path) -> None:
     async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (old, new):
         make_topic(old)
-        await until(lambda: new.parts.replication.status()["is_copying"])
+        await until(lambda: new.role.status()["is_copying"])
         for number in range(6):
-            assert (await old.parts.store.put(Message("T", b"%d" % number))).ok
+            assert (await old.context.store.put(Message("T", b"%d" % number))).ok
         await same_log(old, new)
         await old.stop()
         # A power cut took the note.
@@ -288,5 +287,5 @@ async def test_a_slave_shows_what_its_new_master_has_too(tmp_path: Path) -> None
         await new.promote()
         await old.start()
         assert not old.config.is_master
-        await until(lambda: old.parts.store.offsets("T", 0) == (0, 6))
-        assert new.parts.store.offsets("T", 0) == (0, 6)
+        await until(lambda: old.context.store.offsets("T", 0) == (0, 6))
+        assert new.context.store.offsets("T", 0) == (0, 6)

@@ -8,9 +8,9 @@ import pytest
 
 from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import BrokerRole
-from broker_core.store.log_cut import ASIDE_DIR, Numbering, save_and_cut
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.replication.log_cut import ASIDE_DIR, Numbering, save_and_cut
+from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk
 from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
 

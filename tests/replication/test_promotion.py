@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.admin_replication import Member, chosen_slave
+from broker_core.client.admin.replication import Member, chosen_slave
 from broker_core.errors import InvalidArgument, PromotionRefused, ServiceNotAvailable
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.log_epochs import TERM
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.replication.running_pair import (
     config_of,
     log_bytes,
@@ -29,7 +29,7 @@ from tests.replication.running_pair import (
 
 def bodies(broker: Broker, queue_id: int = 0, topic: str = "T") -> list[bytes]:
     """Every readable body of a queue."""
-    store = broker.parts.store
+    store = broker.context.store
     low, high = store.offsets(topic, queue_id)
     found: list[bytes] = []
     while low < high:
@@ -40,7 +40,7 @@ def bodies(broker: Broker, queue_id: int = 0, topic: str = "T") -> list[bytes]:
 
 
 async def is_copying(slave: Broker) -> None:
-    await until(lambda: slave.parts.replication.status().get("is_copying"))
+    await until(lambda: slave.role.status().get("is_copying"))
 
 
 @on_loop
@@ -55,20 +55,20 @@ async def test_a_promoted_slave_takes_puts_and_the_old_master_follows_it(tmp_pat
         await new.start()
         epoch = await new.promote()
         assert epoch == 2 * TERM
-        agreed = new.parts.store.replication.log.end
+        agreed = new.context.store.replication.log.end
         put(new, 20, first=200)
         suffix_end = agreed
         await old.start()
-        suffix_end = old.parts.store.replication.log.end
+        suffix_end = old.context.store.replication.log.end
         assert not old.config.is_master
         assert old.config.broker_id == 1
-        refused = old.parts.store.append(Message("T", b"x"))
+        refused = old.context.store.append(Message("T", b"x"))
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         # It is stopped and started again on the way.
-        await until(lambda: old._parts and old.parts.replication.status()["saved_aside"])
+        await until(lambda: old._features and old.role.status()["saved_aside"])
         await is_copying(old)
         await same_log(new, old)
-        (name,) = old.parts.replication.status()["saved_aside"]
+        (name,) = old.role.status()["saved_aside"]
         assert name == f"{agreed:020d}-{suffix_end:020d}"
         saved = (tmp_path / "master" / "unconfirmed" / name).read_bytes()
         assert b"100..." in saved and b"105..." in saved
@@ -87,11 +87,11 @@ async def test_an_old_master_that_runs_on_steps_down(tmp_path: Path) -> None:
             await same_log(old, new)
             await new.promote()
             put(new, 4, first=50)
-            await until(lambda: old._parts is not None and not old.config.is_master)
-            await until(lambda: old._parts is not None and old._role is not None)
+            await until(lambda: old._features is not None and not old.config.is_master)
+            await until(lambda: old._features is not None and old._role is not None)
             await is_copying(old)
             await same_log(new, old)
-            assert old.parts.replication.status()["stepped_down"]
+            assert old.role.status()["stepped_down"]
             assert new.config.is_master
             with pytest.raises(InvalidArgument):
                 await new.promote()
@@ -108,13 +108,13 @@ async def test_a_slave_promoted_by_a_new_configuration(tmp_path: Path) -> None:
     async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (old, new):
         await is_copying(new)
         for number in range(10):
-            result = await old.parts.store.put(Message("T", b"%d" % number))
+            result = await old.context.store.put(Message("T", b"%d" % number))
             assert result.status is PutStatus.PUT_OK
         await old.stop()
         await new.stop()
         new.config = new.config.with_role(BrokerRole.ASYNC_MASTER, 0)
         await new.start()
-        assert new.parts.replication.was_promoted
+        assert new.role.was_promoted
         assert bodies(new) == [b"%d" % n for n in range(10)]
         before = log_bytes(new)
         put(new, 1)
@@ -156,13 +156,13 @@ async def test_the_longer_slave_is_chosen_though_the_other_one_heard_of_a_newer_
                 await behind.stop()
                 put(master, 10, first=10)
                 await same_log(master, ahead)
-                history = master.parts.replication.history
+                history = master.role.history
             await behind.start()
             # The master was started again; it agreed with this slave and died before it sent more.
-            restarted = history.begin("again", ahead.parts.store.replication.log.end)
-            behind.parts.replication._learn(restarted.epochs)
+            restarted = history.begin("again", ahead.context.store.replication.log.end)
+            behind.role._learn(restarted.epochs)
             members = [
-                Member(broker.config.broker_id, broker.address, broker.parts.replication.status())
+                Member(broker.config.broker_id, broker.address, broker.role.status())
                 for broker in (ahead, behind)
             ]
             assert [member.reach[0] for member in members] == [TERM, TERM]
@@ -174,13 +174,13 @@ async def test_the_longer_slave_is_chosen_though_the_other_one_heard_of_a_newer_
 @on_loop
 async def test_a_slave_that_never_copied_is_refused_and_goes_on(tmp_path: Path) -> None:
     async with running(config_of(tmp_path, BrokerRole.SLAVE, 1, "")) as slave:
-        parts = slave.parts
+        features = slave.features
         with pytest.raises(PromotionRefused, match="never copied"):
             await slave.promote()
         # What a request of an administrator comes to.
         with pytest.raises(PromotionRefused, match="never copied"):
-            parts.promotion(BrokerRole.ASYNC_MASTER)
-        assert slave.parts is parts
+            slave.promote_soon(BrokerRole.ASYNC_MASTER)
+        assert slave.features is features
         assert not slave.config.is_master
 
 
@@ -193,7 +193,7 @@ async def test_a_slave_that_cannot_start_as_a_master_stays_a_slave(tmp_path: Pat
             await same_log(master, slave)
             with pytest.raises(OSError):
                 await slave.promote()
-            await until(lambda: slave._parts is not None)
+            await until(lambda: slave._features is not None)
             assert not slave.config.is_master
             put(master, 10, first=10)
             await is_copying(slave)
@@ -218,11 +218,11 @@ async def test_a_cut_that_comes_during_another_change_is_done_later(tmp_path: Pa
         # Before the start: the master is found at once.
         old._changes._change = asyncio.ensure_future(other())
         await old.start()
-        await until(lambda: "goes on differently" in old.parts.replication.status()["problem"])
+        await until(lambda: "goes on differently" in old.role.status()["problem"])
         with pytest.raises(ServiceNotAvailable):
-            old.parts.promotion(BrokerRole.ASYNC_MASTER)
+            old.promote_soon(BrokerRole.ASYNC_MASTER)
         other_is_done.set()
-        await until(lambda: old._parts and old.parts.replication.status()["saved_aside"])
+        await until(lambda: old._features and old.role.status()["saved_aside"])
         await is_copying(old)
         await same_log(new, old)
 
@@ -236,20 +236,20 @@ async def test_readers_hear_of_a_promoted_slave_that_was_behind_another(tmp_path
             for number, role in enumerate((BrokerRole.SYNC_MASTER, *2 * (BrokerRole.SLAVE,)))
         ]
         async with running(configs[0]) as master, running(configs[2]) as behind:
-            identity = behind.parts.identity
-            await until(lambda: identity.store_id == master.parts.store.store_id)
+            identity = behind.context.identity
+            await until(lambda: identity.store_id == master.context.store.store_id)
             async with running(configs[1]) as ahead:
                 await is_copying(ahead)
                 await behind.stop()
-                result = await master.parts.store.put(Message("T", b"read by somebody"))
+                result = await master.context.store.put(Message("T", b"read by somebody"))
                 assert result.status is PutStatus.PUT_OK
                 await until(lambda: bodies(master) == [b"read by somebody"])
-            known = master.parts.identity.store_id, master.parts.identity.epoch
+            known = master.context.identity.store_id, master.context.identity.epoch
         new = Broker(configs[2])
         await new.start()
         try:
             await new.promote()
             assert bodies(new) == []
-            assert (new.parts.identity.store_id, new.parts.identity.epoch) != known
+            assert (new.context.identity.store_id, new.context.identity.epoch) != known
         finally:
             await new.stop()

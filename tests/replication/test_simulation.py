@@ -17,7 +17,7 @@ from broker_core.errors import RmqError
 from broker_core.replication import follower_session, leader_session
 from broker_core.replication.confirmed_note import ConfirmedNote
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
-from broker_core.store.replica_log import ReplicaLog
+from broker_core.store.replication.replica_log import ReplicaLog
 from tests.replication import simulated_node
 from tests.replication.simulation import Broken, Violation, run_seed
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.broker_config import BrokerConfig
+from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.protocol_codes import BrokerRole
 from tests.replication.running_pair import (
     config_of,
@@ -41,13 +41,13 @@ async def promoted(root: Path) -> AsyncIterator[tuple[Broker, BrokerConfig, Brok
 
 async def follows(master: Broker, slave: Broker) -> None:
     # It may be started again on the way.
-    await until(lambda: slave._parts and slave.parts.replication.status().get("is_copying"))
+    await until(lambda: slave._features and slave.role.status().get("is_copying"))
     await same_log(master, slave)
 
 
 def ids(master: Broker) -> list[int]:
     """Of the slaves that copy from it."""
-    return sorted(s["broker_id"] for s in master.parts.replication.status()["slaves"])
+    return sorted(s["broker_id"] for s in master.role.status()["slaves"])
 
 
 @on_loop
@@ -75,7 +75,7 @@ async def test_a_slave_that_was_away_gets_its_id_back(tmp_path: Path) -> None:
             await follows(master, other)
             await follows(master, broker)
             assert ids(master) == [1, 2]
-            assert broker.parts.replication.status()["stepped_down"]
+            assert broker.role.status()["stepped_down"]
 
 
 @on_loop

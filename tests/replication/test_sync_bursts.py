@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_core.broker.broker import Broker
 from broker_core.protocol_codes import BrokerRole, RequestCode, ResponseCode
 from tests.broker.running_broker import Asker
-from tests.broker.test_send_bursts import counted, exchange, joined, pytestmark, send
+from tests.broker.send.test_bursts import counted, exchange, joined, pytestmark, send
 from tests.patient_client import patient_client
 from tests.replication.running_pair import make_topic, on_loop, pair, same_log, until
 
@@ -46,20 +46,20 @@ def test_no_burst_is_acknowledged_without_a_slave(tmp_path: Path, counted: list[
     async def scenario() -> None:
         async with pair(tmp_path, BrokerRole.SYNC_MASTER) as (old, new):
             make_topic(old)
-            await until(lambda: new.parts.replication.status()["is_copying"])
+            await until(lambda: new.role.status()["is_copying"])
             assert await burst(old, counted) == {ResponseCode.SUCCESS}
-            assert new.parts.store.log_range == old.parts.store.log_range
+            assert new.context.store.log_range == old.context.store.log_range
             # Connected, and deaf: what it reports does not arrive.
-            link = new.parts.replication._client._link  # type: ignore[union-attr]
+            link = new.role._client._link  # type: ignore[union-attr]
             link._session.report = lambda now: b""  # type: ignore[union-attr,method-assign]
-            acks = old.parts.store._open_parts().acks
+            acks = old.context.store.writes.acks.puts
             acks._slaves._timeout_s = 0.2  # type: ignore[union-attr]
             assert await burst(old, counted) == {ResponseCode.FLUSH_SLAVE_TIMEOUT}
             for settings in (b"brokerPermission=4\n", b"brokerPermission=6\n"):
                 await change(old, settings)
             assert await burst(old, counted) == {ResponseCode.FLUSH_SLAVE_TIMEOUT}
             await same_log(old, new)
-            await until(lambda: new.parts.topics.find("T") is not None)
+            await until(lambda: new.context.topics.find("T") is not None)
             await old.stop()
             await new.promote(BrokerRole.SYNC_MASTER)
             assert await burst(new, counted) == {ResponseCode.SLAVE_NOT_AVAILABLE}

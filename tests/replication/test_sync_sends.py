@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.client.client_config import ClientConfig
-from broker_core.client.client_instance import ClientInstance
-from broker_core.client.outgoing_message import OutgoingMessage
-from broker_core.client.producer import Producer
+from broker_core.client.connection.config import ClientConfig
+from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.produce.outgoing_message import OutgoingMessage
+from broker_core.client.produce.producer import Producer
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, ResponseCode
 from tests.broker.running_broker import Asker
-from tests.broker.test_send_message import batch_item
+from tests.broker.send.test_processor import batch_item
 from tests.patient_client import patient_client
 from tests.replication.running_pair import PATIENCE_MS, make_topic, on_loop, pair, until
 
@@ -29,8 +29,8 @@ async def codes(asker: Asker) -> list[int]:
 
 
 async def copying(master: Broker, slave: Broker) -> None:
-    await until(lambda: slave.parts.replication.status()["is_copying"])
-    await until(lambda: master.parts.replication.status()["slaves"])
+    await until(lambda: slave.role.status()["is_copying"])
+    await until(lambda: master.role.status()["slaves"])
 
 
 @pytest.mark.parametrize("flush", FlushDiskType)
@@ -47,22 +47,22 @@ def test_statuses(tmp_path: Path, flush: FlushDiskType) -> None:
             asker = Asker(master, client)
             try:
                 assert await codes(asker) == [ResponseCode.SUCCESS] * 3
-                assert slave.parts.store.log_range == master.parts.store.log_range
-                ends = master.parts.store.log_range[1]
+                assert slave.context.store.log_range == master.context.store.log_range
+                ends = master.context.store.log_range[1]
                 # Connected, and deaf: what it reports does not arrive.
-                link = slave.parts.replication._client._link  # type: ignore[union-attr]
+                link = slave.role._client._link  # type: ignore[union-attr]
                 link._session.report = lambda now: b""  # type: ignore[union-attr,method-assign]
                 # Now, and not before: a disk may take longer than this.
-                acks = master.parts.store._open_parts().acks
+                acks = master.context.store.writes.acks.puts
                 acks._slaves._timeout_s = 1.0  # type: ignore[union-attr]
                 assert await codes(asker) == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 3
-                assert master.parts.store.dispatched_position == ends
+                assert master.context.store.dispatched_position == ends
                 await slave.stop()
-                await until(lambda: not master.parts.replication.status()["slaves"])
+                await until(lambda: not master.role.status()["slaves"])
                 assert await codes(asker) == [ResponseCode.SLAVE_NOT_AVAILABLE] * 3
                 await slave.start()
                 # All of them are stored, and shown once the slave has them.
-                await until(lambda: master.parts.store.offsets("T", 0)[1] == 12)
+                await until(lambda: master.context.store.offsets("T", 0)[1] == 12)
             finally:
                 await client.close()
 
@@ -82,5 +82,5 @@ async def test_a_producer_of_ours_and_bulk_sends(tmp_path: Path) -> None:
             for number in range(50):
                 await producer.send(OutgoingMessage("T", b"%d" % number))
             await producer.send_batch([OutgoingMessage("T", b"b%d" % n) for n in range(10)])
-            log = slave.parts.store.replication.log
-            assert log.end == master.parts.store.replication.log.end
+            log = slave.context.store.replication.log
+            assert log.end == master.context.store.replication.log.end

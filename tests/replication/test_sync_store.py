@@ -6,9 +6,9 @@ import pytest
 
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.runtime.watermark import Watermark
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from broker_core.store.running_flags import Running
+from broker_core.store.writes.message import Message
 from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
 
 

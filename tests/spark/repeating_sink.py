@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_rmq.sink.sink_columns import find_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task_result import TaskIdentity
-from pyspark_rmq.sink.task_writer import write_task
+from pyspark_rmq.sink.task.result import TaskIdentity
+from pyspark_rmq.sink.task.sink_columns import find_columns
+from pyspark_rmq.sink.task.writer import write_task
 
 ROWS = 6_000
 _ROWS_AT_ONCE = 100

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core import EmbeddedCluster, MessageQueue, OutgoingMessage, SyncProducer
 from pyspark_rmq import EmbeddedBroker
-from tests.pyspark_rmq.test_gone_queues import delete, shrink
+from tests.pyspark_rmq.source.offsets.test_gone_queues import delete, shrink
 from tests.spark.stream_runs import LATE, QUERY_LIMIT_S, StreamRuns
 
 pytest.importorskip("pyspark")

@@ -13,7 +13,7 @@ import pytest
 from broker_core import MessageQueue, OutgoingMessage, SyncProducer
 from pyspark_rmq import EmbeddedBroker, register
 from pyspark_rmq.columns import COLUMNS, EXTRA_COLUMNS, ChosenColumn
-from pyspark_rmq.source.message_batches import arrow_schema
+from pyspark_rmq.source.rows.message_batches import arrow_schema
 
 chispa = pytest.importorskip("chispa")
 pytest.importorskip("pyspark")

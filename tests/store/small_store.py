@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from broker_core.codec.column_batch import ColumnBatch
+from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import GetStatus
-from broker_core.storage.commit_log import TemplateRun
-from broker_core.storage.staging import encode_template
-from broker_core.store.message import Message
+from broker_core.storage.log.commit_log import TemplateRun
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.codec.codec_backends import batch_of, column
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedDisk

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.host_address import encode_host
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.host_address import encode_host
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.store.message_store import MessageStore

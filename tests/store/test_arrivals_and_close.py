@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.errors import StoreFenced
 from broker_core.protocol_codes import FlushDiskType
-from broker_core.storage.json_table import JsonTable
-from broker_core.store.message import Message
+from broker_core.storage.files.json_table import JsonTable
+from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedCrash
 from tests.store.small_store import new_disk, numbered, open_small, run_of
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from broker_core import errors
+from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
 from broker_core.errors import InvalidArgument, RmqError, StoreClosed
 from broker_core.protocol_codes import GetStatus, PutStatus
-from broker_core.storage.commit_log import TemplateRun
-from broker_core.storage.staging import StagedBatch
-from broker_core.store.message import Message
+from broker_core.storage.log.commit_log import TemplateRun
 from broker_core.store.message_store import MessageStore
-from broker_core.store.put_result import PutResult
+from broker_core.store.writes.message import Message
+from broker_core.store.writes.put_result import PutResult
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, open_small, rows, run_of
 
@@ -300,13 +300,13 @@ def test_staging(untouched: Untouched) -> None:
             untouched.refuses(call, errors.StagingRefused)
         if isinstance(value, str):
             assert staging.drop(value) is False
-            batch = StagedBatch(value, 1, 1, 1)
+            batch = StagedPart(value, 1, 1, 1)
             for_one = lambda batch=batch: untouched.store.publish_now([batch])  # noqa: E731
             untouched.refuses(for_one, errors.StagingRefused)
         else:
             untouched.refuses(lambda value=value: staging.drop(value))
-    for batches in (None, 5, "x", [5], [("a", 1, 2, 3)], [StagedBatch(5, 1, 1, 1)],
-                    [StagedBatch("f" * 32, "1", 1, 1)], {}):  # fmt: skip
+    for batches in (None, 5, "x", [5], [("a", 1, 2, 3)], [StagedPart(5, 1, 1, 1)],
+                    [StagedPart("f" * 32, "1", 1, 1)], {}):  # fmt: skip
         untouched.refuses(lambda batches=batches: untouched.store.publish_now(batches))
 
 
@@ -351,7 +351,6 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "delete_topic": lambda s: s.delete_topic("T"),
     "staging": lambda s: s.staging,
     "replication": lambda s: s.replication,
-    "send_rows": lambda s: s.send_rows,
     "message_ids": lambda s: s.message_ids(PutResult(PutStatus.PUT_OK)),
     "publish_now": lambda s: s.publish_now([]),
 }

@@ -2,7 +2,7 @@
 
 The clock steps by seconds, hours and ten years, both ways, stands still and runs on, between puts,
 reads, retention and restarts. Delays, transactions and timers meet the same steps in
-`tests/broker/test_delayed_delivery.py`, `test_transaction_check.py` and `test_timer_troubles.py`.
+`tests/broker/scheduled` and `tests/broker/transactions`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from broker_core.storage.file_ages import STEP_MS
-from broker_core.storage.retention import HOUR_MS
-from broker_core.store.message import Message
+from broker_core.storage.log.file_ages import STEP_MS
+from broker_core.storage.log.retention import HOUR_MS
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
 

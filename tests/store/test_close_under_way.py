@@ -94,7 +94,7 @@ def test_a_waiter_that_raises_hides_nothing(tmp_path: Path, run_async: Callable[
             # The sync that served both has been dispatched, though nothing follows it.
             for _ in range(3):
                 await asyncio.sleep(0)
-            assert store._parts.dispatcher.position == store.log_range[1]
+            assert store._opened.dispatcher.position == store.log_range[1]
         finally:
             store.close()
         assert any(isinstance(found.get("exception"), ZeroDivisionError) for found in errors_seen)

@@ -6,13 +6,14 @@ they cannot be had.
 
 from __future__ import annotations
 
+from broker_core.codec.records.record_layout import UNIT
 from broker_core.runtime.worker import InlineWorker
-from broker_core.storage.checkpoint import load_page
-from broker_core.storage.consume_queue import UNIT, ConsumeQueue
-from broker_core.storage.queue_files import QueueFiles
-from broker_core.storage.segment_file import segment_name
-from broker_core.storage.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
-from broker_core.store.message import Message
+from broker_core.storage.derived.consume_queue import ConsumeQueue
+from broker_core.storage.derived.queue_files import QueueFiles
+from broker_core.storage.log.segment_file import segment_name
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.state.checkpoint import load_page
+from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
 

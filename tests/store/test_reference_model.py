@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.codec.column_batch import ColumnBatch
-from broker_core.codec.java_hash import java_hash
+from broker_core.codec.native import java_hash
+from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType, GetStatus, PutStatus
-from broker_core.storage.staging import encode_template
-from broker_core.store.message import Message
+from broker_core.storage.staging.staging_area import encode_template
 from broker_core.store.message_store import MessageStore
+from broker_core.store.writes.message import Message
 from tests.codec.codec_backends import batch_of, column
 from tests.store.reference_model import GROUP_TOPIC, ReferenceModel, Row
 from tests.store.small_store import new_disk
@@ -142,7 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 250, 1_000, 11_000, HOUR_MS)))
     def time_passes(self, ms: int) -> None:
         self.disk.clock.advance(ms)
-        self.store._parts.tick()
+        self.store.scheduler.tick()
         self._observe()
         self._check_start(self.store.log_range[0])
 

@@ -9,9 +9,9 @@ import pytest
 
 from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import PutStatus
-from broker_core.store.message import Message
 from broker_core.store.message_store import MessageStore
 from broker_core.store.store_stats import StoreStats
+from broker_core.store.writes.message import Message
 from tests.store.small_store import new_disk, open_small
 
 GOOD = Message("T", b"body")
@@ -65,7 +65,7 @@ def test_odd_messages(stores: tuple[MessageStore, MessageStore], field: str, val
     known, unknown = stores
     odd = GOOD._replace(**{field: value})
     for message in (odd, GOOD, odd, Renamed(*odd), tuple(odd)):
-        unknown._parts.appender._known.clear()
+        unknown.writes._known.clear()
         assert outcome(known, message) == outcome(unknown, message)
     assert content(known) == content(unknown)
 
@@ -74,7 +74,7 @@ def test_several_odd_fields(stores: tuple[MessageStore, MessageStore]) -> None:
     known, unknown = stores
     for field, value in CASES:
         message = Message("T", b"b", 0, "A", "k", {"a": "b"}, 1, 1, 2)._replace(**{field: value})
-        unknown._parts.appender._known.clear()
+        unknown.writes._known.clear()
         assert outcome(known, message) == outcome(unknown, message)
     assert content(known) == content(unknown)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.codec.java_hash import java_hash
+from broker_core.codec.native import java_hash
 from broker_core.errors import CorruptRecord, InvalidArgument
-from broker_core.store.message import Message
+from broker_core.store.writes.message import Message
 from tests.store.small_store import new_disk, numbered, open_small, put_all, run_of
 
 

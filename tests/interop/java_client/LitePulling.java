@@ -65,7 +65,7 @@ final class LitePulling {
         List<Object> described = new ArrayList<>();
         int count = command.number("count", 1);
         while (described.size() < count) {
-            List<MessageExt> messages = consumer.poll(command.number("timeout_ms", 30_000));
+            List<MessageExt> messages = consumer.poll(command.number("timeout_ms", 150_000));
             if (messages.isEmpty()) {
                 break;
             }

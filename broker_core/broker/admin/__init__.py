@@ -1,0 +1,1 @@
+"""Requests of administrators: topics, groups, offsets, statistics, clean-up, broker info."""

@@ -1,0 +1,1 @@
+"""Connected clients: heartbeats, members, consumer offsets, queue locks, relays."""

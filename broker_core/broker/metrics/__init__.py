@@ -1,0 +1,1 @@
+"""Prometheus metrics, request timing and the HTTP endpoint."""

@@ -1,0 +1,1 @@
+"""POP consumption: ledgers of leases, reads, retries, waiting pops, request handlers."""

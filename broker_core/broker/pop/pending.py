@@ -1,0 +1,254 @@
+"""Held pops: woken by a message for their topic, or by their deadline.
+
+Pops of one group for the same messages wait in one line. When a message arrives, the first of a
+line tries, and the next one only if the first was served: a thousand waiting members of a group
+cost one read per message. Owns the lines and one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Final
+
+from broker_core.access.asking_account import account_name
+from broker_core.codec.wire.pop_handle import pop_retry_topic
+from broker_core.remoting.connection import Connection
+from broker_core.runtime.clock import Clock
+
+_HELD: Final = "broker.held_pops"
+
+# Longest line, as in RocketMQ.
+LINE_MAX: Final = 1_024
+
+# Ended pops are dropped from the deadlines when there are more than this, and than held ones.
+ENDED_MAX: Final = 1_024
+
+# The queue that has changed; None for any.
+Place = tuple[str, int] | None
+# Tries again; returns whether it has answered. True as the first argument forces an answer.
+Retry = Callable[[bool, Place], bool]
+
+
+class _HeldPop:
+    __slots__ = ("connection", "is_live", "line", "retry")
+
+    def __init__(self, connection: Connection, line: _Line, retry: Retry) -> None:
+        self.connection = connection
+        self.line = line
+        self.retry = retry
+        # False once it is being answered or its connection is closed.
+        self.is_live = True
+
+
+class _Line:
+    __slots__ = ("group", "is_served", "key", "live", "topic", "waiting", "woken")
+
+    def __init__(self, key: Hashable, group: str, topic: str) -> None:
+        self.key = key
+        self.group = group
+        self.topic = topic
+        self.waiting: deque[_HeldPop] = deque()
+        self.live = 0
+        self.is_served = False
+        self.woken: list[Place] = []
+
+
+class PendingPops:
+    """Every held pop of a broker, by what it waits for and by deadline."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lines: dict[Hashable, _Line] = {}
+        # Lines by the topics whose messages they wait for: their own and its retry topic.
+        self._by_topic: dict[bytes, dict[Hashable, _Line]] = {}
+        self._deadlines: list[tuple[float, int, _HeldPop]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._live = 0
+        self._is_released = False
+
+    def __len__(self) -> int:
+        return self._live
+
+    def count(self, group: str, topic: str) -> int:
+        """Number of held pops of a group for a topic."""
+        lines = self._by_topic.get(topic.encode(), {})
+        return sum(line.live for line in lines.values() if line.group == group)
+
+    def hold(
+        self,
+        connection: Connection,
+        opaque: int,
+        group: str,
+        topic: str,
+        wanted: Hashable,
+        timeout_ms: float,
+        retry: Retry,
+    ) -> bool:
+        """Hold the request `opaque` until `retry` has answered; at the deadline it must.
+
+        `wanted` distinguishes pops of a group for different messages. False when the line is full,
+        or the peer holds too many.
+        """
+        if self._is_released:
+            retry(True, None)
+            return True
+        line = self._lines.get((group, topic, wanted))
+        if line is not None and line.live >= LINE_MAX:
+            return False
+        if not connection.load.suspend(opaque, account_name(connection)):
+            return False
+        line = self._line(group, topic, wanted)
+        held = _HeldPop(connection, line, retry)
+        line.waiting.append(held)
+        line.live += 1
+        self._live += 1
+        of_connection = connection.attributes.get(_HELD)
+        if of_connection is None:
+            of_connection = connection.attributes[_HELD] = set()
+            connection.on_close(self._connection_closed)
+        of_connection.add(held)
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        heapq.heappush(self._deadlines, (deadline, next(self._numbers), held))
+        self._arm()
+        return True
+
+    def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
+        """A queue has new messages."""
+        lines = self._by_topic.get(topic)
+        if lines:
+            place = (topic.decode("latin-1"), queue_id)
+            for line in list(lines.values()):
+                self._serve(line, place)
+
+    def wake(self, group: str, topic: str) -> None:
+        """Earlier messages can be popped now: a queue is free again."""
+        lines = self._by_topic.get(topic.encode())
+        if lines:
+            for line in list(lines.values()):
+                if line.group == group:
+                    self._serve(line, None)
+
+    def release_all(self) -> None:
+        """Answer every held pop now and every later one at once: the broker stops."""
+        self._is_released = True
+        for line in list(self._lines.values()):
+            for held in [held for held in line.waiting if held.is_live]:
+                self._finish(held)
+        self._lines.clear()
+        self._by_topic.clear()
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Inside
+
+    def _line(self, group: str, topic: str, wanted: Hashable) -> _Line:
+        key = (group, topic, wanted)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(key, group, topic)
+            for name in {topic, pop_retry_topic(group, topic)}:
+                self._by_topic.setdefault(name.encode(), {})[key] = line
+        return line
+
+    def _serve(self, line: _Line, place: Place) -> None:
+        line.woken.append(place)
+        if line.is_served:
+            # A read may dispatch messages, which wake this line again.
+            return
+        line.is_served = True
+        try:
+            while line.woken:
+                self._serve_first(line, line.woken.pop())
+        finally:
+            line.is_served = False
+        self._tidy(line)
+        self._drop_ended()
+
+    def _serve_first(self, line: _Line, place: Place) -> None:
+        """Serve the pops of a line in turn until one finds nothing."""
+        while line.waiting:
+            held = line.waiting[0]
+            if held.is_live:
+                if not held.retry(False, place):
+                    return
+                self._end(held)
+            if line.waiting and line.waiting[0] is held:
+                line.waiting.popleft()
+
+    def _finish(self, held: _HeldPop) -> None:
+        # Before it answers: its read may wake the line.
+        self._end(held)
+        held.retry(True, None)
+
+    def _end(self, held: _HeldPop) -> None:
+        if held.is_live:
+            held.is_live = False
+            held.line.live -= 1
+            self._live -= 1
+            held.connection.attributes[_HELD].discard(held)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for held in list(connection.attributes[_HELD]):
+            self._end(held)
+            self._forget(held)
+        self._drop_ended()
+
+    def _drop_ended(self) -> None:
+        """Drop the deadlines of ended pops when they are the majority."""
+        if len(self._deadlines) > ENDED_MAX + 2 * self._live:
+            self._deadlines = [one for one in self._deadlines if one[2].is_live]
+            heapq.heapify(self._deadlines)
+
+    def _forget(self, held: _HeldPop) -> None:
+        """Ended pops stay in a long line and are skipped when their turn comes."""
+        waiting = held.line.waiting
+        while waiting and not waiting[0].is_live:
+            waiting.popleft()
+        if len(waiting) > 16 + 2 * held.line.live:
+            held.line.waiting = deque(each for each in waiting if each.is_live)
+        self._tidy(held.line)
+
+    def _tidy(self, line: _Line) -> None:
+        if line.live or self._lines.get(line.key) is not line:
+            return
+        del self._lines[line.key]
+        for name in {line.topic, pop_retry_topic(line.group, line.topic)}:
+            lines = self._by_topic.get(name.encode(), {})
+            lines.pop(line.key, None)
+            if not lines:
+                self._by_topic.pop(name.encode(), None)
+
+    def _arm(self) -> None:
+        """Set the timer to the earliest deadline, skipping answered pops."""
+        deadlines = self._deadlines
+        while deadlines and not deadlines[0][2].is_live:
+            heapq.heappop(deadlines)
+        if not deadlines:
+            return
+        due = deadlines[0][0]
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        delay = max(due - self._clock.monotonic(), 0)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or not deadlines[0][2].is_live):
+            held = heapq.heappop(deadlines)[2]
+            if held.is_live:
+                self._finish(held)
+                self._forget(held)
+        self._arm()

@@ -1,1 +1,0 @@
-"""Request processors: each answers a few related request codes from the tables it is given."""

@@ -1,0 +1,1 @@
+"""Pull requests, pulls that wait, bulk and local reads, queries by offset and key."""

@@ -1,0 +1,1 @@
+"""Master and slave roles: changes, discovery, metadata copy, registration."""

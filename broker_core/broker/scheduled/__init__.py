@@ -1,0 +1,1 @@
+"""Delay levels and timer messages: stored, delivered when due, recalled."""

@@ -1,0 +1,1 @@
+"""TLS, accounts and permission checks of one broker."""

@@ -1,0 +1,1 @@
+"""Send requests: checks, bursts, batches, send-back and replies."""

@@ -1,0 +1,1 @@
+"""Broker configuration: properties, files, checks, settings that change at run time."""

@@ -1,0 +1,1 @@
+"""The exactly-once sink: staging, verification, publication, batch records."""

@@ -1,0 +1,1 @@
+"""State that features share: topics, groups, offsets, clients, queue locks, statistics."""

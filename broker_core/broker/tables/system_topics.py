@@ -1,0 +1,151 @@
+"""Topics and groups that every broker has, and which of them clients may not send to.
+
+Pure: names, sizes and permissions. `TopicTable` makes the topics when it loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker_core.codec.wire.bodies.topic_config import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+)
+from broker_core.storage.log.append_group import GROUP_TOPIC
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRANSACTION_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANSACTION_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+APPEND_GROUP_TOPIC: Final = GROUP_TOPIC.decode()
+DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+
+SCHEDULE_QUEUE_COUNT: Final = 18
+
+# Its offsets say how far transactions have ended.
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+# Groups of the servers; created even where clients may not create groups.
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+_FIXED_NAMES: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        BENCHMARK_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        SCHEDULE_TOPIC,
+        SELF_TEST_TOPIC,
+        TRACE_TOPIC,
+        TRANSACTION_GIVEN_UP_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+    }
+)
+
+# Only the broker writes here: a forged record would be delivered or committed.
+_BROKER_ONLY: Final = frozenset(
+    {
+        APPEND_GROUP_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        SCHEDULE_TOPIC,
+        SELF_TEST_TOPIC,
+        TIMER_TOPIC,
+        TRANSACTION_GIVEN_UP_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+    }
+)
+
+# Not readable by consumers: delayed and half messages, and the broker's own records.
+_UNREADABLE: Final = frozenset(
+    {
+        APPEND_GROUP_TOPIC,
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+    }
+)
+
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+_TEMPLATE: Final = _READ_WRITE | PERM_INHERIT
+
+
+def system_topics(
+    cluster_name: str,
+    broker_name: str,
+    *,
+    auto_create: bool,
+    default_queue_count: int,
+    trace_topic: bool,
+) -> tuple[TopicConfig, ...]:
+    """The topics that every broker has.
+
+    Cluster and broker are topics too: tools send to them to measure, and look up creation keys.
+    """
+    found = [
+        _topic(SELF_TEST_TOPIC, 1),
+        _topic(BENCHMARK_TOPIC, 1024),
+        _topic(cluster_name, 16, _TEMPLATE),
+        _topic(broker_name, 1, _TEMPLATE),
+        _topic(OFFSET_MOVED_TOPIC, 1),
+        _topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT),
+        _topic(TIMER_TOPIC, 1),
+        _topic(TRANSACTION_HALF_TOPIC, 1),
+        _topic(TRANSACTION_OP_TOPIC, 1),
+        _topic(f"{cluster_name}{REPLY_TOPIC_SUFFIX}", 1),
+    ]
+    if auto_create:
+        found.append(template_topic(default_queue_count))
+    if trace_topic:
+        found.append(_topic(TRACE_TOPIC, 1))
+    return tuple(found)
+
+
+def template_topic(queue_count: int) -> TopicConfig:
+    """The template of topics that are created by sends."""
+    return _topic(AUTO_CREATE_TOPIC, queue_count, _TEMPLATE)
+
+
+def is_system_topic(name: str, own: Iterable[str] = ()) -> bool:
+    """Whether a name belongs to the servers; `own` are those that carry this broker's names."""
+    return name in _FIXED_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX) or name in own
+
+
+def refuses_sends(name: str) -> bool:
+    """Whether only the broker itself may write to this topic."""
+    return name in _BROKER_ONLY
+
+
+def refuses_pulls(name: str) -> bool:
+    """Whether only the broker itself may read this topic."""
+    return name in _UNREADABLE
+
+
+def is_system_group(name: str) -> bool:
+    """Whether a group belongs to the servers."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _topic(name: str, queue_count: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queue_count, queue_count, perm)

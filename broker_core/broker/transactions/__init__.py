@@ -1,0 +1,1 @@
+"""Half messages: prepare, check, commit, roll back, resume."""

@@ -1,0 +1,1 @@
+"""`rmq admin`: its commands, their registry and reports."""

@@ -1,0 +1,97 @@
+"""`rmq admin`: finds the command, runs it against the cluster, prints its report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from broker_core.cli.admin.registry import (
+    ADMIN_COMMANDS,
+    AdminVerb,
+    find_command,
+    similar_commands,
+)
+from broker_core.cli.admin.report import report_json, report_text
+from broker_core.cli.admin.session import add_session_options, admin_session
+from broker_core.cli.client_session import run_client
+from broker_core.cli.command_parser import CommandParser
+from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
+from broker_core.errors import (
+    ConnectionLost,
+    ConsumerNotOnline,
+    RequestNotSupported,
+    TopicNotExist,
+)
+
+_HELP: Final = """\
+usage: rmq admin COMMAND [OPTION ...]
+
+Look at and change what a RocketMQ cluster has: ours, or Apache's 4.9 and 5.x.
+
+{commands}
+
+mqadmin's names work, too: rmq admin topicStatus -t orders.
+rmq admin COMMAND --help explains a command; --json prints JSON, -n names the name servers.
+
+examples:
+  rmq admin topic create -t orders -q 8
+  rmq admin group progress -g billing
+  rmq admin offset reset -g billing -t orders --to 2026-11-16T08:00:00
+"""
+
+
+def run_words(words: list[str]) -> int:
+    """Run the command that `words` name; returns the exit code."""
+    if not words:
+        sys.stderr.write(admin_help())
+        return MISUSED
+    if words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(admin_help())
+        raise SystemExit(DONE)
+    found = find_command(words)
+    if found is None:
+        near = similar_commands(words)
+        hint = f"; did you mean {', '.join(near)}?" if near else " (rmq admin --help lists them)"
+        text = f"unknown command {' '.join(words[:2])!r:.80}{hint}"
+        raise CommandFailed(text, MISUSED)
+    name, entry, rest = found
+    verb = entry.load()
+    parser = CommandParser(f"rmq admin {name}", entry.summary, verb.examples)
+    verb.add_arguments(parser)
+    add_session_options(parser)
+    return run_client(_perform(verb, parser.parse_args(rest)))
+
+
+async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
+    async with admin_session(options) as session:
+        try:
+            report = await verb.run(session, options)
+        except ConnectionLost as error:
+            servers = ";".join(session.name_servers)
+            text = f"{error}. Are the name servers {servers:.200} (-n) right, and up?"
+            raise CommandFailed(text) from None
+        except TopicNotExist as error:
+            text = f"{error}. rmq admin topic list shows those that exist"
+            raise CommandFailed(text) from None
+        except ConsumerNotOnline as error:
+            text = f"{error}. The group has no consumer that is connected now"
+            raise CommandFailed(text) from None
+        except RequestNotSupported as error:
+            raise CommandFailed(f"this broker cannot do that: {error}") from None
+    sys.stdout.write(report_json(report) if options.json else report_text(report))
+    return DONE
+
+
+def admin_help() -> str:
+    """The list of commands, grouped by subject."""
+    width = max(map(len, ADMIN_COMMANDS), default=0)
+    lines: list[str] = []
+    subject = ""
+    for name, entry in ADMIN_COMMANDS.items():
+        first = name.split()[0]
+        if subject and first != subject:
+            lines.append("")
+        subject = first
+        lines.append(f"  {name:{width}}  {entry.summary}")
+    return _HELP.format(commands="\n".join(lines))

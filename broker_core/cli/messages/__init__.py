@@ -1,0 +1,1 @@
+"""`rmq produce` and `rmq consume`."""

@@ -1,0 +1,1 @@
+"""`rmq broker`, `namesrv`, `standalone` and `cluster`."""

@@ -1,0 +1,221 @@
+"""Life cycle of a server process: start, one line when it serves, clean stop.
+
+It ends on SIGTERM, SIGINT or SIGHUP and, optionally, when its parent process ends. The first signal
+requests a clean stop; a second one has its default effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from broker_core.cli.event_loop import run_on_loop
+from broker_core.cli.exit_codes import DONE, CommandFailed
+from broker_core.runtime.malloc_tuning import keep_freed_memory
+
+_log = logging.getLogger(__name__)
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PARENT_POLL_S: Final = 0.5
+# New objects between two garbage collections: requests leave next to none behind.
+_GARBAGE_THRESHOLD: Final = 10_000
+_STANDARD_INPUT: Final = Path("/dev/stdin")
+
+
+class Service(Protocol):
+    """Interface of the servers that commands run."""
+
+    async def start(self) -> str:
+        """Begin to serve; returns the line to print, with the address."""
+
+    async def stop(self) -> None:
+        """Answer what is in flight, save everything, end."""
+
+
+class LifeOptions(NamedTuple):
+    """Options of the process, from the command line."""
+
+    pid_file: Path | None = None
+    exit_with_parent: bool = False
+    log_level: str = "info"
+    log_format: str = "text"
+
+
+def life_options(options: argparse.Namespace) -> LifeOptions:
+    """From the options that `add_process_options` added."""
+    return LifeOptions(
+        options.pid_file, options.exit_with_parent, options.log_level, options.log_format
+    )
+
+
+def run_service(
+    service: Service, options: LifeOptions, when_orphaned: Callable[[], None] | None = None
+) -> int:
+    """Serve until the process is told to end; returns the exit code.
+
+    `when_orphaned` is called last if the parent has ended.
+    """
+    _log_to_stderr(options.log_level, options.log_format)
+    keep_freed_memory()
+    is_orphan = run_on_loop(_serve(service, options))
+    if is_orphan and when_orphaned is not None:
+        when_orphaned()
+    return DONE
+
+
+async def _serve(service: Service, options: LifeOptions) -> bool:
+    end = _End()
+    end.on_signals()
+    if options.exit_with_parent:
+        await end.with_parent()
+    try:
+        ready = await service.start()
+    except BaseException:
+        # Files and sockets that were opened before the failure.
+        await service.stop()
+        raise
+    try:
+        # What was made so far stays until the end: looking through it again and again would hold
+        # requests up for milliseconds at a time.
+        gc.freeze()
+        gc.set_threshold(_GARBAGE_THRESHOLD)
+        if not end.is_asked:
+            _write_pid(options.pid_file)
+            print(ready, flush=True)
+        _log.info("stopping: %s", await end.reason())
+    finally:
+        await service.stop()
+        end.forget_parent()
+        _remove_pid(options.pid_file)
+    return end.is_orphan
+
+
+class _End:
+    """The event that ends the process; keeps the first reason."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reason: asyncio.Future[str] = self._loop.create_future()
+        self.is_orphan = False
+        """Whether the reason is that the parent is gone."""
+        self._parent_id = os.getppid()
+        self._timer: asyncio.TimerHandle | None = None
+        self._input: asyncio.BaseTransport | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        return self._reason.done()
+
+    async def reason(self) -> str:
+        """Wait for the end; returns the reason."""
+        return await self._reason
+
+    def on_signals(self) -> None:
+        """End on the usual signals, except those that the parent chose to ignore (nohup)."""
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(number, self._signalled, number)
+
+    async def with_parent(self) -> None:
+        """End when the parent is gone.
+
+        A pipe as standard input tells at once. The parent's id tells later, but also when other
+        children of the parent have inherited the other end of that pipe.
+        """
+        if _STANDARD_INPUT.is_fifo() or _STANDARD_INPUT.is_socket():
+            self._input, _ = await self._loop.connect_read_pipe(
+                lambda: _InputEnd(lambda: self._orphaned("standard input was closed")),
+                sys.stdin.buffer,
+            )
+        self._poll_parent()
+
+    def forget_parent(self) -> None:
+        """Stop watching the parent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._input is not None:
+            self._input.close()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        for each in _STOP_SIGNALS:
+            self._loop.remove_signal_handler(each)
+        self._ask(f"got {signal.Signals(number).name}")
+
+    def _poll_parent(self) -> None:
+        if os.getppid() != self._parent_id:
+            self._orphaned("the parent process is gone")
+        else:
+            self._timer = self._loop.call_later(_PARENT_POLL_S, self._poll_parent)
+
+    def _orphaned(self, reason: str) -> None:
+        if not self.is_asked:
+            self.is_orphan = True
+        self._ask(reason)
+
+    def _ask(self, reason: str) -> None:
+        if not self._reason.done():
+            self._reason.set_result(reason)
+
+
+class _InputEnd(asyncio.Protocol):
+    """Protocol that reports the end of standard input."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+
+    def eof_received(self) -> None:
+        """The other side closed it, or is gone."""
+        self._ended()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Also when the connection is lost."""
+        self._ended()
+
+
+def _write_pid(path: Path | None) -> None:
+    if path is None:
+        return
+    # In a directory that others can write to, a link there could name any file of this user: the
+    # name is replaced, and what it led to is never opened.
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        if path.is_symlink() or (path.exists() and path.lstat().st_nlink > 1):
+            raise CommandFailed(f"--pid-file {path}: it is a link; name another file")
+        with fresh.open("x", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+        fresh.replace(path)
+    except OSError as error:
+        raise CommandFailed(f"--pid-file {path}: {error.strerror}") from None
+
+
+def _remove_pid(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        # Another process may have taken the name meanwhile.
+        if path.read_text(encoding="ascii").strip() == str(os.getpid()):
+            path.unlink()
+    except (OSError, ValueError):
+        _log.warning("%s is gone or not ours any more", path)
+
+
+def _log_to_stderr(level: str, log_format: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        # Not worth the time of every start.
+        from broker_core.cli.servers.json_log import JsonLines
+
+        handler.setFormatter(JsonLines())
+    else:
+        text = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(text, "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

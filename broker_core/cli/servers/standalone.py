@@ -1,0 +1,130 @@
+"""`rmq standalone`: a name server and a broker in one process, for a first try and for tests."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from pathlib import Path
+from typing import Final
+
+from broker_core.cli.command_parser import add_process_options, count
+from broker_core.cli.command_parser import port as port_number
+from broker_core.cli.servers.broker import (
+    add_properties_option,
+    merged_config,
+    store_errors,
+    unknown_warnings,
+)
+from broker_core.cli.servers.process_life import LifeOptions, life_options, run_service
+from broker_core.embedded.directory_removal import remove_tree
+from broker_core.embedded.standalone_server import (
+    STANDALONE_PROPERTIES,
+    StandaloneServer,
+    StandaloneSettings,
+)
+
+_log = logging.getLogger(__name__)
+
+EXAMPLES: Final = """\
+  rmq standalone                               name server on 127.0.0.1:9876
+  rmq standalone --store data --topic orders:4
+  rmq standalone --port 0 --broker-port 0      any free ports; the line says which"""
+
+_TOPIC = re.compile(r"([^:]+)(?::(.*))?", re.DOTALL)
+_QUEUES_DEFAULT: Final = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=9876,
+        help="port of the name server, 0 = any free one (default: 9876)",
+    )
+    parser.add_argument(
+        "--broker-port",
+        type=port_number,
+        default=10911,
+        metavar="PORT",
+        help="port of the broker, 0 = any free one (default: 10911)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        help="where messages are kept (default: a temporary directory, removed at the end)",
+    )
+    parser.add_argument(
+        "-t",
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="NAME[:QUEUES]",
+        help=f"make this topic at the start, with {_QUEUES_DEFAULT} queues unless said otherwise; "
+        "may be repeated. Other topics are made when they are first sent to",
+    )
+    add_properties_option(parser)
+    # For EmbeddedBroker: removes its temporary directory if the owner was killed.
+    parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
+    add_process_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    life = life_options(options)
+    if options.store is not None:
+        return _run_on(options.store, options, life)
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="rmq-") as directory:
+        return _run_on(directory, options, life)
+
+
+def _run_on(store: str, options: argparse.Namespace, life: LifeOptions) -> int:
+    own = {
+        **STANDALONE_PROPERTIES,
+        "listenPort": str(options.broker_port),
+        "storePathRootDir": store,
+    }
+    config, unknown = merged_config({"": own, "option -p": dict(options.properties)})
+    warnings = unknown_warnings(unknown)
+    if options.store is None:
+        warnings.append(f"messages are in {store} until this ends; --store DIR keeps them")
+    settings = StandaloneSettings(config, options.port, dict(options.topics))
+    orphaned = options.remove_when_orphaned
+    return run_service(
+        _StandaloneService(settings, warnings),
+        life,
+        when_orphaned=None if orphaned is None else lambda: remove_tree(orphaned),
+    )
+
+
+def _topic(text: str) -> tuple[str, int]:
+    found = _TOPIC.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not NAME or NAME:QUEUES")
+    return found[1], _QUEUES_DEFAULT if found[2] is None else count(found[2])
+
+
+class _StandaloneService:
+    """Both servers."""
+
+    def __init__(self, settings: StandaloneSettings, warnings: list[str]) -> None:
+        self._server = StandaloneServer(settings)
+        self._root = settings.config.store_root
+        self._warnings = warnings
+
+    async def start(self) -> str:
+        """Serve, the broker registered and the topics made."""
+        for text in self._warnings:
+            _log.warning("%s", text)
+        server = self._server
+        with store_errors(self._root):
+            await server.start()
+        return f"rmq standalone ready on {server.name_server}, broker on {server.broker_address}"
+
+    async def stop(self) -> None:
+        """Save everything and close."""
+        await self._server.stop()

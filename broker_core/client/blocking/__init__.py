@@ -1,0 +1,1 @@
+"""Synchronous faces of the asynchronous clients."""

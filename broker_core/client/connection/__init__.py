@@ -1,0 +1,1 @@
+"""The shared client instance: configuration, connections, routes, heartbeats."""

@@ -1,0 +1,1 @@
+"""Producers: single, batch, bulk, request-reply."""

@@ -1,0 +1,1 @@
+"""Pull consumer, range streams, offsets and received messages."""

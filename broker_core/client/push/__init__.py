@@ -1,0 +1,1 @@
+"""Push consumer: rebalance, fetch, dispatch to the listener, acknowledge."""

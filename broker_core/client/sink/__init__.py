@@ -1,0 +1,1 @@
+"""Client side of the exactly-once sink."""

@@ -1,0 +1,1 @@
+"""The JSON dialect of RocketMQ's Java side (fastjson)."""

@@ -1,0 +1,1 @@
+"""SQL92 property filters with Java's numbers."""

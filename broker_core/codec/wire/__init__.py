@@ -1,0 +1,1 @@
+"""What is sent: remoting commands, frames, request headers, handles and names."""

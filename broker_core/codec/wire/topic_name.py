@@ -1,0 +1,50 @@
+"""Validation of topic and group names. Names become directory names, so every entry point checks.
+
+The rule is RocketMQ's (characters `%|a-zA-Z0-9_-`, 127 bytes, retry topics 255, groups 120) and
+rejects two more kinds: Windows device names and names made of `%` only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+TOPIC_SIZE_MAX: Final = 127
+RETRY_TOPIC_SIZE_MAX: Final = 255
+GROUP_SIZE_MAX: Final = 120
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
+
+
+def topic_name_problem(name: str | bytes) -> str | None:
+    """Why `name` cannot be a topic, or None if it can."""
+    text = _text(name)
+    size_max = RETRY_TOPIC_SIZE_MAX if text.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
+    return _problem(text, "topic", size_max)
+
+
+def group_name_problem(name: str | bytes) -> str | None:
+    """Why `name` cannot be a producer or consumer group, or None if it can."""
+    return _problem(_text(name), "group", GROUP_SIZE_MAX)
+
+
+def _text(name: str | bytes) -> str:
+    # Latin-1 keeps every byte, so that bytes outside ASCII fail the character rule.
+    return name.decode("latin-1") if isinstance(name, bytes) else name
+
+
+def _problem(text: str, kind: str, size_max: int) -> str | None:
+    if not text:
+        return f"{kind} is empty"
+    # The size comes first so that a huge name is never searched or quoted.
+    if len(text) > size_max:
+        return f"{kind} has more than {size_max} bytes"
+    if _ALLOWED.fullmatch(text) is None:
+        return f"{kind} has a character outside %|a-zA-Z0-9_-"
+    if _DEVICE.fullmatch(text):
+        return f"{kind} is a device name on Windows"
+    if not text.strip("%"):
+        return f"{kind} is made of % only"
+    return None

@@ -1,0 +1,27 @@
+"""Checks the `topics` argument of `EmbeddedBroker` and `EmbeddedCluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.errors import InvalidArgument
+
+QUEUES_MAX: Final = 1 << 16
+
+
+def initial_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
+    """A copy of `topics`. Raises `InvalidArgument` unless it maps names to numbers of queues."""
+    if topics is None:
+        return {}
+    if not isinstance(topics, Mapping):
+        raise InvalidArgument(
+            f"topics={topics!r:.80} does not say how many queues each topic has: "
+            'give a dictionary such as {"orders": 4}'
+        )
+    for name, count in topics.items():
+        if type(count) is not int or not 1 <= count <= QUEUES_MAX:
+            raise InvalidArgument(
+                f"topics: {name!r:.80} cannot have {count!r:.40} queues: give 1 to {QUEUES_MAX}"
+            )
+    return dict(topics)

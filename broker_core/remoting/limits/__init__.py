@@ -1,0 +1,1 @@
+"""Budgets of connections, requests and bytes, per peer and in total."""

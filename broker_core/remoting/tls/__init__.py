@@ -1,0 +1,1 @@
+"""TLS contexts, listeners and certificate reload."""

@@ -1,0 +1,1 @@
+"""Files derived from the log: consume queues, the index and their checkpoint."""

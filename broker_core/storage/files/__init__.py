@@ -1,0 +1,1 @@
+"""The file-system interface, its POSIX implementation and small atomic files."""

@@ -1,0 +1,1 @@
+"""The commit log: segments, append groups, walks, retention."""

@@ -1,0 +1,70 @@
+"""What long appends wrote, turned into queue units while the processor's cache still has it.
+
+    append ── scratch ── write ──► file
+                 └─ scan ─► kept ─► dispatch, once it is visible
+
+Dispatch would otherwise read the same records again through the map: pages that are not mapped yet,
+and memory that has left the cache by then. Dispatch walks what is not kept; it finds the same,
+because both see the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.codec.native import codec_backend, scan_records
+from broker_core.codec.records.record_layout import SKIP_CHECKSUMS
+from broker_core.codec.records.record_scan import STOP_LIMIT
+from broker_core.storage.log.append_group import GROUP_QUEUE, GROUP_TOPIC
+from broker_core.storage.log.log_walk import KEPT_SIZE_MAX, KeptSteps, Step
+
+# The Python twin gains nothing from the cache, and producers would wait for it.
+SCANS_PAY: Final = codec_backend() == "native"
+# Of shorter appends dispatch takes several in one walk, which costs less than a step for each.
+SIZE_MIN: Final = 64 << 10
+
+
+class WrittenSteps:
+    """Owner thread only, but for `scan`."""
+
+    def __init__(
+        self, delays: memoryview, *, index_tags: bool, size_max: int = KEPT_SIZE_MAX
+    ) -> None:
+        self._delays = delays
+        self._index_tags = index_tags
+        self._kept = KeptSteps(size_max)
+
+    def scan(self, data: memoryview, size: int, position: int) -> Step | None:
+        """Walk whole records that begin at `position` of the log; on any thread.
+
+        None for what dispatch has to look at itself: short appends, headers of groups.
+        """
+        if size < SIZE_MIN or self._kept.is_full or not SCANS_PAY:
+            return None
+        scan = scan_records(
+            data, 0, size, position, SKIP_CHECKSUMS, self._delays, GROUP_TOPIC, self._index_tags
+        )
+        if scan.stop != STOP_LIMIT or scan.end != size or GROUP_QUEUE in scan.queues:
+            return None
+        return Step(position, position + size, scan, False, "")
+
+    def note(self, data: memoryview, size: int, position: int) -> None:
+        """Scan and keep: for what was written behind all that is kept."""
+        self.keep(self.scan(data, size, position))
+
+    def keep(self, step: Step | None) -> None:
+        """Take a step behind all others."""
+        if step is not None:
+            self._kept.add(step)
+
+    def forget_from(self, position: int) -> None:
+        """The log ends there again."""
+        self._kept.forget_from(position)
+
+    def take(self, position: int, limit: int) -> Step | None:
+        """The step from `position` to at most `limit`, if it is kept; each one once."""
+        return self._kept.take(position, limit)
+
+    def bound(self, position: int, limit: int) -> int:
+        """How far a walk from `position` to `limit` has to go until a kept step follows."""
+        return self._kept.bound(position, limit)

@@ -1,0 +1,50 @@
+"""The age of log files, safe against steps of the wall clock.
+
+Normally a file is as old as its modification time says, as with RocketMQ; an operator may touch
+files to expire them. A clock that is set ten years ahead for a minute must not expire everything
+that was stored, and one that is set back must not make new files look ten years old. After a step
+was seen, files age by the monotonic clock, from their last known age. No file is older than the
+last look allows. A clock that is set back again before the next look goes unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker_core.runtime.clock import Clock, SteadyTime
+from broker_core.storage.log.segment_file import Segment
+
+# Files live for hours: what a clock is corrected by now and then is not worth a thought.
+STEP_MS: Final = 60_000
+
+
+class FileAges:
+    """Owner thread only. Asked again and again, every few seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._time = SteadyTime(clock)
+        self._has_stepped = False
+        self._looked_at_ms = 0
+        # First position of a file that is full -> how old it was at the last look
+        self._known: dict[int, int] = {}
+
+    def of(self, segments: Sequence[Segment]) -> list[int]:
+        """Milliseconds since each was last written; the last one is still written to."""
+        now_ms, elapsed_ms = self._time.now_ms, self._time.elapsed_ms
+        self._has_stepped |= abs(self._clock.wall_ms() - now_ms) > STEP_MS
+        passed_ms = elapsed_ms - self._looked_at_ms
+        ages = {}
+        for segment in segments[:-1]:
+            by_file = now_ms - segment.file.modified_ms()
+            known = self._known.get(segment.base)
+            if by_file >= 0 and not self._has_stepped:
+                ages[segment.base] = by_file
+            elif known is not None:
+                ages[segment.base] = known + passed_ms
+            else:
+                # Filled after the last look, or nothing else is known.
+                ages[segment.base] = min(max(by_file, 0), passed_ms)
+        self._known, self._looked_at_ms = ages, elapsed_ms
+        return [*ages.values(), 0] if segments else []

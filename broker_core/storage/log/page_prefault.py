@@ -1,0 +1,114 @@
+"""Pre-faults pages ahead of the append position.
+
+The first touch of a page of an allocated file makes the kernel zero it and all that its read-ahead
+covers: megabytes, and milliseconds during which the owner serves no request. Reading ahead of the
+log on another thread costs the same without blocking the owner. Nothing becomes dirty. Where every
+put is synced, the pages are made singly: the sync of a put of some hundred bytes would write the
+whole of a large page, 256 KiB and more.
+
+A staged group is appended in one step, during which no other request is served: its pages are made
+while it is staged. They are written as a whole, so they may be large ones; but not right behind the
+end of the log, where other puts go meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.runtime.worker import Worker
+from broker_core.storage.log.commit_log import LARGE_SIZE, CommitLog
+
+# Read whenever less than half of this is ready: a tenth of a second of what one core can append.
+AHEAD_SIZE: Final = 8 << 20
+# Large appends, and rows that come together, are written and not stored through the map, and pages
+# that are written as a whole need no zeros.
+GROWTH_MAX: Final = LARGE_SIZE
+# How much is made for groups to come, and how much in one step: the worker has other work, too.
+EXPECTED_MAX: Final = 512 << 20
+STEP_SIZE: Final = 16 << 20
+
+
+class FreshPages:
+    """Follows the end of the log. Owner thread, but for the reads themselves."""
+
+    def __init__(self, log: CommitLog, worker: Worker, *, singly: bool) -> None:
+        self._log = log
+        self._worker = worker
+        self._singly = singly
+        # How far the room is ready, as a position in the log, and how much of the log had been
+        # stored through maps last time.
+        self._ready = 0
+        self._seen = log.position - log.written_total
+        self._reading = False
+        # Groups that are being staged will make the log end there.
+        self._expected = 0
+        # Pages up to here were asked for before an append
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
+        last = log.segments.last
+        if last is not None and not last.buffered:
+            last.file.expect_appends()
+
+    def follow(self) -> None:
+        """The log may have grown: read on when little is left."""
+        position = self._log.position
+        stored = position - self._log.written_total
+        grown, self._seen = stored - self._seen, stored
+        if (
+            self._reading
+            or not 0 < grown <= GROWTH_MAX
+            or position + AHEAD_SIZE // 2 <= self._ready
+        ):
+            return
+        self._read(max(position, self._ready), position + AHEAD_SIZE, singly=self._singly)
+
+    def expect(self, size: int) -> None:
+        """So many bytes are staged and will be appended as groups."""
+        self._expected = self._log.position + min(size, EXPECTED_MAX)
+        self._read_expected()
+
+    def make(self, size: int, done: Callable[[], object]) -> bool:
+        """Have pages for so many bytes before they are appended; False: nothing to wait for."""
+        self.expect(size)
+        if not self._reading:
+            return False
+        self._waiting.append((self._expected, done))
+        return True
+
+    def _read_expected(self) -> None:
+        position = self._log.position
+        start, near = max(position, self._ready), position + AHEAD_SIZE
+        if self._reading or start >= self._expected:
+            return
+        if self._singly and start < near:
+            self._read(start, near, singly=True)
+        else:
+            self._read(start, min(start + STEP_SIZE, self._expected), singly=False)
+
+    def _read(self, start: int, end: int, *, singly: bool) -> None:
+        segment = self._log.segments.last
+        if segment is None or segment.buffered:
+            return
+        start, end = max(start, segment.base), min(end, segment.base + segment.size)
+        if start >= end:
+            return
+        self._ready = end
+        self._reading = True
+        segment.hold()
+
+        def done(_: object, _error: BaseException | None) -> None:
+            # The append that needs the page will report the error.
+            self._reading = False
+            segment.leave()
+            self._read_expected()
+            waiting, self._waiting = self._waiting, []
+            for until, made in waiting:
+                if self._reading and end < until:
+                    self._waiting.append((until, made))
+                else:
+                    made()
+
+        def load() -> None:
+            segment.file.load(start - segment.base, end - segment.base, singly=singly)
+
+        self._worker.submit(load, done)

@@ -1,0 +1,1 @@
+"""Staging files of batches that are not published yet."""

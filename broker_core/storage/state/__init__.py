@@ -1,0 +1,1 @@
+"""Identity, epoch, checkpoint, lock files and recovery of a store."""

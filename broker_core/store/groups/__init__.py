@@ -1,0 +1,1 @@
+"""Append groups: size, offset ranges, prepared records."""

@@ -1,0 +1,1 @@
+"""Opens a directory as a store: recovery, then derived files."""

@@ -1,0 +1,1 @@
+"""Reads by offset, position, time and key, from this process or another."""

@@ -1,0 +1,1 @@
+"""The store as replication sees it: raw log, unreplicated tail, cuts."""

@@ -1,0 +1,163 @@
+"""The log of a store as replication sees it: raw bytes by position.
+
+A master's is read, a slave's is appended to. Owner thread only; what is appended goes the way of
+every append from here on: flushed by the store's mode, dispatched, visible.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from broker_core.dispatch.log_dispatcher import LogDispatcher
+from broker_core.errors import DiskFailed, ReplicationRefused, StoreFenced
+from broker_core.flush.flush_service import FlushService
+from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
+from broker_core.storage.log.commit_log import CommitLog
+from broker_core.store.disk_errors import names_disk_errors
+from broker_core.store.scheduler import StoreScheduler
+
+_CHECK_SIZE = 1 << 20
+
+
+class ReplicaLog:
+    """Implements `replication.replicated_log.ReplicatedLog`."""
+
+    def __init__(
+        self,
+        store_id: str,
+        log: CommitLog,
+        flush: FlushService,
+        dispatcher: LogDispatcher,
+        scheduler: StoreScheduler,
+        *,
+        is_async: bool,
+    ) -> None:
+        self.store_id = store_id
+        self._log = log
+        self._flush = flush
+        self._dispatcher = dispatcher
+        self._scheduler = scheduler
+        self._is_async = is_async
+        self.listeners = scheduler.log_listeners
+        """Called after an append and after progress of the disk."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of one log file."""
+        return self._log.segments.size
+
+    @property
+    def start(self) -> int:
+        """First position still kept."""
+        return self._log.start
+
+    @property
+    def end(self) -> int:
+        """End of what can be read: with a pool of write buffers, of what is in the files."""
+        return self._flush.committed_position
+
+    @property
+    def safe_end(self) -> int:
+        """Durable with SYNC_FLUSH, else appended."""
+        return self._flush.committed_position if self._is_async else self._flush.flushed.position
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything appended is safe by now."""
+        return self.safe_end == self._log.position
+
+    @names_disk_errors
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`, of one file; empty at the end."""
+        segment = self._log.segments.find(position)
+        if segment is None:
+            return b""
+        offset = position - segment.base
+        until = min(offset + size, segment.committed)
+        return segment.file.read(offset, until - offset) if until > offset else b""
+
+    def read_later(
+        self, position: int, size: int
+    ) -> tuple[Callable[[], bytes], Callable[[], object]] | None:
+        """`read` for another thread, and what the owner has to call when that is done.
+
+        The file stays open until then, whatever retention does.
+        """
+        segment = self._log.segments.find(position)
+        if segment is None:
+            return None
+        offset = position - segment.base
+        count = min(size, segment.committed - offset)
+        if count <= 0:
+            return None
+        segment.hold()
+
+        @names_disk_errors
+        def run() -> bytes:
+            return segment.file.read(offset, count)
+
+        return run, segment.leave
+
+    def checksum(self, start: int, end: int) -> int:
+        """CRC-32 of `[start, end)`."""
+        checksum = 0
+        while start < end and (data := self.read(start, min(_CHECK_SIZE, end - start))):
+            checksum = zlib.crc32(data, checksum)
+            start += len(data)
+        return checksum
+
+    def begin_at(self, position: int) -> None:
+        """Let an empty log begin at `position`."""
+        size = self.file_size
+        if position % size:
+            raise ReplicationRefused(
+                "file size",
+                f"the master's log has a file that starts at {position}, which is no multiple of "
+                f"mappedFileSizeCommitLog={size} here; give both brokers the same value",
+            )
+        if self._log.segments.all:
+            raise ReplicationRefused(
+                "behind",
+                f"the master's log begins at {position}, behind the end of this one; empty this "
+                "store's directory to copy it anew",
+            )
+        self._log.begin_at(position)
+        self._flush.begin_at(position)
+        self._dispatcher.position = position
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Store bytes of the master's log at the end. Raises when the disk or the bytes are bad."""
+        if self._scheduler.log_problem is not None:
+            # Bytes that were copied are damaged: nothing more is taken.
+            raise self._scheduler.log_problem
+        if self._flush.failure is not None:
+            raise StoreFenced(str(self._flush.failure))
+        view = memoryview(data)
+        try:
+            self._log.append_copy(view)
+        except OSError as error:
+            self._flush.fence(error)
+            raise DiskFailed(f"the log cannot be written: {error}") from error
+        self._scheduler.appended()
+
+    def settle(self) -> None:
+        """Start to make safe what was appended; only the master appends here."""
+        self._flush.pump()
+
+
+def next_offsets_at(queues: ConsumeQueueSet, position: int) -> list[tuple[bytes, int, int]]:
+    """(topic, queue id, offset of the first entry whose record is at `position` or behind it)."""
+    found = []
+    for queue in queues:
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = queue.unit(middle)
+            if unit is not None and unit[0] < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low > 0:
+            found.append((*queue.key, low))
+    return found

@@ -1,0 +1,1 @@
+"""Puts: checks, offsets, the append, the result."""

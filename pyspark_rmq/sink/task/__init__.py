@@ -1,0 +1,1 @@
+"""The executor side of the sink: columns to messages to brokers."""

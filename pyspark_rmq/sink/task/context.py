@@ -1,0 +1,91 @@
+"""Identity of a task, read from Spark's task context."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark import TaskContext
+
+from broker_core import errors
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.task.result import TaskIdentity
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+_TAGS = "spark.job.tags"
+_GROUP = "spark.jobGroup.id"
+# Spark tags every execution with its session, and each start of a query has a session of its own.
+# The root execution is that of the query's batch; executions inside of it have the same root.
+_ROOT_SESSION = re.compile(r"spark-session-([0-9a-f-]{36})-execution-root-id-(\d+)")
+_ROOT = "spark.sql.execution.root.id"
+# Owner of the sinks of jobs with a batchId; it is not the id of any query.
+JOBS = "jobs that give a batchId"
+
+
+def stream_identity(options: SinkOptions) -> TaskIdentity:
+    """Identity of a task of `df.writeStream`: query, batch and run."""
+    context = _context()
+    query, batch, run = *map(context.getLocalProperty, (_QUERY, _BATCH)), _run(context)
+    if not query or not batch or not run:
+        raise errors.InvalidArgument(
+            f"Spark does not say which batch this is ({_QUERY}={query}, {_BATCH}={batch},"
+            f" run {run}), so the sink cannot guarantee anything about it"
+        )
+    return TaskIdentity(
+        options.sink_id or query,
+        int(batch),
+        run,
+        *_attempt(context),
+        lineage=options.lineage,
+        writer=query,
+        query=query,
+    )
+
+
+def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
+    """Identity of a task of `df.write`: the job, or with a `sinkId` its batch."""
+    context = _context()
+    batch, query = context.getLocalProperty(_BATCH), context.getLocalProperty(_QUERY)
+    run = _run(context)
+    if not options.sink_id:
+        return TaskIdentity(job, 0, job, *_attempt(context), once=True)
+    if options.batch_id is not None:
+        attempt = _attempt(context)
+        return TaskIdentity(options.sink_id, options.batch_id, job, *attempt, query=JOBS)
+    if not batch or not run or not query:
+        raise errors.InvalidArgument(
+            "option sinkId of df.write needs the number of the batch: give batchId, or write"
+            " inside foreachBatch, where Spark numbers them"
+        )
+    # A function of foreachBatch may write several times, each time with another sinkId.
+    return TaskIdentity(
+        options.sink_id, int(batch), run, *_attempt(context), lineage=options.lineage,
+        is_inner=True, writer=f"{options.sink_id}/{query}", query=query,
+    )  # fmt: skip
+
+
+def _run(context: Any) -> str:
+    """The run: changes with every start of a query, and not within one.
+
+    Spark stores the run id in the job group, but code inside `foreachBatch` may overwrite that. So
+    the session of the root execution is used where Spark tags it.
+    """
+    root = context.getLocalProperty(_ROOT)
+    tags = _ROOT_SESSION.findall(context.getLocalProperty(_TAGS) or "")
+    sessions = sorted({session for session, execution in tags if execution == root})
+    if sessions:
+        # Two sessions if the function writes a DataFrame of another session than its query.
+        return "+".join(sessions)
+    return str(context.getLocalProperty(_GROUP) or "")
+
+
+def _context() -> Any:
+    context = TaskContext.get()
+    if context is None:
+        raise errors.InvalidArgument("not inside a Spark task")
+    return context
+
+
+def _attempt(context: Any) -> tuple[int, int, int]:
+    return context.partitionId(), context.attemptNumber(), context.taskAttemptId()

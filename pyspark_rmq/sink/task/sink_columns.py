@@ -1,0 +1,136 @@
+"""Columns that a writer accepts, and their positions in a DataFrame. No Spark, no Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from broker_core import errors
+from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, COLUMN, HASH, ROUND_ROBIN, SinkOptions
+
+# Name -> Spark's simple names of the types that it may have
+WRITABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "value": ("binary", "string"),
+    "key": ("string", "binary"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "properties": ("map<string,string>",),
+    "partition": ("int",),
+    "broker": ("string",),
+    "shardingKey": ("string",),
+    "delayLevel": ("int",),
+    "deliverAt": ("timestamp", "bigint"),
+    "flag": ("int",),
+}
+
+
+class SinkColumns(NamedTuple):
+    """Position of each column in a row; None if it is missing."""
+
+    value: int | None
+    """None when the whole row becomes the body."""
+    key: int | None = None
+    topic: int | None = None
+    tags: int | None = None
+    properties: int | None = None
+    partition: int | None = None
+    broker: int | None = None
+    sharding_key: int | None = None
+    delay_level: int | None = None
+    flag: int | None = None
+    deliver_at: int | None = None
+    selector: str = ROUND_ROBIN
+
+
+def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> SinkColumns:
+    """The columns of a schema given as (name, simple type).
+
+    Raises `InvalidArgument` for columns that cannot be written, types that do not fit, and options
+    that ask for a column that is not there.
+    """
+    schema = list(fields)
+    if options.packs_json:
+        return _packed(schema, options)
+    names = {name.lower(): name for name in WRITABLE}
+    unknown = [name for name, _ in schema if name.lower() not in names]
+    if unknown:
+        raise errors.InvalidArgument(
+            f"columns that cannot be written: {', '.join(unknown)}. There are:"
+            f" {', '.join(WRITABLE)}; select those, or give format=json to write whole rows"
+        )
+    at: dict[str, int] = {}
+    for index, (given, kind) in enumerate(schema):
+        name = names[given.lower()]
+        if name in at:
+            raise errors.InvalidArgument(f"column {name} is there twice")
+        if kind not in WRITABLE[name]:
+            raise errors.InvalidArgument(
+                f"column {given} is {kind}, and must be {' or '.join(WRITABLE[name])}: cast it"
+            )
+        at[name] = index
+    if {"delayLevel", "deliverAt"} <= at.keys():
+        raise errors.InvalidArgument("columns delayLevel and deliverAt exclude each other")
+    if "value" not in at:
+        raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
+    if not options.topic and "topic" not in at:
+        raise errors.InvalidArgument("no topic: give the option topic or a column topic")
+    return SinkColumns(
+        at["value"],
+        at.get("key"),
+        # The option beats the column.
+        None if options.topic else at["topic"],
+        at.get("tags"),
+        at.get("properties"),
+        at.get("partition"),
+        at.get("broker"),
+        at.get("shardingKey"),
+        at.get("delayLevel"),
+        at.get("flag"),
+        at.get("deliverAt"),
+        _selector(at, options),
+    )
+
+
+def _packed(schema: list[tuple[str, str]], options: SinkOptions) -> SinkColumns:
+    if not options.topic:
+        raise errors.InvalidArgument("format=json needs the option topic")
+    if options.queue_selector not in ("", ROUND_ROBIN):
+        raise errors.InvalidArgument(
+            "format=json puts every column into the body, so that none is left to choose a queue"
+            " by: only queueSelector=roundRobin goes with it"
+        )
+    if not schema:
+        raise errors.InvalidArgument("there is no column to write")
+    return SinkColumns(None)
+
+
+def _selector(at: Mapping[str, int], options: SinkOptions) -> str:
+    suggested = COLUMN if {"partition", "broker"} & at.keys() else ""
+    suggested = suggested or (HASH if "shardingKey" in at else ROUND_ROBIN)
+    asked = options.queue_selector or suggested
+    if asked == COLUMN and suggested != COLUMN:
+        raise errors.InvalidArgument("queueSelector=column needs a column partition or broker")
+    if asked == HASH and not {"shardingKey", "key"} & at.keys():
+        raise errors.InvalidArgument("queueSelector=hash needs a column shardingKey or key")
+    if asked != suggested and not (asked == HASH and suggested == ROUND_ROBIN):
+        raise errors.InvalidArgument(
+            f"queueSelector={asked} would disregard a column that says where rows go"
+            " (partition, broker or shardingKey): leave one of them out"
+        )
+    return asked
+
+
+def allowed_guarantee(columns: SinkColumns, guarantee: str) -> str:
+    """The guarantee that rows with these columns allow; `auto` stays `auto` if any is possible.
+
+    Raises `InvalidArgument` if they exclude the requested guarantee.
+    """
+    if (columns.delay_level is None and columns.deliver_at is None) or guarantee == AT_LEAST_ONCE:
+        return guarantee
+    if guarantee == "auto":
+        return AT_LEAST_ONCE
+    raise errors.InvalidArgument(
+        "columns delayLevel and deliverAt cannot be written with deliveryGuarantee=exactly_once: a"
+        " delayed message is stored elsewhere first and cannot appear together with its batch."
+        " Leave the column out, or give deliveryGuarantee=at_least_once"
+    )

@@ -1,0 +1,1 @@
+"""Positions of a stream: discovery, look-up, planning, loss."""

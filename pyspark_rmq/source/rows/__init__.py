@@ -1,0 +1,1 @@
+"""Ranges of queues to Arrow batches."""

@@ -1,0 +1,191 @@
+"""Runs of stored records as Arrow batches of the chosen columns.
+
+Other columns are not decoded. Constants of a queue (topic, broker, partition) are made without
+reading records. Bodies are decompressed here, with a size limit (S08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core import MessageQueue, column_names, decompress_body, errors, to_arrow
+from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.number_arrays import number_array
+from pyspark_rmq.source.rows.property_map import MAP_TYPE, property_maps
+
+BODY_SIZE_MAX: Final = 16 << 20
+_COMPRESSED: Final = 1
+
+ARROW_TYPES: Final[Mapping[str, Any]] = {
+    "key": pa.string(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "tags": pa.string(),
+    "broker": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "bornTimestamp": pa.timestamp("us", tz="UTC"),
+    "msgId": pa.string(),
+    "reconsumeTimes": pa.int32(),
+    "properties": MAP_TYPE,
+    "flag": pa.int32(),
+    "offsetMsgId": pa.string(),
+}
+# What the codec must decode for a column.
+_BITS: Final[Mapping[str, int]] = {
+    "key": column_names.KEYS,
+    "value": column_names.VALUE | column_names.SYS_FLAG,
+    "tags": column_names.TAGS,
+    "offset": column_names.QUEUE_OFFSET,
+    "timestamp": column_names.STORE_TIMESTAMP,
+    "bornTimestamp": column_names.BORN_TIMESTAMP,
+    # Falls back to the broker's message id if the client set none.
+    "msgId": column_names.UNIQ_KEY,
+    "reconsumeTimes": column_names.RECONSUME_TIMES,
+    "properties": column_names.PROPERTIES,
+    "flag": column_names.FLAG,
+    "offsetMsgId": column_names.MESSAGE_ID,
+}
+_CODEC_NAMES: Final[Mapping[str, str]] = {
+    "key": "keys",
+    "tags": "tags",
+    "offset": "queue_offset",
+    "timestamp": "store_timestamp",
+    "bornTimestamp": "born_timestamp",
+    "reconsumeTimes": "reconsume_times",
+    "flag": "flag",
+    "offsetMsgId": "message_id",
+}
+
+
+def arrow_schema(columns: Sequence[ChosenColumn]) -> Any:
+    """The schema of the batches, which Spark compares with its own."""
+    return pa.schema(
+        [pa.field(c.output_name, ARROW_TYPES[c.name], nullable=c.nullable) for c in columns]
+    )
+
+
+class Records(Protocol):
+    """Consecutive records of a queue, from a file or the network."""
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+
+    def columns(self, queue: MessageQueue, wanted: int, verify: int = ..., /) -> dict[str, Any]:
+        """Columns by `column_names`; raises `CorruptRecord`."""
+
+
+class BatchMaker:
+    """Makes batches of the same columns from runs of any queue."""
+
+    def __init__(
+        self,
+        columns: Sequence[ChosenColumn],
+        *,
+        tags: Sequence[str] = (),
+        include_system_properties: bool = False,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        self.schema = arrow_schema(columns)
+        self._names = [column.name for column in columns]
+        self._tags = pa.array(list(tags), pa.string()) if tags else None
+        self._include_system = include_system_properties
+        self._body_size_max = body_size_max
+        self._wanted = column_names.MICROS
+        for name in self._names:
+            self._wanted |= _BITS.get(name, 0)
+        if tags:
+            self._wanted |= column_names.TAGS
+
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
+        """The rows of a run; fewer than its records if tags are filtered.
+
+        Raises `CorruptRecord` for a record that fails its checks, `DecompressionFailed` for a body.
+        """
+        decoded = to_arrow(run.columns(queue, self._wanted), run.count)
+        columns = {name: decoded.column(name) for name in decoded.schema.names}
+        if "msgId" in self._names and columns["uniq_key"].null_count:
+            ids = to_arrow(run.columns(queue, column_names.MESSAGE_ID, 0), run.count)
+            columns["message_id"] = ids.column("message_id")
+        count = run.count
+        if self._tags is not None:
+            # Brokers compare only hashes of tags, and bulk reads do not filter.
+            wanted = pc.is_in(columns["tags"], value_set=self._tags)
+            columns = {name: column.filter(wanted) for name, column in columns.items()}
+            count = len(columns["tags"])
+        arrays = [_MAKERS.get(name, _renamed(name))(self, columns, queue, count)
+                  for name in self._names]  # fmt: skip
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def values(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+        """Bodies as they were sent."""
+        values = columns["value"]
+        flags = columns["sys_flag"].to_numpy()
+        packed = np.flatnonzero(flags & _COMPRESSED)
+        if not len(packed):
+            return values
+        bodies = values.to_pylist()
+        for row in packed:
+            bodies[row] = self._plain(bodies[row], int(flags[row]), queue)
+        return pa.array(bodies, pa.binary())
+
+    def _plain(self, body: bytes, sys_flag: int, queue: MessageQueue) -> bytes:
+        try:
+            return decompress_body(body, sys_flag, self._body_size_max)
+        except errors.DecompressionFailed as error:
+            where = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
+            raise errors.DecompressionFailed(f"a message in {where}: {error}") from None
+
+    def properties(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+        """A map for each message, empty if it has no properties."""
+        return property_maps(columns["properties"], self._include_system)
+
+
+def _renamed(name: str) -> _Maker:
+    def make(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+        return columns[_CODEC_NAMES[name]]
+
+    return make
+
+
+def _topics(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+    return _repeated(queue.topic, count)
+
+
+def _brokers(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+    return _repeated(queue.broker_name, count)
+
+
+def _partitions(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+    return number_array(np.full(count, queue.queue_id, np.int32))
+
+
+def _ids(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+    found = columns["uniq_key"]
+    return pc.coalesce(found, columns["message_id"]) if found.null_count else found
+
+
+def _repeated(text: str, count: int) -> Any:
+    raw = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * len(raw)
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raw * count)
+    )
+
+
+_Maker = Callable[[BatchMaker, Mapping[str, Any], MessageQueue, int], Any]
+_MAKERS: Final[Mapping[str, _Maker]] = {
+    "value": BatchMaker.values,
+    "properties": BatchMaker.properties,
+    "topic": _topics,
+    "broker": _brokers,
+    "partition": _partitions,
+    "msgId": _ids,
+}

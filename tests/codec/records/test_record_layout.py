@@ -1,0 +1,182 @@
+"""Each format is laid out once per language: the C constants equal those of Python, and no other
+file of the product declares them again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from broker_core.codec.records import column_names, index_record, record_layout
+from broker_core.codec.records import record_scan as scans
+from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.record_layout import HEADERS
+from broker_core.store.writes.message import Message
+
+ROOT = Path(__file__).resolve().parents[3]
+NATIVE = ROOT / "broker_core" / "codec" / "native"
+# Path -> why this file may declare such numbers.
+MAY_DECLARE = {
+    "broker_core/codec/records/index_record.py": "the layout of index files",
+    "broker_core/codec/records/record_layout.py": "the layout of records",
+    "broker_core/protocol_codes.py": "the one home of MASTER_ID",
+    "pyspark_rmq/prove/stored_bodies.py": "shares no code with the broker, in order to check it",
+    "pyspark_rmq/source/offsets/offset_lookup.py": "MASTER_ID is not a public name",
+}
+
+
+def constants(text: str) -> dict[str, int]:
+    """Numbers of `#define NAME number` and of enumerators with a value."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    found = dict(re.findall(r"^#define (\w+) (\w+)$", text, re.M))
+    for values in re.findall(r"enum \{(.*?)\}", text, re.S):
+        found.update(re.findall(r"(\w+) = ([\w <]+?)\s*(?:,|$)", values.strip()))
+    numbers = {}
+    for name, value in found.items():
+        if re.fullmatch(r"(0x[0-9A-Fa-f]+|\d+)u?", value):
+            numbers[name] = int(value.rstrip("u"), 0)
+        elif re.fullmatch(r"\d+ << \d+", value):
+            low, high = value.split(" << ")
+            numbers[name] = int(low) << int(high)
+    return numbers
+
+
+def enumerators(source: str, first: str) -> list[str]:
+    """Names of the enumeration without values that begins with `first`."""
+    text = re.sub(r"/\*.*?\*/", "", (NATIVE / source).read_text(), flags=re.S)
+    for values in re.findall(r"enum \{(.*?)\}", text, re.S):
+        names = re.findall(r"\w+", values)
+        if names and names[0] == first:
+            return names
+    raise AssertionError(f"{source} has no enumeration that begins with {first}")
+
+
+def test_the_layout_of_records_is_the_same_in_both_languages() -> None:
+    header = constants((NATIVE / "include" / "layout.h").read_text())
+    assert {"MAGIC_V1", "MAGIC_BLANK", "QUEUE_OFFSET_AT", "UNIT_SIZE", "WIRE_PLACE_BITS"} <= set(
+        header
+    )
+    assert len(header) > 40
+    assert header == {name: getattr(record_layout, name, None) for name in header}
+
+
+@pytest.mark.parametrize("hosts", range(4))
+def test_places_of_fields_are_those_of_the_packed_header(hosts: int) -> None:
+    fields = (1, 2, 3, 4, 5, 6, 7, 8, 9, b"b", 10, b"s", 11, 12, 13)
+    packed = HEADERS[hosts].pack(*fields)
+    extra = record_layout.hosts_extra(hosts << 4)
+    born_extra = record_layout.IPV6_EXTRA * (hosts & 1)
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(packed[at : at + size], "big")
+
+    layout = record_layout
+    assert number(layout.SIZE_AT, 4) == 1
+    assert number(layout.MAGIC_AT, 4) == 2
+    assert number(layout.BODY_CRC_AT, 4) == 3
+    assert number(layout.QUEUE_ID_AT, 4) == 4
+    assert number(layout.FLAG_AT, 4) == 5
+    assert number(layout.QUEUE_OFFSET_AT, 8) == 6
+    assert number(layout.PHYSICAL_OFFSET_AT, 8) == 7
+    assert number(layout.SYS_FLAG_AT, 4) == 8
+    assert number(layout.BORN_TIMESTAMP_AT, 8) == 9
+    assert packed[layout.BORN_HOST_AT : layout.BORN_HOST_AT + 1] == b"b"
+    assert number(layout.STORE_TIMESTAMP_AT + born_extra, 8) == 10
+    assert number(layout.PREPARED_OFFSET_AT + extra, 8) == 12
+    assert number(layout.BODY_LENGTH_AT + extra, 4) == 13
+    assert len(packed) == layout.BODY_LENGTH_AT + extra + 4
+    assert len(HEADERS[3].pack(*fields)) == layout.HEADER_SIZE_MAX
+    # TOPICLEN of V1 and PROPLEN.
+    assert HEADERS[0].size + 1 + 2 == layout.RECORD_SIZE_MIN
+
+
+def test_other_formats_are_the_same_in_both_languages() -> None:
+    index = constants((NATIVE / "index.c").read_text())
+    for name in ("HEADER_SIZE", "SLOT_SIZE", "ENTRY_SIZE"):
+        assert index[f"INDEX_{name}"] == getattr(index_record, name)
+    item = constants((NATIVE / "client_batch.c").read_text())
+    assert item["ITEM_BODY_AT"] == record_layout.BATCH_ITEM.size
+    assert item["ITEM_SIZE_MIN"] == record_layout.BATCH_ITEM_SIZE_MIN
+
+
+def test_column_bits_are_the_same_in_both_languages() -> None:
+    text = (NATIVE / "decode.c").read_text()
+    wanted = constants(text)
+    renamed = {"WANTED_UNIQUE_KEY": "UNIQ_KEY"}
+    for name in [each for each in wanted if each.startswith("WANTED_")]:
+        bit = getattr(column_names, renamed.get(name, name.removeprefix("WANTED_")))
+        assert wanted[name] == bit, name
+    numbers = re.findall(r'\{"(\w+)", (\d+), [48]\}', text)
+    assert len(numbers) == 8
+    for column, bit in numbers:
+        assert getattr(column_names, column.upper()) == int(bit), column
+
+
+def test_orders_of_fields_are_the_same_in_both_languages() -> None:
+    batch = [name.removeprefix("FIELD_").lower() for name in enumerators("batch.c", "FIELD_COUNT")]
+    assert tuple(batch[:-1]) == ColumnBatch._fields
+    message = enumerators("encode.c", "MESSAGE_TOPIC")
+    assert len(message) - 1 == len(Message._fields)
+    assert (
+        tuple(name.removeprefix("MESSAGE_").lower() for name in message[:7])
+        == (Message._fields[:7])
+    )
+    stops = enumerators("scan.c", "STOP_LIMIT")
+    assert [getattr(scans, name) for name in stops] == list(range(len(stops)))
+
+
+def magics() -> set[int]:
+    """The numbers that only a layout may contain, unsigned and as Java prints them."""
+    unsigned = {record_layout.MAGIC_V1, record_layout.MAGIC_V2, record_layout.MAGIC_BLANK}
+    return unsigned | {(1 << 32) - magic for magic in unsigned}
+
+
+def redeclared(tree: ast.AST) -> Iterator[str]:
+    """Magics, struct formats of records and units, and constants with names of the layout."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in magics():
+            yield f"{node.lineno}: {node.value:#x}"
+        if isinstance(node, ast.Constant) and node.value in (">qiq", ">iqii", ">qqqqii", ">iqq"):
+            yield f"{node.lineno}: {node.value}"
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        value = getattr(node, "value", None)
+        if not isinstance(value, ast.Constant) or type(value.value) is not int:
+            continue
+        for target in targets:
+            name = target.id.lstrip("_") if isinstance(target, ast.Name) else ""
+            if name in LAYOUT_NAMES:
+                yield f"{target.lineno}: {name}"
+
+
+def names_of(module: ModuleType) -> set[str]:
+    return {name for name, value in vars(module).items() if name.isupper() and type(value) is int}
+
+
+# SIZE_MAX is a name that other limits have, too.
+LAYOUT_NAMES = (names_of(record_layout) | {"MASTER_ID"}) - {"SIZE_MAX"}
+
+
+def test_no_other_file_declares_the_layout_again() -> None:
+    assert all((ROOT / path).is_file() for path in MAY_DECLARE)
+    found = {}
+    for tree in ("broker_core", "pyspark_rmq"):
+        for path in sorted((ROOT / tree).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if name in MAY_DECLARE:
+                continue
+            lines = list(redeclared(ast.parse(path.read_text())))
+            if lines:
+                found[name] = lines
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A = 0xDAA320A7", "x = -875286124", "U = Struct('>qiq')", "_SYS_FLAG_AT: Final = 36"],
+)
+def test_a_planted_declaration_is_found(text: str) -> None:
+    assert list(redeclared(ast.parse(text)))

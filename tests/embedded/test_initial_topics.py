@@ -1,0 +1,41 @@
+"""`topics` of an embedded broker or cluster: a dictionary, or an error that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker, EmbeddedCluster
+from broker_core.embedded.initial_topics import QUEUES_MAX, initial_topics
+from broker_core.errors import InvalidArgument
+
+
+@pytest.mark.parametrize("made", [EmbeddedBroker, EmbeddedCluster])
+@pytest.mark.parametrize("topics", [["orders"], "orders", ("a", "b"), {"orders"}])
+def test_names_without_queues_are_refused(made: Callable[..., Any], topics: object) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        made(topics=topics)
+    assert str(refused.value) == (
+        f"topics={topics!r} does not say how many queues each topic has: "
+        'give a dictionary such as {"orders": 4}'
+    )
+
+
+@pytest.mark.parametrize("made", [EmbeddedBroker, EmbeddedCluster])
+@pytest.mark.parametrize("count", [0, -1, True, "4", 1.0, None, QUEUES_MAX + 1])
+def test_a_number_of_queues_that_cannot_be(made: Callable[..., Any], count: object) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        made(topics={"orders": count})
+    assert str(refused.value) == (
+        f"topics: 'orders' cannot have {count!r} queues: give 1 to {QUEUES_MAX}"
+    )
+
+
+def test_a_copy_is_returned() -> None:
+    given = {"orders": 1, "invoices": QUEUES_MAX}
+    found = initial_topics(given)
+    assert found == given
+    assert found is not given
+    assert initial_topics(None) == {}

@@ -1,0 +1,98 @@
+"""A batch whose rows go to two masters: one publication, completed when its writer dies halfway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core import SinkClient, SyncAdmin, SyncPullConsumer, errors
+from broker_core.broker.broker import Broker
+from broker_core.nameserver.name_server import NameServer
+from pyspark_rmq import connections
+from pyspark_rmq.sink.publication import publish_batch
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.task.result import TaskIdentity, TaskResult
+from pyspark_rmq.sink.task.sink_columns import find_columns
+from pyspark_rmq.sink.task.writer import write_task
+from tests.broker.running_broker import broker_config
+
+
+def test_two_masters(
+    run_async: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        server = NameServer()
+        name_server = f"127.0.0.1:{await server.start(port=0)}"
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(server.stop)
+            for name in ("broker-a", "broker-b"):
+                config = broker_config(tmp_path / name, namesrvAddr=name_server, brokerName=name)
+                broker = Broker(config)
+                await broker.start()
+                stack.push_async_callback(broker.stop)
+            try:
+                await asyncio.to_thread(_write_all, name_server, monkeypatch)
+            finally:
+                await asyncio.to_thread(connections.close_connections)
+
+    run_async(scenario())
+
+
+def _write_all(name_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SyncAdmin(name_server) as admin:
+        admin.create_topic("T", queue_count=2)
+    options = SinkOptions.parse({"rmq.namesrv.addr": name_server, "topic": "T"})
+    sent: list[str] = []
+
+    def write(batch: int, count: int, run: str = "run-1", **columns: Any) -> TaskResult:
+        values = [f"b{batch}-{n}" for n in range(count)]
+        rows = pa.RecordBatch.from_pydict({"value": pa.array(values), **columns})
+        fields = [(f.name, "int" if f.type == pa.int32() else "string") for f in rows.schema]
+        identity = TaskIdentity("query", batch, run, 0, 0, 0)
+        sent.extend(values)
+        return write_task([rows], options, find_columns(fields, options), "exactly_once", identity)
+
+    first = write(0, 100)
+    assert {part.broker_name for part in first.parts} == {"broker-a", "broker-b"}
+    assert not _values(name_server)
+    publish_batch(options, [first])
+    publish_batch(options, [first])
+    assert _values(name_server) == Counter(sent)
+    # Rows that name their queue, on the broker that does not decide.
+    named = write(1, 2, partition=pa.array([1, 0], pa.int32()), broker=pa.array(["broker-b"] * 2))
+    assert [part.broker_name for part in named.parts] == ["broker-b"]
+    publish_batch(options, [named])
+    assert _values(name_server) == Counter(sent)
+
+    # The driver dies after the decision, before the other broker is told.
+    async def dies(*_: Any) -> None:
+        raise errors.ConnectionLost("the driver is gone")
+
+    halfway = write(2, 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(SinkClient, "_completed", dies)
+        with pytest.raises(errors.ConnectionLost):
+            publish_batch(options, [halfway])
+    del sent[-50:]
+    again = write(2, 50, run="run-2")
+    publish_batch(options, [again])
+    assert _values(name_server) == Counter(sent)
+
+
+def _values(name_server: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    with SyncPullConsumer(name_server) as consumer:
+        for queue in consumer.queues("T"):
+            offset, end = consumer.min_offset(queue), consumer.max_offset(queue)
+            while offset < end:
+                pulled = consumer.pull(queue, offset)
+                found.update(message.body.decode() for message in pulled.messages)
+                offset = pulled.next_offset
+    return found

@@ -1,0 +1,234 @@
+"""A position names the run of the log that its last message belongs to: what that notices.
+
+Real broker processes throughout, and the driver's part of a stream without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker_core import EmbeddedCluster
+from broker_core.storage.state.store_state import SLOT_SIZE, STATE_FILE, decode_slot, encode_slot
+from pyspark_rmq import EmbeddedBroker, connections
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.source.offsets.data_loss import DataLost
+from pyspark_rmq.source.offsets.offset_planning import ranges_between
+from pyspark_rmq.source.offsets.stream_position import StreamOffset
+from pyspark_rmq.source.rows.range_reader import Task, check_stores
+from tests.cli.rmq_process import LIMIT_S
+from tests.embedded.one_topic import send
+from tests.pyspark_rmq.source.test_stream_session import Query
+
+
+def options_of(name_server: str, **more: str) -> SourceOptions:
+    given = {
+        "rmq.namesrv.addr": name_server,
+        "subscribe": "orders",
+        "startingOffsets": "earliest",
+        "fetchOffset.numRetries": "100",
+        "partition.metadata.cache.ttl.ms": "-1",
+        **more,
+    }
+    return SourceOptions.parse(given).for_stream()
+
+
+class Stream:
+    """One query, whose driver is started anew for every read."""
+
+    def __init__(self) -> None:
+        self.position: StreamOffset | None = None
+
+    def read(self, name_server: str, **more: str) -> int:
+        """Everything that is there; how many rows."""
+        options = options_of(name_server, **more)
+        query = Query(options)
+        try:
+            start = self.position or query.initial()
+            end = query.latest(start)
+            self.position = end
+            ranges = [] if end is start else ranges_between(start, end)
+            # As a task does when it begins.
+            check_stores(Task(tuple(ranges), dict(end.stores)), options, query.connected)
+            return sum(part.rows for part in ranges)
+        finally:
+            query.close()
+            connections.close_connections()
+
+    def without_run(self) -> None:
+        """As a release that did not know of runs left it."""
+        assert self.position is not None
+        found = self.position.to_json()
+        for store in found["stores"].values():
+            store.pop("run", None)
+        self.position = StreamOffset.from_json(json.loads(json.dumps(found)))
+
+
+def numbered(count: int, mark: bytes = b"") -> list[bytes]:
+    return [b"%s%d" % (mark, number) for number in range(count)]
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+
+
+def sync_cluster(tmp_path: Path, slaves: int) -> EmbeddedCluster:
+    return EmbeddedCluster(
+        slaves_per_master=slaves, replication="sync", directory=tmp_path, topics={"orders": 1},
+        start_timeout_s=LIMIT_S,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("with_run", [True, False], ids=["position", "older position"])
+def test_a_promoted_slave_that_was_away_while_another_one_confirmed(
+    tmp_path: Path, with_run: bool
+) -> None:
+    stream = Stream()
+    with sync_cluster(tmp_path, 2) as cluster:
+        master, stale, other = cluster.nodes
+        send(cluster.name_server, "orders", *numbered(5))
+        cluster.wait_in_sync()
+        # In a run in which `stale` is the only slave it has whatever readers see, and is told so.
+        cluster.kill(other)
+        cluster.restart(master)
+        cluster.wait_in_sync()
+        told = stale.store_dir / "config" / "logIdentity.json"
+        until(lambda: bool(json.loads(told.read_text()).get("confirmed", True)))
+        assert stream.read(cluster.name_server) == 5
+        cluster.kill(stale)
+        cluster.restart(other)
+        cluster.wait_in_sync()
+        send(cluster.name_server, "orders", *numbered(10, b"confirmed by the other "))
+        assert stream.read(cluster.name_server) == 10
+        if not with_run:
+            stream.without_run()
+        cluster.kill(master)
+        cluster.kill(other)
+        cluster.restart(stale)
+        cluster.promote(stale, force=True)
+        stale.set_properties(inSyncReplicas="1")
+        cluster.restart(stale)
+        send(cluster.name_server, "orders", *numbered(40, b"of the new master "))
+        with pytest.raises(DataLost, match="broker-a"):
+            stream.read(cluster.name_server)
+        # And without an error it says what happened, and goes on.
+        assert stream.read(cluster.name_server, failOnDataLoss="false") == 30
+        send(cluster.name_server, "orders", b"last")
+        assert stream.read(cluster.name_server) == 1
+
+
+def test_a_promoted_slave_that_has_everything_is_read_on(tmp_path: Path) -> None:
+    stream = Stream()
+    with sync_cluster(tmp_path, 1) as cluster:
+        master, slave = cluster.nodes
+        send(cluster.name_server, "orders", *numbered(5))
+        assert stream.read(cluster.name_server) == 5
+        cluster.kill(master)
+        assert stream.read(cluster.name_server) == 0
+        cluster.promote(slave)
+        cluster.restart(master)
+        cluster.wait_in_sync()
+        send(cluster.name_server, "orders", *numbered(3))
+        assert stream.read(cluster.name_server) == 3
+        # Back again, which is another run.
+        cluster.kill(slave)
+        cluster.promote(master)
+        cluster.restart(slave)
+        cluster.wait_in_sync()
+        send(cluster.name_server, "orders", *numbered(2))
+        assert stream.read(cluster.name_server) == 2
+
+
+def broker_on(store: Path, **properties: str) -> EmbeddedBroker:
+    return EmbeddedBroker(store=store, topics={"orders": 1}, properties=properties)
+
+
+@pytest.mark.parametrize("reads_before", [True, False], ids=["read before", "read after only"])
+def test_a_restored_backup_that_has_grown_past_the_position(
+    tmp_path: Path, reads_before: bool
+) -> None:
+    store, backup = tmp_path / "store", tmp_path / "backup"
+    stream = Stream()
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5))
+        if reads_before:
+            assert stream.read(broker.name_server) == 5
+    shutil.copytree(store, backup)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5, b"gone "))
+        assert stream.read(broker.name_server) == (5 if reads_before else 10)
+    shutil.rmtree(store)
+    shutil.copytree(backup, store)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(20, b"instead "))
+        with pytest.raises(DataLost, match="backup"):
+            stream.read(broker.name_server)
+        assert stream.read(broker.name_server, failOnDataLoss="false") == 15
+        assert stream.read(broker.name_server) == 0
+
+
+def test_a_restored_backup_that_has_all_that_was_read(tmp_path: Path) -> None:
+    store, backup = tmp_path / "store", tmp_path / "backup"
+    stream = Stream()
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5))
+        assert stream.read(broker.name_server) == 5
+    shutil.copytree(store, backup)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5, b"gone and never read "))
+    shutil.rmtree(store)
+    shutil.copytree(backup, store)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(3, b"instead "))
+        assert stream.read(broker.name_server) == 3
+
+
+def test_restarts_and_kills_keep_a_stream(tmp_path: Path) -> None:
+    stream = Stream()
+    with broker_on(tmp_path / "store") as broker:
+        for number in range(4):
+            send(broker.name_server, "orders", *numbered(2 + number))
+            assert stream.read(broker.name_server) == 2 + number
+            if number % 2:
+                broker.kill()
+            broker.restart()
+            # A run in which nothing is appended is no reason for anything.
+            broker.restart()
+            assert stream.read(broker.name_server) == 0
+
+
+def lose_power(store: Path) -> None:
+    """The machine of a killed broker is another boot by now."""
+    path = store / STATE_FILE
+    data = path.read_bytes()
+    slots = [decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:])]
+    path.write_bytes(
+        b"".join(
+            encode_slot(state._replace(boot_id="0" * 36), generation)
+            for generation, state in filter(None, slots)
+        )
+    )
+
+
+@pytest.mark.parametrize("with_run", [True, False], ids=["position", "older position"])
+def test_a_power_cut_takes_nothing_that_a_stream_was_told(tmp_path: Path, with_run: bool) -> None:
+    """With ASYNC_FLUSH, too: the broker syncs before it names an end."""
+    store, stream = tmp_path / "store", Stream()
+    with broker_on(store, flushDiskType="ASYNC_FLUSH") as broker:
+        send(broker.name_server, "orders", *numbered(5))
+        assert stream.read(broker.name_server) == 5
+        if not with_run:
+            stream.without_run()
+        broker.kill()
+        lose_power(store)
+        broker.restart()
+        assert stream.read(broker.name_server) == 0
+        send(broker.name_server, "orders", *numbered(3))
+        assert stream.read(broker.name_server) == 3
