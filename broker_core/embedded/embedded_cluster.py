@@ -22,7 +22,12 @@ from typing import Final
 
 from broker_core.broker.replication.persisted_roles import kept_master, member_id
 from broker_core.client.admin.admin import Admin
-from broker_core.client.admin.replication import Promotion, promote, replication_members
+from broker_core.client.admin.replication import (
+    Promotion,
+    out_of_sync,
+    promote,
+    replication_members,
+)
 from broker_core.client.blocking.admin import SyncAdmin
 from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
@@ -179,35 +184,34 @@ class EmbeddedCluster:
     def wait_in_sync(self, timeout_s: float | None = None) -> None:
         """Wait until every running slave copies from its master and has what it has.
 
-        Raises `EmbeddedBrokerFailed` when that does not happen in time: no master may be there.
+        Raises `EmbeddedBrokerFailed` when that does not happen in time, with the reason, and at
+        once when one of the processes ends.
         """
         deadline = self._clock.monotonic() + (timeout_s or self._start_timeout_s)
-        names = {node.broker_name for node in self.nodes if node.is_running}
+        running = [node for node in self.nodes if node.is_running]
         with SyncAdmin(self.name_server) as admin:
-            for name in sorted(names):
-                while not admin.call(self._is_in_sync(admin.asynchronous, name)):
-                    if self._clock.monotonic() >= deadline:
-                        raise EmbeddedBrokerFailed(f"the slaves of {name} do not copy from it")
+            for name in sorted({node.broker_name for node in running}):
+                while problem := admin.call(self._not_in_sync(admin.asynchronous, name)):
+                    ended = [node.name for node in running if not node.is_running]
+                    if ended:
+                        problem = f"{', '.join(ended)} has ended"
+                    if ended or self._clock.monotonic() >= deadline:
+                        raise EmbeddedBrokerFailed(
+                            f"the slaves of {name} do not copy from it: {problem}; each node "
+                            f"logs to server.log in its folder of {running[0].directory.parent}"
+                        )
 
-    async def _is_in_sync(self, admin: Admin, name: str) -> bool:
+    async def _not_in_sync(self, admin: Admin, name: str) -> str:
         wanted = sum(node.is_running for node in self.nodes if node.broker_name == name) - 1
         try:
             members = await replication_members(admin, name)
-        except RmqError:
-            members = []
-        masters = [member for member in members if member.is_master]
-        slaves = [slave for member in masters for slave in member.status["slaves"]]
-        copied = sum(1 for slave in slaves if slave["in_sync"] and slave["lag_bytes"] == 0)
-        # Topics and groups come on another way, a moment later.
-        alike = sum(
-            member.status.get("tables") == masters[0].status["tables"]
-            for member in members
-            if masters and not member.is_master
-        )
-        if len(masters) == 1 and min(copied, alike) >= wanted:
-            return True
-        await pause(_LOOK_S)
-        return False
+        except RmqError as error:
+            problem = str(error) or type(error).__name__
+        else:
+            problem = out_of_sync(members, wanted)
+        if problem:
+            await pause(_LOOK_S)
+        return problem
 
     def promote(self, node: str | ClusterNode, *, force: bool = False) -> Promotion:
         """Make a slave the master of its name, now and at its next starts.

@@ -36,6 +36,9 @@ class Brokers(Protocol):
     def processes(self) -> dict[str, list[int]]:
         """Process ids by victim."""
 
+    def running(self) -> set[int]:
+        """Process ids of the brokers that have not ended."""
+
     def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
         """Send each body once; body -> message id of the acknowledged ones."""
 
@@ -111,6 +114,10 @@ class OneBroker:
         """The broker."""
         return {BROKER: [self._broker.process_id]}
 
+    def running(self) -> set[int]:
+        """The broker, unless it is dead."""
+        return {self._broker.process_id} if self._broker.is_running else set()
+
     def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
         """Send and wait."""
         return _produced(self._broker.name_server, topic, bodies)
@@ -181,6 +188,10 @@ class MasterAndSlave:
             BROKER if node.name == self._master else SLAVE: [node.process_id]
             for node in self._cluster.nodes
         }
+
+    def running(self) -> set[int]:
+        """Those of the two that are not dead."""
+        return {node.process_id for node in self._cluster.nodes if node.is_running}
 
     def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
         """Send and wait until the slave has confirmed."""

@@ -23,6 +23,7 @@ from pyspark_rmq.prove.ledger import Entry, Ledger, digest_of, name_of
 from pyspark_rmq.prove.reader_command import read_by_command
 from pyspark_rmq.prove.stored_bodies import stored_bodies
 from pyspark_rmq.prove.traps import (
+    BROKER,
     FOLDER_VARIABLE,
     PROMOTION,
     Trap,
@@ -123,9 +124,11 @@ class Harness:
             # does not pass the point before the trap is armed.
             self._tend_brokers()
             self._promotes = trap.victim == PROMOTION
+            victims = self._victims(trap)
             arm(self._folder, trap)
             self._send()
             if self._wait(lambda: was_sprung(self._folder)):
+                self._await_end(victims)
                 kills += 1
                 self._say(f"{kills}: {trap}")
             elif disarm(self._folder):
@@ -179,6 +182,23 @@ class Harness:
             self._tend()
             self._pause.wait(_POLL_S)
         return False
+
+    def _victims(self, trap: Trap) -> set[int]:
+        """The broker processes that the trap kills."""
+        owner = BROKER if trap.victim == PROMOTION else trap.victim
+        return set(self._brokers.processes().get(owner, ()))
+
+    def _await_end(self, victims: set[int]) -> None:
+        """Wait until killed brokers have ended.
+
+        The trap is gone before its victim is. The next trap, set meanwhile, could kill the master
+        while its slave is away.
+        """
+        for _ in range(self._polls_max):
+            if not victims & self._brokers.running():
+                return
+            self._pause.wait(_POLL_S)
+        raise errors.RequestTimeout(f"the killed processes {sorted(victims)} do not end")
 
     def _tend(self) -> None:
         self._tend_brokers()

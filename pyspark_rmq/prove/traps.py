@@ -63,12 +63,17 @@ def was_sprung(folder: Path) -> bool:
 def pass_point(point: str) -> None:
     """Trigger the trap, if one is armed for this point."""
     folder = Path(os.environ[FOLDER_VARIABLE])
-    armed = folder / "trap.json"
+    armed, taken = folder / "trap.json", folder / f"sprung-{os.getpid()}.json"
     try:
-        wanted, victim = json.loads(armed.read_text())
+        text = armed.read_text()
+        wanted, victim = json.loads(text)
     except (OSError, ValueError):
         return
-    if wanted != point or not _taken(armed, folder / f"sprung-{os.getpid()}.json"):
+    if wanted != point or not _taken(armed, taken):
+        return
+    if taken.read_text() != text:
+        # Another process was faster, and this is the next trap.
+        taken.rename(armed)
         return
     for process in _victims(folder, victim):
         _kill(process)

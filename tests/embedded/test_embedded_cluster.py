@@ -19,6 +19,7 @@ from broker_core import EmbeddedCluster
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.produce.producer import Producer
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, PromotionRefused
+from broker_core.runtime.clock import SystemClock
 from tests.cli.rmq_process import LIMIT_S, environment, run_rmq, running
 from tests.embedded.one_topic import bodies, queue_count, send
 from tests.embedded.test_embedded_broker import is_there
@@ -101,6 +102,32 @@ def test_slaves_are_read_and_promoted() -> None:
         cluster.wait_in_sync()
         send(cluster.name_server, "orders", b"last")
         assert bodies(cluster.name_server, "orders") == sorted([*everything, *more, b"last"])
+
+
+class KillingClock(SystemClock):
+    """Each reading kills the next process of `victims`; None stands for no process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.victims: list[int | None] = []
+
+    def monotonic(self) -> float:
+        victim = self.victims.pop(0) if self.victims else None
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+        return super().monotonic()
+
+
+def test_a_wait_for_slaves_ends_with_their_process() -> None:
+    clock = KillingClock()
+    with EmbeddedCluster(slaves_per_master=1, replication="sync", clock=clock) as cluster:
+        slave = cluster.node("broker-a:1")
+        slave.pause()
+        # The first reading makes the deadline, the second looks at it.
+        clock.victims = [None, slave.process_id]
+        with pytest.raises(EmbeddedBrokerFailed, match=r"broker-a:1 has ended; each node logs"):
+            cluster.wait_in_sync(timeout_s=300)
+        assert clock.victims == []
 
 
 def test_stores_are_kept_where_asked(tmp_path: Path) -> None:

@@ -70,6 +70,39 @@ async def _member(admin: Admin, broker_id: int, address: str) -> Member:
         return Member(broker_id, address, {}, str(error) or type(error).__name__)
 
 
+def out_of_sync(members: list[Member], slaves_wanted: int) -> str:
+    """Why fewer than `slaves_wanted` slaves have all that the master has; else empty. Pure."""
+    masters = [member for member in members if member.is_master]
+    silent = [f"{member.address}: {member.problem}" for member in members if member.problem]
+    if len(masters) != 1:
+        found = ", ".join(member.address for member in masters) or "none"
+        return "; ".join([f"one master is expected, there is {found}", *silent])
+    [master] = masters
+    copies = master.status["slaves"]
+    copied = sum(1 for slave in copies if slave["in_sync"] and slave["lag_bytes"] == 0)
+    if copied < slaves_wanted:
+        lags = [f"{slave['address']} lacks {slave['lag_bytes']} bytes" for slave in copies]
+        links = [
+            f"{member.address} {member.status.get('problem') or 'reports no problem'}"
+            for member in members
+            if member.status and not member.is_master
+        ]
+        connected = f"{copied} of {slaves_wanted} slaves have all of {master.address}"
+        return "; ".join([connected, *lags, *links, *silent])
+    # Topics and groups are copied separately, a moment later.
+    tables = master.status["tables"]
+    differing = [
+        member.address
+        for member in members
+        if not member.is_master and member.status.get("tables") != tables
+    ]
+    if len(members) - 1 < slaves_wanted:
+        return f"{len(members) - 1} of {slaves_wanted} slaves are registered"
+    if len(members) - 1 - len(differing) < slaves_wanted:
+        return "; ".join([f"topics and groups differ on {', '.join(differing)}", *silent])
+    return ""
+
+
 def chosen_slave(members: list[Member], wanted: int | None, force: bool) -> Member:
     """The slave to promote: the most complete one, or the one with id `wanted`. Pure.
 

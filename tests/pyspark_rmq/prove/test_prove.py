@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -15,6 +17,15 @@ from pyspark_rmq.prove.harness import PULL, Harness, Proof
 from pyspark_rmq.prove.ledger import Entry, Ledger, digest_of, name_of
 from pyspark_rmq.prove.reader_command import read_by_command
 from pyspark_rmq.prove.stored_bodies import stored_bodies
+from pyspark_rmq.prove.traps import (
+    BROKER,
+    FOLDER_VARIABLE,
+    PROMOTION,
+    SLAVE,
+    Trap,
+    arm,
+    pass_point,
+)
 
 BODIES = ("m0:aa", "m1:bb", "m2:cc")
 DIGESTS = {name_of(body): digest_of(body) for body in BODIES}
@@ -129,3 +140,75 @@ def test_a_proof_needs_kills(kills: str, capsys: pytest.CaptureFixture[str]) -> 
         command_line.main(["--kills", kills])
     assert ended.value.code == 2
     assert "at least 1" in capsys.readouterr().err
+
+
+class DyingBrokers:
+    """Brokers whose victim is killed by every send and ends some looks after its trap is sprung."""
+
+    def __init__(self, folder: Path) -> None:
+        self._trap = folder / "trap.json"
+        self._looks = 0
+        self.starts = self.promotions = self.sends = 0
+        self.armed_too_early = False
+
+    options: ClassVar[dict[str, str]] = {}
+
+    def tend(self, *, promotes: bool) -> bool:
+        return False
+
+    def processes(self) -> dict[str, list[int]]:
+        return {BROKER: [1], SLAVE: [2]}
+
+    def running(self) -> set[int]:
+        if self._looks:
+            self.armed_too_early |= self._trap.exists()
+            self._looks -= 1
+            return {1, 2}
+        return set()
+
+    def produce(self, topic: str, bodies: Sequence[str]) -> dict[str, str]:
+        self.sends += 1
+        if self.sends == 3:
+            raise InterruptedError
+        self._trap.unlink()
+        self._looks = 3
+        return dict.fromkeys(bodies, "ID")
+
+    def consume(self, topic: str) -> list[str]:
+        raise NotImplementedError
+
+    def close_stores(self) -> dict[str, Path]:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def test_the_next_trap_is_armed_after_the_victim_of_the_last_has_ended(tmp_path: Path) -> None:
+    """Otherwise it kills the master while the slave is away, and no master is left to wait for."""
+    harness = Harness(tmp_path, str, spark=False)
+    brokers = harness._brokers = DyingBrokers(tmp_path)
+    with harness, pytest.raises(InterruptedError):
+        harness.run([Trap("write_middle", SLAVE), Trap("commit_after", PROMOTION)])
+    assert brokers.sends == 3
+    assert brokers._looks == 0
+    assert not brokers.armed_too_early
+
+
+def test_a_trap_kills_its_own_victim_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that read the trap of another one does not take the next trap in its place."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    arm(tmp_path, Trap("write_middle", SLAVE))
+    read_text = Path.read_text
+
+    def replaced_after_reading(path: Path) -> str:
+        text = read_text(path)
+        if path.name == "trap.json":
+            path.unlink()
+            arm(tmp_path, Trap("commit_after", PROMOTION))
+        return text
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", replaced_after_reading)
+        pass_point("write_middle")
+    assert read_text(tmp_path / "trap.json") == '["commit_after", "promotion"]'
