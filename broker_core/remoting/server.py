@@ -22,12 +22,12 @@ from broker_core.remoting.connection import (
 )
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
-from broker_core.remoting.plain_listener import PlainListener
 from broker_core.remoting.request_dispatch import FrameHandler, Handler, RequestDispatcher
 from broker_core.remoting.tls.context import ServerTls
 from broker_core.remoting.tls.listener import TlsListener
 from broker_core.runtime.clock import Clock, SystemClock
 from broker_core.runtime.descriptors import raise_descriptor_limit
+from broker_core.runtime.listener import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class RemotingServer:
         # Whether peers of a host must authenticate.
         self.is_stranger = is_stranger
         self._tls = tls
-        self._listeners: list[PlainListener | TlsListener] = []
+        self._listeners: list[Listener | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
@@ -112,9 +112,9 @@ class RemotingServer:
             return Connection(self, loop)
 
         raise_descriptor_limit()
-        listener: PlainListener | TlsListener
+        listener: Listener | TlsListener
         if self._tls is None:
-            listener = PlainListener(bound, new_connection, _BACKLOG)
+            listener = Listener(bound, new_connection, _BACKLOG)
         else:
             listener = TlsListener(bound, new_connection, self._tls, self.budget, _BACKLOG)
             if self._tls.watch is not None:

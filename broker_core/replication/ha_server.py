@@ -22,6 +22,7 @@ from broker_core.replication.log_epochs import EpochHistory
 from broker_core.replication.replica_set import Replica, ReplicaSet
 from broker_core.replication.replicated_log import ReplicatedLog
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.listener import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ TURN_SIZE: Final = 4 << 20
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 # Connections that have not introduced themselves yet, besides the slaves.
 STRANGERS_MAX: Final = 16
+_BACKLOG: Final = 100
 
 
 class HaServer:
@@ -61,7 +63,7 @@ class HaServer:
         self._newer_seen = newer_seen
         self._turned = turned
         self._connections: set[_SlaveConnection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
         # How often the log has grown since all slaves were fed; whether once in the turn before.
@@ -72,12 +74,8 @@ class HaServer:
 
     async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept on a bound socket; with `tls` only encrypted connections."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: _SlaveConnection(self),
-            sock=bound,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_TIMEOUT_S,
+        self._listener = Listener(
+            bound, lambda: _SlaveConnection(self), _BACKLOG, tls, HANDSHAKE_TIMEOUT_S
         )
         self._schedule()
 

@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 import errno
 import logging
+import re
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker_core.broker.metrics.endpoint import MetricsEndpoint
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
-from broker_core.remoting import accept_loop
 from broker_core.remoting.limits.request_budget import RequestBudget
 from broker_core.remoting.peer_address import counted_host
+from broker_core.runtime import accept_loop
+from broker_core.runtime.clock import SystemClock
 from broker_core.runtime.descriptors import WANTED, is_in_reserve, reserve_of
 from tests.cli import rmq_process
 from tests.patient_client import patient_client
@@ -117,8 +120,30 @@ def test_idle_connections_leave_files_to_the_store(
     assert "Too many open files" not in errors
 
 
+async def ask_remoting_port() -> None:
+    async with serving() as (_, address), client() as one:
+        answer = await one.request(address, RemotingCommand(5, opaque=1), TIMEOUT_MS)
+        assert answer.code == 0
+
+
+async def ask_metrics_port() -> None:
+    endpoint = MetricsEndpoint(lambda: b"page", "text/plain", SystemClock())
+    port = await endpoint.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).endswith(b"page")
+    finally:
+        writer.close()
+        await endpoint.stop()
+
+
+@pytest.mark.parametrize("ask", [ask_remoting_port, ask_metrics_port])
 def test_accepting_goes_on_after_the_last_descriptor(
-    monkeypatch: pytest.MonkeyPatch, run_async: Run, caplog: pytest.LogCaptureFixture
+    ask: Callable[[], Coroutine[Any, Any, None]],
+    monkeypatch: pytest.MonkeyPatch,
+    run_async: Run,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures = 0
     real = socket.socket.accept
@@ -130,18 +155,22 @@ def test_accepting_goes_on_after_the_last_descriptor(
             raise OSError(errno.EMFILE, "Too many open files")
         return real(self)
 
-    async def scenario() -> None:
-        async with serving() as (_, address), client() as one:
-            monkeypatch.setattr(socket.socket, "accept", accept)
-            answer = await one.request(address, RemotingCommand(5, opaque=1), TIMEOUT_MS)
-            assert answer.code == 0
-
+    monkeypatch.setattr(socket.socket, "accept", accept)
     monkeypatch.setattr(accept_loop, "_PAUSE_S", 0.01)
     with caplog.at_level(logging.ERROR):
-        run_async(scenario())
+        run_async(ask())
     assert failures == 3
     told = [record for record in caplog.records if "cannot accept" in record.getMessage()]
     assert len(told) == 1
+
+
+def test_every_port_has_this_accept_loop() -> None:
+    """asyncio's own logs an error for each waiting connection, in a tight loop."""
+    package = Path(accept_loop.__file__).parents[1]
+    sources = {path: path.read_text() for path in package.rglob("*.py")}
+    assert len(sources) > 300
+    own = re.compile(r"\b(?:start_server|create_server|start_unix_server)\(")
+    assert [path.name for path, text in sources.items() if own.search(text)] == []
 
 
 def test_errors_are_told_once_a_second(

@@ -39,7 +39,12 @@ class ClientsFeature(Feature):
                 clients=context.clients,
                 queue_offsets=store.offsets,
             ),
-            QueueLockProcessor(locks=context.locks, groups=context.groups, topics=context.topics),
+            QueueLockProcessor(
+                locks=context.locks,
+                groups=context.groups,
+                topics=context.topics,
+                clients=context.clients,
+            ),
             ClientRelaysProcessor(
                 broker_name=config.broker_name, store=store, clients=context.clients
             ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.broker.tables.client_table import CLIENT_ID_SIZE_MAX
+from broker_core.access.asking_account import asking_account
+from broker_core.broker.tables.client_table import CLIENT_ID_SIZE_MAX, ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.queue_locks import QueueLocks
 from broker_core.broker.tables.topic_table import TopicTable
@@ -27,8 +28,11 @@ class QueueLockProcessor:
     Behind Apache's proxy a group locks queues before its first heartbeat.
     """
 
-    def __init__(self, *, locks: QueueLocks, groups: GroupTable, topics: TopicTable) -> None:
+    def __init__(
+        self, *, locks: QueueLocks, groups: GroupTable, topics: TopicTable, clients: ClientTable
+    ) -> None:
         self._locks = locks
+        self._clients = clients
         self._groups = groups
         self._topics = topics
 
@@ -39,8 +43,8 @@ class QueueLockProcessor:
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
 
-    def _lock(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        request = _request(command)
+    def _lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        request = self._request(connection, command)
         owned: list[MessageQueue] = []
         group = self._groups.find(request.group) or self._groups.from_defaults(request.group)
         if group is not None:
@@ -48,8 +52,8 @@ class QueueLockProcessor:
             owned = self._locks.lock(request.group, request.client_id, queues)
         return command.reply(body=encode_locked_queues(owned))
 
-    def _unlock(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        request = _request(command)
+    def _unlock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        request = self._request(connection, command)
         self._locks.unlock(request.group, request.client_id, request.queues)
         return command.reply()
 
@@ -59,9 +63,11 @@ class QueueLockProcessor:
             topic.read_queue_count, topic.write_queue_count
         )
 
-
-def _request(command: RemotingCommand) -> QueueLockRequest:
-    request = parse_lock_request(command.body)
-    if not 0 < len(request.client_id) <= CLIENT_ID_SIZE_MAX:
-        raise InvalidArgument(f"clientId must have 1 to {CLIENT_ID_SIZE_MAX} characters")
-    return request
+    def _request(self, connection: Connection, command: RemotingCommand) -> QueueLockRequest:
+        request = parse_lock_request(command.body)
+        if not 0 < len(request.client_id) <= CLIENT_ID_SIZE_MAX:
+            raise InvalidArgument(f"clientId must have 1 to {CLIENT_ID_SIZE_MAX} characters")
+        # The owner of a lock is known by its client id only.
+        account = asking_account(connection)
+        self._clients.check_account(connection, request.client_id, account)
+        return request

@@ -16,6 +16,7 @@ from typing import Final
 
 from broker_core.remoting.server import bind_address
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.listener import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class MetricsEndpoint:
         self._authorization = f"Bearer {token}".encode() if token else b""
         self._content_type = content_type.encode()
         self._clock = clock
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._page = b""
         self._scraped_at: float | None = None
@@ -45,23 +46,25 @@ class MetricsEndpoint:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises `OSError` with the address in its text."""
         bound: socket.socket = bind_address(host, port)
-        self._server = await asyncio.start_server(
-            self._connected, sock=bound, limit=REQUEST_SIZE_MAX
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        self._listener = Listener(bound, self._protocol, CONNECTIONS_MAX)
+        return int(bound.getsockname()[1])
 
     async def stop(self) -> None:
         """Close everything. Safe to call twice."""
-        server, self._server = self._server, None
-        if server is None:
+        listener, self._listener = self._listener, None
+        if listener is None:
             return
-        server.close()
+        listener.close()
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await server.wait_closed()
+        await listener.wait_closed()
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        reader = asyncio.StreamReader(REQUEST_SIZE_MAX)
+        return asyncio.StreamReaderProtocol(reader, self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= CONNECTIONS_MAX:

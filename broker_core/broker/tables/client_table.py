@@ -253,7 +253,7 @@ class ClientTable:
         self.check(heartbeat)
         if connection.is_closed:
             return set()
-        self._check_account(connection, heartbeat.client_id, account)
+        self.check_account(connection, heartbeat.client_id, account)
         size = self._checked_size(connection, heartbeat)
         client = self._client(connection, heartbeat.client_id, account)
         self._count(client, size)
@@ -339,11 +339,10 @@ class ClientTable:
         self._tell(changed)
         return changed
 
-    # Inside
-
-    def _check_account(
+    def check_account(
         self, connection: Connection, client_id: str, account: Account | None
     ) -> None:
+        """Raise `NoPermission` when a client of another account has this id."""
         owner = self._owner(client_id)
         if owner is None or owner is connection or account is None or account is TRUSTED_PEER:
             return
@@ -353,6 +352,8 @@ class ClientTable:
                 f"clientID {client_id!r:.260} is in use by a client of another account: give this "
                 "one another instance name",
             )
+
+    # Inside
 
     def _owner(self, client_id: str) -> Connection | None:
         """The connection that an id belongs to, unless it has expired."""

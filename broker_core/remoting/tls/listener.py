@@ -16,10 +16,10 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.remoting.accept_loop import AcceptLoop
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.peer_address import host_of
 from broker_core.remoting.tls.context import ServerTls
+from broker_core.runtime.accept_loop import AcceptLoop
 
 _log = logging.getLogger(__name__)
 

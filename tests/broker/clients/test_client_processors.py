@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from broker_core.access.accounts import Account
+from broker_core.access.asking_account import note_account
 from broker_core.broker.clients.heartbeat import HeartbeatProcessor
 from broker_core.broker.clients.locks import QueueLockProcessor
 from broker_core.broker.clients.members import ConsumerMembersProcessor
@@ -30,11 +32,13 @@ from broker_core.errors import (
     InvalidArgument,
     InvalidSubscription,
     LimitReached,
+    NoPermission,
     RemoteError,
     RmqError,
     TopicNotExist,
 )
 from broker_core.protocol_codes import LanguageCode, RequestCode
+from broker_core.remoting.connection import Connection
 from tests.broker.broker_tables import (
     OpenConnection,
     ask,
@@ -64,7 +68,7 @@ class Desk:
             HeartbeatProcessor(**tables, sql_problem=sql_problem),
             ConsumerMembersProcessor(clients=self.clients),
             ConsumerOffsetProcessor(**tables, offsets=self.offsets, queue_offsets=self.range),
-            QueueLockProcessor(locks=self.locks, groups=self.groups, topics=self.topics),
+            QueueLockProcessor(**tables, locks=self.locks),
         ]
         self.handlers: dict[int, Any] = {}
         for processor in processors:
@@ -406,6 +410,22 @@ class TestLocks:
         assert desk.ask(self.LOCK, None, _lock_body("b", 0)).body == b'{"lockOKMQSet":[]}'
         desk.disk.clock.advance(60_000)
         assert b'"queueId":0' in desk.ask(self.LOCK, None, _lock_body("b", 0)).body
+
+    def test_the_client_id_of_another_account_locks_nothing(self, desk: Desk) -> None:
+        """A client id is all that the owner of a lock shows."""
+        owner, other = OpenConnection(), OpenConnection(50_001)
+        for connection, key in ((owner, "one"), (other, "two")):
+            note_account(cast(Connection, connection), Account(key))
+        desk.beat(owner, "a")
+        desk.ask(self.LOCK, owner, _lock_body("a", 0))
+        for code in (self.LOCK, self.UNLOCK):
+            with pytest.raises(NoPermission, match="in use by a client of another account"):
+                desk.ask(code, other, _lock_body("a", 0))
+        assert desk.ask(self.LOCK, other, _lock_body("b", 0)).body == b'{"lockOKMQSet":[]}'
+        # Another connection of the same account is another link of the same client.
+        again = OpenConnection(50_002)
+        note_account(cast(Connection, again), Account("one"))
+        assert desk.ask(self.UNLOCK, again, _lock_body("a", 0)).code == 0
 
     def test_a_group_may_lock_before_its_first_pull_makes_it(self, desk: Desk) -> None:
         body = _lock_body("a", 0, group="new")

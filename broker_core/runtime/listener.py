@@ -1,24 +1,32 @@
-"""A listening port without TLS."""
+"""A listening port, in plain text or with TLS on every connection."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 
-from broker_core.remoting.accept_loop import AcceptLoop
+from broker_core.runtime.accept_loop import AcceptLoop
 
 _log = logging.getLogger(__name__)
 
 
-class PlainListener:
+class Listener:
     """Accepts until closed; `make_protocol` creates the protocol of each connection."""
 
     def __init__(
-        self, bound: socket.socket, make_protocol: Callable[[], asyncio.Protocol], backlog: int
+        self,
+        bound: socket.socket,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        backlog: int,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float | None = None,
     ) -> None:
         self._make_protocol = make_protocol
+        self._tls = tls
+        self._handshake_timeout_s = None if tls is None else handshake_timeout_s
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
@@ -48,8 +56,13 @@ class PlainListener:
         try:
             # Small answers leave at once.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
-        except OSError as error:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_timeout_s,
+            )
+        except (OSError, asyncio.TimeoutError) as error:
             _log.info("a connection ended before it began: %s", error)
             accepted.close()
         except asyncio.CancelledError:
