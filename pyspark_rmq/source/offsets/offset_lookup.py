@@ -277,11 +277,14 @@ class OffsetLookup:
         return min(offset, end)
 
     async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Retry as the options say; no further try after `pollTimeoutMs`, if the broker hangs."""
+        now = self._client.clock.monotonic
+        until = now() + self._options.poll_timeout_ms / 1000
         for _ in range(self._options.lookup_retries):
             try:
                 return await ask()
             except errors.RmqError as error:
-                if not is_passing(error):
+                if not is_passing(error) or now() >= until:
                     raise
             await pause(self._options.lookup_retry_interval_ms / 1000)
         return await ask()
