@@ -37,6 +37,7 @@ class JavaNameServer:
                 java_broker._java_command(),
                 *java_broker._QUICK_START_FLAGS,
                 *java_broker._MODULE_FLAGS,
+                java_broker.NO_TLS,
                 f"-Duser.home={self._home}",
                 f"-Djava.io.tmpdir={self._home}",
                 "-cp",

@@ -23,7 +23,7 @@ from types import TracebackType
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.protocol_codes import RequestCode
-from tests.interop.java_broker import server_class_path
+from tests.interop.java_broker import FRUGAL_PROPERTIES, NO_TLS, server_class_path
 from tests.interop.java_client import java_tool
 from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
@@ -46,7 +46,7 @@ _MODULE_FLAGS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 )
-QUICK_START_FLAGS = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK_START_FLAGS = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", NO_TLS)
 # As its own start script has it, with the heap that two cores and 24 GiB leave room for.
 MEASURING_FLAGS = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC")
 _LOG_FILES = ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml")
@@ -183,6 +183,8 @@ class BrokerCluster:
         else:
             # Its default of 200 ms refuses sends whenever a shared machine pauses for a moment.
             settings = {"bindAddress": "127.0.0.1", "waitTimeMillsInSendQueue": "10000", **settings}
+            if java_flags == QUICK_START_FLAGS:
+                settings = {**FRUGAL_PROPERTIES, **settings}
             self.name_server = self._apache_name_server(conf)
         self._configuration = conf / "broker.conf"
         self._configuration.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))

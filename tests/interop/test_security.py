@@ -308,7 +308,7 @@ def test_our_client_with_tls_at_apaches_broker(version: str, tmp_path: Path) -> 
         server = NameServer()
         port = await server.start(port=0)
         name_server = f"127.0.0.1:{port}"
-        broker = JavaBroker(version, tmp_path / "home", name_server)
+        broker = JavaBroker(version, tmp_path / "home", name_server, with_tls=True)
         await broker.start()
         try:
             await broker.until(lambda: server.table.route("TBW102") is not None)
