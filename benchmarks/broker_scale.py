@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.broker_servers import cost_of, kinds, one_cluster
 from benchmarks.measure import info, ratio, run_loop
 from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
-from broker_core.codec.wire.remoting_command import RemotingCommand, encode_frame
+from broker_core.codec.wire.remoting_command import RemotingCommand, encode_command
 from broker_core.protocol_codes import RequestCode
 from tests.interop.server_processes import OURS, BrokerCluster, wait_until
 
@@ -37,7 +37,7 @@ def send_frame(topic: str, body: bytes = bytes(100)) -> bytes:
         "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
     command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=next(_opaques))
-    return b"".join(encode_frame(command))
+    return b"".join((encode_command(command), command.body))
 
 
 class Wire:
@@ -89,7 +89,7 @@ async def idle_clients(cluster: BrokerCluster, count: int) -> list[Wire]:
             RequestCode.HEART_BEAT, {}, encode_heartbeat(data), opaque=next(_opaques)
         )
         wire = await Wire.open(cluster.address)
-        await wire.answers([b"".join(encode_frame(command))])
+        await wire.answers([b"".join((encode_command(command), command.body))])
         wires.append(wire)
     return wires
 

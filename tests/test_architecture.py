@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import duration_rules, import_rules, source_rules
+from tests import duration_rules, import_rules, mirror_rules, source_rules
 from tests.import_rules import Rule, SourceFile
 from tests.planted_violations import NEIGHBOURS, VIOLATIONS
 
@@ -120,13 +120,17 @@ def test_folders_fit_their_ceiling() -> None:
     _report(source_rules.folder_size(TEXTS))
 
 
+def test_every_module_has_its_test() -> None:
+    _report(mirror_rules.missing_tests(TEXTS))
+
+
 def test_every_path_that_a_rule_names_exists() -> None:
     _report(f"{name}: is not there" for name in _named_paths() if not (ROOT / name).exists())
 
 
 def _named_paths() -> Iterator[str]:
     """Keys and entries of the rules' tables that look like a path of the project."""
-    for module in (source_rules, import_rules, duration_rules):
+    for module in (source_rules, import_rules, duration_rules, mirror_rules):
         left: list[object] = [v for k, v in vars(module).items() if k.isupper()]
         while left:
             value = left.pop()
@@ -142,6 +146,22 @@ def test_an_overfull_folder_is_found() -> None:
     paths = [f"broker_core/codec/{number}.py" for number in range(source_rules.FOLDER_FILES_MAX)]
     _report(source_rules.folder_size([*paths, *(f"tests/codec/{n}.py" for n in range(99))]))
     assert list(source_rules.folder_size([*paths, "broker_core/codec/crc.c"]))
+
+
+def test_a_module_without_a_test_is_found() -> None:
+    row = mirror_rules.TestedTogether("listed", "tests/codec/test_own.py", "for this test")
+    listed = {"broker_core/codec": (row,)}
+    own = ["broker_core/codec/own.py", "tests/codec/test_own.py", "broker_core/codec/listed.py"]
+    exempt = ["broker_core/broker/pop/feature.py", "broker_core/codec/__init__.py"]
+    check = mirror_rules.missing_tests
+    _report(check([*own, *exempt], listed))
+    for path in ("broker_core/codec/new.py", "broker_core/broker/pop/own.py", "pyspark_rmq/own.py"):
+        (finding,) = check([*own, path], listed)
+        assert finding.startswith(f"{path}:")
+    # Entries of the list that are out of date.
+    assert list(check(own[:2], listed)), "the module is gone"
+    assert list(check([*own, "tests/codec/test_listed.py"], listed)), "it has a test of its own"
+    assert list(check([own[2]], listed)), "the test that is named is gone"
 
 
 def test_the_paths_that_rules_name_are_found() -> None:

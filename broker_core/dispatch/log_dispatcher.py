@@ -146,7 +146,7 @@ class LogDispatcher:
     def _take_step(self, step: Step, arrived: dict[QueueKey, None]) -> int:
         """Into queues and index; how many records it has."""
         assert step.scan is not None
-        _, _, _, count, _, store_timestamp, units, keys = step.scan
+        _, _, _, count, store_timestamp, units, keys = step.scan
         self._queues.append(units)
         if self._index is not None and keys and not self._index_paused:
             self._index.append(keys, self._clock.wall_ms())

@@ -159,12 +159,6 @@ class RemotingClient:
             return None
         return link.connection
 
-    def disconnect(self, address: str) -> None:
-        """Close the connection and forget the address."""
-        link = self._links.pop(address, None)
-        if link is not None and link.connection is not None:
-            link.connection.close("closed by this client")
-
     async def close(self) -> None:
         """Close all connections; pending requests fail with `ConnectionLost`."""
         self._is_closed = True

@@ -27,7 +27,6 @@ from broker_core.errors import ReplicationRefused
 from broker_core.replication.log_epochs import EPOCHS_MAX, Epoch
 
 MAGIC: Final = b"\xffRMQHA1\n"
-VERSION: Final = 1
 NONCE_SIZE: Final = 16
 MESSAGE_SIZE_MAX: Final = 1 << 20
 # Bytes before a slave's end whose checksum both sides compare.

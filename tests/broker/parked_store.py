@@ -26,9 +26,15 @@ class ParkedStore(ServiceStore):
     """One broker's delay machinery; `restart` and `killed` give its successors."""
 
     def __init__(
-        self, disk: SimulatedDisk | None = None, *, levels: str = LEVELS, **settings: Any
+        self,
+        disk: SimulatedDisk | None = None,
+        *,
+        levels: str = LEVELS,
+        save_interval_ms: int = 1_000,
+        **settings: Any,
     ) -> None:
-        super().__init__(disk, {"levels": levels}, settings, message_delay_level=levels)
+        made_with = {"levels": levels, "save_interval_ms": save_interval_ms}
+        super().__init__(disk, made_with, settings, message_delay_level=levels)
         self.levels = levels
         self.table = JsonTable(self.disk, DELAY_OFFSETS_FILE)
         self.stats = BrokerStats(self.clock)
@@ -38,6 +44,7 @@ class ParkedStore(ServiceStore):
             clock=self.clock,
             levels=delay_levels_ms(levels),
             stats=self.stats,
+            save_interval_ms=save_interval_ms,
             timers=self.timers,
             worker=InlineWorker(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
+from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_command
 
 
 def from_dump(dump: str) -> bytes:
@@ -71,7 +71,7 @@ BATCH_BODY = from_dump(
 
 def frame_bytes(command: RemotingCommand) -> bytes:
     """A whole frame."""
-    return b"".join(encode_frame(command))
+    return b"".join((encode_command(command), command.body))
 
 
 def sample_frames() -> list[bytes]:

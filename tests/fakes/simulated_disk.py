@@ -314,16 +314,6 @@ class SimulatedDisk(DamageableDisk):
             self._add(path, directory, name, DirectoryNode())
         return existing is None
 
-    def remove_dir(self, path: str) -> None:
-        _raise_any(self.operation("remove_dir", path))
-        directory, name = self._parent(path)
-        node = self._find(path)
-        if isinstance(node, FileNode):
-            _refuse(errno.ENOTDIR, path)
-        if node.entries:
-            _refuse(errno.ENOTEMPTY, path)
-        self._remove(path, directory, name)
-
     def sync_dir(self, path: str) -> None:
         fault = self.operation("sync_dir", path)
         directory = self._find(path)

@@ -38,7 +38,6 @@ def test_an_error_comes_before_the_effect() -> None:
         lambda disk: disk.create("new"),
         lambda disk: disk.open("a"),
         lambda disk: disk.make_dir("d"),
-        lambda disk: disk.remove_dir("e"),
         lambda disk: disk.rename("a", "b"),
         lambda disk: disk.unlink("a"),
     ]

@@ -17,7 +17,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     encode_register_body,
 )
 from broker_core.codec.wire.frame_parser import FrameParser
-from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_frame
+from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand, encode_command
 from broker_core.nameserver.name_server import NameServer
 from broker_core.nameserver.settings import NameServerSettings
 from broker_core.protocol_codes import RequestCode
@@ -50,7 +50,7 @@ class Peer:
         request = RemotingCommand(
             code, ext, body, opaque=5, serialize_type=serialize_type, flag=flag
         )
-        self.writer.write(b"".join(encode_frame(request)))
+        self.writer.write(b"".join((encode_command(request), request.body)))
         return await self.answer()
 
     async def answer(self) -> RemotingCommand:
@@ -182,7 +182,7 @@ def test_a_oneway_registration_counts_and_is_not_answered(run_async: RunAsync) -
             request = RemotingCommand(
                 RequestCode.REGISTER_BROKER, dict(REGISTER), BODY, opaque=4, flag=2
             )
-            broker.writer.write(b"".join(encode_frame(request)))
+            broker.writer.write(b"".join((encode_command(request), request.body)))
             assert await broker.route() == 0, "the only answer is the second request's"
 
     run_async(scenario())

@@ -12,7 +12,7 @@ import pytest
 from broker_core.store.replication import log_cut
 from tests.fakes.simulated_disk import SimulatedCrash
 from tests.regress.replica_nodes import Group
-from tests.replication.test_log_cut import BODIES, KEPT, cut, filled, opened
+from tests.store.replication.test_log_cut import BODIES, KEPT, cut, filled, opened
 from tests.store.small_store import bodies
 
 

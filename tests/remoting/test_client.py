@@ -360,11 +360,15 @@ def test_a_client_that_has_too_much_to_do(run_async: Callable[..., Any]) -> None
     run_async(scenario())
 
 
-def test_disconnecting_from_one_address(run_async: Callable[..., Any]) -> None:
+def test_a_request_after_the_connection_was_closed_opens_another(
+    run_async: Callable[..., Any],
+) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), client() as caller:
             await caller.request(address, RemotingCommand(1), PATIENT_MS)
-            caller.disconnect(address)
+            connection = caller.connection_to(address)
+            assert connection is not None
+            connection.close("by the test")
             await until(lambda: not server.connections)
             assert (await caller.request(address, RemotingCommand(1), PATIENT_MS)).code == 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import logging
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -17,8 +16,6 @@ from typing import Final
 from broker_core.remoting.server import bind_address
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.listener import Listener
-
-_log = logging.getLogger(__name__)
 
 PATH: Final = b"/metrics"
 CONNECTIONS_MAX: Final = 16

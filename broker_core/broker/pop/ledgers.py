@@ -106,11 +106,6 @@ class PopLedgers:
         here = self._queue_limit - ledger.in_flight_count
         return max(min(here, self._in_flight_max - self._in_flight), 0)
 
-    def in_flight_of(self, key: OffsetKey) -> int:
-        """Number of unacknowledged messages of one queue."""
-        ledger = self._ledgers.get(key)
-        return 0 if ledger is None else ledger.in_flight_count
-
     def next_of(self, key: OffsetKey) -> int | None:
         """The next offset to pop; None without a ledger."""
         ledger = self.find(key)

@@ -166,10 +166,6 @@ class SlaveMetadata:
         """Whether the master answered the last request."""
         return self.copied_ms > 0 and not self._is_failing
 
-    def copy_soon(self) -> None:
-        """Copy at once: the master has changed or is back."""
-        self._wake.set()
-
     async def copy_once(self) -> bool:
         """Copy once; False when no master is known.
 

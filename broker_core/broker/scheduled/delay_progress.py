@@ -176,13 +176,16 @@ class DelayProgress:
 
     # Saving
 
-    def save_when_due(self) -> None:
-        """Save the progress since the last save, once it is durable."""
+    def save_when_durable(self, *, is_due: bool) -> None:
+        """Save the progress since the last save, once it is durable. Call this regularly.
+
+        A save begins if `is_due`, or after 64 MB of other traffic.
+        """
         if self._saving:
             return
         end = self._store.log_range[1]
         has_grown = end - self._saved_position > GROWTH_MAX
-        if self._waiting is None and (self._is_changed or has_grown):
+        if self._waiting is None and ((is_due and self._is_changed) or has_grown):
             self._waiting = self._snapshot(end)
         waiting = self._waiting
         if waiting is not None and waiting.position <= self._store.flushed_position:

@@ -97,7 +97,10 @@ class DelayedDelivery:
         self._clock = clock
         self._levels_ms = tuple(levels)
         self._copies = CopyAppender(store, stats, shortened)
-        self._save_interval_s = save_interval_ms / 1000
+        self._save_interval_ms = save_interval_ms
+        # The tick also finds a wall clock that was set, so it does not wait for a long interval.
+        self._tick_s = min(save_interval_ms, TICK_MS) / 1000
+        self._saved_at_ms = 0
         self._run = ServiceRun("rmq-delay", timers, worker)
         self._timers: Timers | None = None
         self._progress: DelayProgress | None = None
@@ -107,8 +110,6 @@ class DelayedDelivery:
         self._tick_timer: Timer | None = None
         self._drift_ms = 0
         self.delivered_count = 0
-        self.undeliverable_count = 0
-        """Messages that cannot be delivered: damaged, or without a destination."""
 
     # Starting and stopping
 
@@ -127,11 +128,12 @@ class DelayedDelivery:
             progress.load()
         self._progress = progress
         self._drift_ms = drift_ms(self._clock)
+        self._saved_at_ms = elapsed_ms(self._clock)
         self._store.on_arrival(self._arrived)
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
                 self._look(self._level(queue_id))
-        self._tick_timer = self._timers.call_later(self._save_interval_s, self._tick)
+        self._tick_timer = self._timers.call_later(self._tick_s, self._tick)
 
     def stop(self) -> None:
         """Stop and save. The store must still be open."""
@@ -337,7 +339,6 @@ class DelayedDelivery:
             offset,
             reason,
         )
-        self.undeliverable_count += 1
         self._progress.advance(queue_id, offset + 1)
 
     def _back_off(self, level: _Level, reason: str) -> None:
@@ -355,8 +356,11 @@ class DelayedDelivery:
     def _tick(self) -> None:
         if self._timers is None or self._progress is None:
             return
-        self._tick_timer = self._timers.call_later(self._save_interval_s, self._tick)
-        self._progress.save_when_due()
+        self._tick_timer = self._timers.call_later(self._tick_s, self._tick)
+        is_due = elapsed_ms(self._clock) - self._saved_at_ms >= self._save_interval_ms
+        if is_due:
+            self._saved_at_ms = elapsed_ms(self._clock)
+        self._progress.save_when_durable(is_due=is_due)
         drift = drift_ms(self._clock)
         was_set = abs(drift - self._drift_ms) > CLOCK_STEP_MS
         if was_set:

@@ -24,6 +24,7 @@ class ScheduledFeature(Feature):
             clock=context.clock,
             levels=context.delay_levels_ms,
             stats=context.stats,
+            save_interval_ms=context.config.delay_offset_flush_interval_ms,
         )
         self.timers = TimerDelivery(
             store=context.store,

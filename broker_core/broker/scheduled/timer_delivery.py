@@ -98,10 +98,6 @@ class TimerDelivery:
         self._recalled: dict[int, int] = {}
         self._missing_count = 0
         self.delivered_count = 0
-        self.rolled_count = 0
-        self.recalled_count = 0
-        self.undeliverable_count = 0
-        """Messages that cannot be delivered: damaged, without a destination, or deleted."""
 
     # Starting and stopping
 
@@ -202,7 +198,6 @@ class TimerDelivery:
         """Cancel a message that is not due yet; see `TimerIntake.recall`."""
         assert self._progress is not None
         recalled = self._progress.intake.recall(topic, unique_key, due_ms, self._clock.wall_ms())
-        self.recalled_count += recalled.message_count
         self._look()
         return recalled
 
@@ -332,17 +327,14 @@ class TimerDelivery:
             record = self._store.message_at(position)
             if record is None:
                 self._missing_count += 1
-                self.undeliverable_count += 1
                 return left_out
             due_ms = _due_ms(record)
             copy = delivered_timer(record)
         except (CorruptRecord, MalformedRecord) as error:
             _log.error("a timer message can never be delivered, left out: %s", str(error))
-            self.undeliverable_count += 1
             return left_out
         if due_ms > now_ms:
             result = self._rolls.append(rolled_timer(record))
-            self.rolled_count += result.ok
         else:
             result = self._copies.append(copy)
             self.delivered_count += result.ok

@@ -70,7 +70,6 @@ class TimerIntake:
         self.other_broker: OtherBroker | None = None
         # Recalls entered when they were stored: position -> topics of the cancelled messages.
         self._entered: dict[int, list[str]] = {}
-        self.unreadable_count = 0
         # For the metrics.
         self.entered_count = 0
         self._delays_s: Histogram | None = None
@@ -172,7 +171,6 @@ class TimerIntake:
 
     def _give_up(self, offset: int, reason: str) -> None:
         _log.error("timer message %d can never be delivered, left out: %s", offset, reason)
-        self.unreadable_count += 1
 
     def settle(self) -> None:
         """Reset the counts when nothing waits: some messages end without a known topic."""

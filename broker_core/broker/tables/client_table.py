@@ -191,10 +191,6 @@ class ClientTable:
         """The live members of a producer group."""
         return list(self._producers.get(group, {}).values())
 
-    def producer_connections(self, group: str) -> list[Connection]:
-        """Where the members of a producer group can be reached."""
-        return list(self._producers.get(group, ()))
-
     def producer_by_client_id(self, client_id: str) -> Connection | None:
         """Where a producer can be reached: the owner of the id, if it is one."""
         owner = self._owners.get(client_id)

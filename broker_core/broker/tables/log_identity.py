@@ -12,7 +12,6 @@ run of the log that they have read instead (`RunMark`), which says exactly wheth
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,8 +21,6 @@ from broker_core.protocol_codes import RunAnswer
 from broker_core.replication.log_epochs import EpochHistory, RunMark
 from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
-
-_log = logging.getLogger(__name__)
 
 IDENTITY_FILE: Final = "config/logIdentity.json"
 _FOLLOWING: Final = -1

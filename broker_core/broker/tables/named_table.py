@@ -69,10 +69,6 @@ class NamedTable(ABC, Generic[Entry]):
         self.change({entry.name: entry})
         return entry
 
-    def put_all(self, entries: Iterable[Entry]) -> None:
-        """`put` all with one write, or none when one is invalid or the disk fails."""
-        self.change({entry.name: entry for entry in entries})
-
     def delete(self, name: str) -> bool:
         """Delete an entry; False when there is none. Dependent data is up to the caller."""
         is_there = name in self._entries

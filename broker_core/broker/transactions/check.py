@@ -62,7 +62,6 @@ class TransactionCheck:
         self._silent: dict[str, int] = {}
         self._may_publish = may_publish
         self.asked_count = 0
-        self.given_up_count = 0
 
     def reconfigure(
         self, timeout_ms: int, interval_ms: int, checks_max: int, age_max_ms: int
@@ -135,7 +134,6 @@ class TransactionCheck:
     def _give_up(self, half: Half, times: int) -> None:
         ended = self._transactions.end(half, Verdict.GIVEN_UP)
         if ended.result.ok:
-            self.given_up_count += 1
             _log.error(
                 "transaction %s of group %s for topic %s is given up after %d checks",
                 half.unique_key[:64], half.group[:255], half.topic, times,

@@ -112,8 +112,6 @@ class Transactions:
         # Half offset -> position of a copy whose op record is missing.
         self._without_op: dict[int, int] = {}
         self._arrivals: dict[asyncio.Future[None], int] = {}
-        self.unreadable_count = 0
-        """Half messages that cannot be ended: damaged, or without a destination."""
 
     # Starting and stopping
 
@@ -299,7 +297,6 @@ class Transactions:
         if not self.window.close(offset):
             return
         _log.error("half message %d can never be committed, left out: %s", offset, reason)
-        self.unreadable_count += 1
         self._append_op(offset)
 
     # Appending

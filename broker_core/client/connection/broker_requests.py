@@ -8,7 +8,6 @@ others         the handler registered for the code (326)
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import Final
 
@@ -25,8 +24,6 @@ from broker_core.errors import (
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler, Result
-
-_log = logging.getLogger(__name__)
 
 _GROUP_FIELD: Final = {
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "group",

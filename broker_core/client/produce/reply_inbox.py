@@ -52,8 +52,6 @@ class ReplyInbox:
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         # Topics whose brokers know that this client may wait for replies.
         self.announced: set[str] = set()
-        self.late_count = 0
-        """Replies that arrived after their request had ended."""
 
     @contextmanager
     def expect(self, client_id: str, timeout_ms: int) -> Iterator[ExpectedReply]:
@@ -83,7 +81,6 @@ class ReplyInbox:
         future = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
         if future is None or future.done():
             # Answered with success: an error would only make the replier retry.
-            self.late_count += 1
             _log.info("a reply came too late: %r", message)
         else:
             future.set_result(message)

@@ -75,7 +75,6 @@ typedef struct {
     int stop;
     Reason reason;
     int64_t count;
-    int64_t last_start;
     int64_t store_timestamp;
     ScanQueue *queues;
     size_t queue_count, queue_capacity;
@@ -278,7 +277,6 @@ static Reason accept(Walk *walk, const Record *record) {
             return reason;
     }
     walk->count++;
-    walk->last_start = (int64_t)walk->cursor;
     walk->store_timestamp = (int64_t)store_timestamp;
     return REASON_NONE;
 }
@@ -343,10 +341,10 @@ static PyObject *scan_result(CodecState *state, const Walk *walk) {
     PyObject *queues = queue_dict(walk);
     if (queues == NULL)
         return NULL;
-    return PyObject_CallFunction(state->scan_type, "niOLLLNN", (Py_ssize_t)walk->cursor, walk->stop,
+    return PyObject_CallFunction(state->scan_type, "niOLLNN", (Py_ssize_t)walk->cursor, walk->stop,
                                  state->reasons[walk->reason], (long long)walk->count,
-                                 (long long)walk->last_start, (long long)walk->store_timestamp,
-                                 queues, growth_bytes(&walk->keys));
+                                 (long long)walk->store_timestamp, queues,
+                                 growth_bytes(&walk->keys));
 }
 
 static void free_walk(Walk *walk) {
@@ -381,8 +379,7 @@ static PyObject *codec_scan_records(PyObject *module, PyObject *args, PyObject *
                      .delay_count = (size_t)delays.len / 8,
                      .group_topic = {group_topic.buf, (size_t)group_topic.len},
                      .index_tags = index_tags,
-                     .cursor = (size_t)start,
-                     .last_start = -1};
+                     .cursor = (size_t)start};
         PyThreadState *saved = release_gil((uint64_t)(limit - start));
         while (walk.cursor < walk.limit && step(&walk)) {
         }

@@ -9,8 +9,6 @@ from broker_core.codec.records.column_batch import Buffer
 from broker_core.errors import MalformedRecord
 
 PAGE_SIZE: Final = 4096
-RECOVERY_SLACK_MS: Final = 3000
-"""Recovery starts this much before the older of the two store times."""
 _FIELDS = Struct(">5q")
 
 
@@ -25,12 +23,6 @@ class CheckpointPage(NamedTuple):
     """End of the newest full and flushed index file."""
     master_flushed_offset: int = 0
     confirm_phy_offset: int = 0
-
-    @property
-    def min_timestamp_ms(self) -> int:
-        """Recovery may start at a file whose first message is not newer than this."""
-        oldest = min(self.physic_msg_timestamp, self.logics_msg_timestamp)
-        return max(0, oldest - RECOVERY_SLACK_MS)
 
 
 def encode_checkpoint(page: CheckpointPage) -> bytes:

@@ -19,8 +19,6 @@ ENTRY: Final = Struct(">iqii")
 HEADER_SIZE: Final = HEADER.size
 SLOT_SIZE: Final = SLOT.size
 ENTRY_SIZE: Final = ENTRY.size
-HASH_SLOTS_DEFAULT: Final = 5_000_000
-ENTRY_MAX_DEFAULT: Final = 20_000_000
 
 
 class IndexHeader(NamedTuple):

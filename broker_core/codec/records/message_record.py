@@ -15,7 +15,6 @@ from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.host_address import HostAddress, decode_host, encode_host
 from broker_core.codec.records.message_properties import decode_properties
 from broker_core.codec.records.record_layout import (
-    BLANK_RESERVE,
     BORN_HOST_IPV6,
     CHECK_CHECKSUMS,
     CRC_MASK,
@@ -24,11 +23,9 @@ from broker_core.codec.records.record_layout import (
     HOST_BITS,
     I16,
     IPV6_HOST_SIZE,
-    MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     PROPERTY_TEXT_MAX,
-    SIZE_AND_MAGIC,
     SIZE_MAX,
     STORE_HOST_IPV6,
     TOPIC_MAX,
@@ -48,9 +45,6 @@ from broker_core.codec.wire.message_id import encode_message_id
 from broker_core.errors import CorruptRecord, InvalidArgument
 
 COMPRESSED: Final = 0x01
-MULTI_TAGS: Final = 0x02
-INNER_BATCH_NEEDS_UNWRAP: Final = 0x40
-INNER_BATCH: Final = 0x80
 COMPRESSION_TYPE_BITS: Final = 0x700
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
@@ -87,14 +81,6 @@ class MessageRecord(NamedTuple):
     def message_id(self) -> str:
         """The offset message id."""
         return encode_message_id(self.store_host, self.physical_offset)
-
-
-def measure(record: MessageRecord, append_crc: bool = True) -> int:
-    """TOTALSIZE of the record; raises `InvalidArgument` if it exceeds a limit of the format."""
-    topic_size = len(_topic_field(record.topic)[1])
-    text_size = len(_stored_text(record.property_text, append_crc))
-    hosts = _host_bits(encode_host(record.born_host), encode_host(record.store_host))
-    return _record_size(hosts, len(record.body), topic_size, text_size)
 
 
 def encode_record(record: MessageRecord, append_crc: bool = True) -> bytes:
@@ -164,13 +150,6 @@ def decode_record(
         reconsume_times=parsed.reconsume_times,
         prepared_transaction_offset=parsed.prepared_offset,
     )
-
-
-def blank_record(remaining: int) -> bytes:
-    """The blank record that ends a segment file with `remaining` bytes left."""
-    if not BLANK_RESERVE <= remaining <= SIZE_MAX:
-        raise InvalidArgument(f"{remaining} bytes cannot be blanked out")
-    return SIZE_AND_MAGIC.pack(remaining, MAGIC_BLANK)
 
 
 def _host_bits(born_host: bytes, store_host: bytes) -> int:

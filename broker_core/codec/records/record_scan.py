@@ -24,8 +24,6 @@ class Scan(NamedTuple):
     stop: int
     reason: str
     count: int  # type: ignore[assignment]  # hides tuple.count
-    last_start: int
-    """Buffer index of the last accepted record, or -1."""
     store_timestamp: int
     """Store time of the last accepted record; 0 if none."""
     queues: dict[tuple[bytes, int], tuple[int, bytes]]

@@ -15,8 +15,6 @@ import numpy as np
 from broker_core.codec.native import column_crcs
 from broker_core.codec.records.column_batch import Column, ColumnBatch
 
-MODULUS: Final = 1 << 64
-
 # Odd, so that a multiplication loses no bits. One per column and one for the flag.
 _FACTORS: Final = tuple(
     map(

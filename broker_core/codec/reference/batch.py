@@ -85,7 +85,6 @@ class RowPlan(NamedTuple):
     stop: int
     reason: str
     sizes: Int64s
-    property_sizes: Int64s
 
 
 def open_batch(batch: ColumnBatch) -> OpenBatch:
@@ -195,7 +194,7 @@ def plan_rows(opened: OpenBatch, first: int, last: int) -> RowPlan:
     property_sizes = property_sizes[: stop - first]
     sizes = _record_sizes(opened, first, stop) + property_sizes
     stop, reason = _narrow(sizes > SIZE_MAX, first, stop, reason, reasons.RECORD_TOO_LONG)
-    return RowPlan(stop, reason, sizes[: stop - first], property_sizes[: stop - first])
+    return RowPlan(stop, reason, sizes[: stop - first])
 
 
 def property_texts(opened: OpenBatch, first: int, last: int) -> list[bytes]:

@@ -132,7 +132,6 @@ class _Walk:
         self.count = 0
         self._index_tags = index_tags
         self._delays_ms = delays_ms
-        self._last_start = -1
         self._store_timestamp = 0
         self._queues: dict[tuple[bytes, int], _QueueUnits] = {}
         self._keys: list[bytes] = []
@@ -153,7 +152,6 @@ class _Walk:
         if properties and record.sys_flag & TRANSACTION_BITS != TRANSACTION_ROLLBACK:
             self._index(record, properties)
         self.count += 1
-        self._last_start = start
         self._store_timestamp = record.store_timestamp
 
     def _tags_code(self, record: ParsedRecord, properties: dict[bytes, bytes]) -> int:
@@ -200,7 +198,7 @@ class _Walk:
             key: (queue.first_offset, b"".join(queue.units)) for key, queue in self._queues.items()
         }
         return Scan(
-            end, stop, reason, self.count, self._last_start, self._store_timestamp, queues,
+            end, stop, reason, self.count, self._store_timestamp, queues,
             b"".join(self._keys),
         )  # fmt: skip
 

@@ -131,12 +131,6 @@ class RemotingCommand:
         return f"<{kind} code={int(self.code)} opaque={self.opaque} {sizes}>"
 
 
-def encode_frame(command: RemotingCommand) -> list[bytes | memoryview]:
-    """The pieces of a whole frame: head with header, then the body unless it is empty."""
-    head = encode_command(command)
-    return [head, command.body] if len(command.body) else [head]
-
-
 def encode_command(command: RemotingCommand) -> bytes:
     """Frame head and header; `command.body` is counted and must follow."""
     if command.serialize_type == JSON_HEADER:

@@ -121,9 +121,6 @@ class FileSystem(Protocol):
     def make_dir(self, path: str) -> bool:
         """Create one directory (its parent exists); False when it was there already."""
 
-    def remove_dir(self, path: str) -> None:
-        """Remove one empty directory."""
-
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
 

@@ -276,11 +276,6 @@ class PosixFileSystem:
             os.fchmod(directory, _DIRECTORY_MODE)
         return True
 
-    def remove_dir(self, path: str) -> None:
-        """Remove one empty directory."""
-        with self._at(path) as (directory, name):
-            os.rmdir(name, dir_fd=directory)
-
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
         with self._directory(path_components(path)) as directory, _naming(self._full(path)):

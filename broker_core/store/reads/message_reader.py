@@ -47,9 +47,9 @@ from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.segment_file import segment_name
 from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 from broker_core.store.disk_errors import names_disk_errors
-from broker_core.store.groups.prepared_offsets import prepared_offsets
 from broker_core.store.reads.filtered_read import FilteredRead, Limits, RecordFilter
 from broker_core.store.reads.log_spans import spans_of
+from broker_core.store.reads.prepared_offsets import prepared_offsets
 from broker_core.store.replication.unreplicated_tail import first_behind
 from broker_core.store.scheduler import StoreScheduler
 from broker_core.store.store_stats import StoreStats

@@ -55,7 +55,6 @@ def test_the_master_is_asked_about_a_new_topic_at_once(
             monkeypatch.setattr(slave_metadata, "CHANGES_INTERVAL_MS", 10_000_000)
             metadata = pair.slave.broker.features.replication.slave_metadata
             assert metadata is not None
-            metadata.copy_soon()
             before = metadata.copied_ms
             await until(lambda: metadata.copied_ms > before)
             await _fill(pair.master, 1)

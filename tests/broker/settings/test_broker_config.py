@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import broker_core
 from broker_core.broker.settings.broker_config import BrokerConfig, read_properties
 from broker_core.broker.settings.broker_properties import (
     BROKER_PROPERTIES,
@@ -15,7 +18,7 @@ from broker_core.broker.settings.broker_properties import (
     IGNORED_PROPERTIES,
     STORE_PATHS,
 )
-from broker_core.config import PROPERTY_NAMES, StoreConfig
+from broker_core.config import PROPERTY_NAMES, RemotingLimits, StoreConfig
 from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
@@ -325,3 +328,23 @@ def test_the_file_is_named_when_its_content_is_wrong(tmp_path: Path) -> None:
         BrokerConfig.from_properties(read_properties(str(path)), str(path))
     assert str(path) in str(caught.value)
     assert "listenPort='abc'" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [BrokerConfig, StoreConfig, RemotingLimits])
+def test_every_option_is_read_by_something(kind: type[Any]) -> None:
+    package = Path(broker_core.__file__).parent
+    declared_in = {"broker_config.py", "broker_properties.py", "config.py"}
+    read = set()
+    for path in package.rglob("*.py"):
+        found = re.findall(r"\.([a-z]\w+)", path.read_text(encoding="utf-8"))
+        # `self.name` in the class itself checks the value; it does not use it.
+        read |= set(found) if path.name not in declared_in else set()
+    own = read | set(re.findall(r"self\.([a-z]\w+)", _methods(kind)))
+    assert {field.name for field in dataclasses.fields(kind)} - own == set()
+
+
+def _methods(kind: type[Any]) -> str:
+    """Source of the methods that others call; not of the checks after construction."""
+    members = [member for name, member in vars(kind).items() if not name.startswith("__")]
+    found = [member.fget if isinstance(member, property) else member for member in members]
+    return "".join(inspect.getsource(member) for member in found if inspect.isfunction(member))

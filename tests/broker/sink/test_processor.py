@@ -319,7 +319,9 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path, run_async: Run) 
             store = asker.broker.context.store
             asking = asyncio.ensure_future(sink.ask_publish([part]))
             await asyncio.sleep(0)
-            asker.client.disconnect(asker.broker.address)
+            connection = asker.client.connection_to(asker.broker.address)
+            assert connection is not None
+            connection.close("closed by this client")
             with pytest.raises(Exception, match=r"clos|lost"):
                 await asking
             # It may have been heard or not; asking again tells, and does it at most once.

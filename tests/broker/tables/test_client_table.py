@@ -162,14 +162,14 @@ class TestProducers:
         a, b = OpenConnection(1), OpenConnection(2)
         clients.produce(a, A, "PG", "CLIENT_INNER_PRODUCER")
         clients.produce(b, B, "PG")
-        assert clients.table.producer_connections("PG") == [a, b]
+        assert [m.connection for m in clients.table.producers("PG")] == [a, b]
         assert clients.table.producer_by_client_id(A) is a
         assert [member.client_id for member in clients.table.producers("PG")] == [A, B]
         assert clients.table.producer_groups() == ["CLIENT_INNER_PRODUCER", "PG"]
         clients.table.unregister(a, producer_group="PG")
-        assert clients.table.producer_connections("PG") == [b]
+        assert [m.connection for m in clients.table.producers("PG")] == [b]
         assert clients.table.producer_by_client_id(A) is a, "its inner producer is still there"
-        assert clients.table.producer_connections("none") == []
+        assert [m.connection for m in clients.table.producers("none")] == []
         assert clients.notices() == [], "producers share nothing"
 
     def test_the_owner_of_an_id_keeps_it_while_it_is_there(self, clients: Clients) -> None:
@@ -393,7 +393,7 @@ class TestRefusals:
             clients.table.heartbeat(c, both, 0, 0)
         assert clients.table.consumer_ids("CG") == [A, B]
         assert clients.table.consumer_ids("other") == [C], "what fits is registered"
-        assert clients.table.producer_connections("PG") == [c]
+        assert [m.connection for m in clients.table.producers("PG")] == [c]
         clients.consume(a, A)
         a.end()
         clients.table.heartbeat(c, both, 0, 0)
@@ -496,7 +496,7 @@ class TestAccounts:
         with pytest.raises(NoPermission, match="another account"):
             self.beat(clients, thief, self.OTHER)
         assert clients.table.producer_by_client_id(A) is owner
-        assert clients.table.producer_connections("PG") == [owner]
+        assert [m.connection for m in clients.table.producers("PG")] == [owner]
         owner.end()
         self.beat(clients, thief, self.OTHER)
         assert clients.table.producer_by_client_id(A) is thief

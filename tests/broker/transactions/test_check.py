@@ -19,7 +19,7 @@ from tests.broker.half_store import (
     HalfStore,
     asked,
 )
-from tests.broker.transactions.test_transaction_ends import refuse
+from tests.broker.transactions.test_service import refuse
 
 HOUR_MS = 3_600_000
 

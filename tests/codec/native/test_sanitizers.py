@@ -47,7 +47,7 @@ FED_LONG = (
     "tests/storage/log/test_append_group.py",
     "tests/storage/derived/test_message_index.py",
     "tests/store/test_bad_input.py",
-    "tests/store/reads/test_reads.py",
+    "tests/store/reads/test_message_reader.py",
     "tests/broker/test_hostile_requests.py",
     "tests/broker/send/test_bursts.py",
 )

@@ -16,8 +16,6 @@ from broker_core.codec.records.checkpoint_page import (
 from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.index_record import (
-    ENTRY_MAX_DEFAULT,
-    HASH_SLOTS_DEFAULT,
     IndexHeader,
     decode_index_header,
     entry_start,
@@ -27,24 +25,26 @@ from broker_core.codec.records.index_record import (
 from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.message_record import (
     MessageRecord,
-    blank_record,
     decode_record,
     encode_record,
-    measure,
 )
 from broker_core.codec.records.record_layout import (
     KEY_ENTRY,
+    MAGIC_BLANK,
     PRE_BLANK_UNIT,
+    SIZE_AND_MAGIC,
     UNIT,
     crc_tail,
     crc_tail_value,
 )
 from broker_core.codec.wire.message_id import decode_message_id, encode_message_id
+from broker_core.config import StoreConfig
 from broker_core.storage.derived.message_index import key_hash
 from tests.codec.codec_backends import PURE_PYTHON, batch_of, column
 
 BORN_MS = 1700000000000
 STORE_MS = 1700000000123
+HASH_SLOTS = StoreConfig().index_hash_slots
 
 WORKED_RECORD = bytes.fromhex(
     """
@@ -94,7 +94,7 @@ def worked_batch() -> ColumnBatch:
 
 def test_worked_record_encodes_to_its_bytes() -> None:
     assert encode_record(WORKED_MESSAGE, append_crc=False) == WORKED_RECORD
-    assert measure(WORKED_MESSAGE, append_crc=False) == 135
+    assert len(WORKED_RECORD) == 135
 
 
 def test_worked_record_decodes_to_its_fields() -> None:
@@ -162,8 +162,8 @@ def test_message_id(host: str, text: str) -> None:
 
 
 def test_blank_record() -> None:
-    assert blank_record(217) == bytes.fromhex("00 00 00 d9 cb d4 31 94")
-    assert blank_record(196) == bytes.fromhex("00 00 00 c4 cb d4 31 94")
+    blank = SIZE_AND_MAGIC.pack(217, MAGIC_BLANK)
+    assert blank == bytes.fromhex("00 00 00 d9 cb d4 31 94")
 
 
 def test_checksum_property() -> None:
@@ -181,7 +181,6 @@ def test_checkpoint_page() -> None:
     )
     assert not any(encoded[40:])
     assert decode_checkpoint(encoded) == page
-    assert page.min_timestamp_ms == STORE_MS - 3000
 
 
 @pytest.mark.parametrize(
@@ -258,8 +257,8 @@ def test_pre_blank_unit() -> None:
 
 
 def test_index_file_layout() -> None:
-    assert index_file_size(HASH_SLOTS_DEFAULT, ENTRY_MAX_DEFAULT) == 420_000_040
-    assert entry_start(HASH_SLOTS_DEFAULT, 1) == 20_000_060
+    assert index_file_size(HASH_SLOTS, StoreConfig().index_entries_max) == 420_000_040
+    assert entry_start(HASH_SLOTS, 1) == 20_000_060
     assert key_hash(b"TopicTest", b"U1") == 2745342
     assert key_hash(b"TopicTest", b"k1") == 2746024
     assert slot_start(2745342) == 10981408
@@ -268,14 +267,14 @@ def test_index_file_layout() -> None:
 
 def test_index_worked_example(codec: ModuleType) -> None:
     entry_max = 8
-    buf = bytearray(index_file_size(HASH_SLOTS_DEFAULT, entry_max))
+    buf = bytearray(index_file_size(HASH_SLOTS, entry_max))
     puts = [
         (key_hash(b"TopicTest", b"U1"), 4096, STORE_MS),
         (key_hash(b"TopicTest", b"k1"), 4096, STORE_MS),
         (key_hash(b"TopicTest", b"k1"), 4300, STORE_MS + 5500),
     ]
     entries = b"".join(KEY_ENTRY.pack(*put) for put in puts)
-    assert codec.append_index_entries(buf, HASH_SLOTS_DEFAULT, entry_max, entries, 0) == 60
+    assert codec.append_index_entries(buf, HASH_SLOTS, entry_max, entries, 0) == 60
     assert buf[20_000_060:20_000_120] == bytes.fromhex(
         """
         00 29 e3 fe  00 00 00 00 00 00 10 00  00 00 00 00  00 00 00 00

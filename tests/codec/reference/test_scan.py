@@ -10,8 +10,8 @@ import pytest
 from broker_core.codec.native import java_hash
 from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.message_properties import encode_properties
-from broker_core.codec.records.message_record import MessageRecord, blank_record, encode_record
-from broker_core.codec.records.record_layout import KEY_ENTRY, UNIT
+from broker_core.codec.records.message_record import MessageRecord, encode_record
+from broker_core.codec.records.record_layout import KEY_ENTRY, MAGIC_BLANK, SIZE_AND_MAGIC, UNIT
 from broker_core.codec.records.record_scan import (
     STOP_BLANK,
     STOP_EMPTY,
@@ -49,7 +49,7 @@ def test_walks_to_the_limit(codec: ModuleType) -> None:
     log = lay_out(message(queue_offset=4), message("U"), message(queue_offset=5), position=4096)
     found = scan(codec, log, 4096)
     size = len(log) // 3
-    assert found[:6] == (len(log), STOP_LIMIT, "", 3, 2 * size, STORE_MS)
+    assert found[:5] == (len(log), STOP_LIMIT, "", 3, STORE_MS)
     assert list(found.queues) == [(b"T", 0), (b"U", 0)]
     first_offset, units = found.queues[b"T", 0]
     assert first_offset == 4
@@ -75,7 +75,7 @@ def test_start_and_limit_bound_the_walk(codec: ModuleType) -> None:
         (bytes(7), STOP_EMPTY),
         (b"\x01" * 7, STOP_EMPTY),
         (bytes(100), STOP_EMPTY),
-        (blank_record(100), STOP_BLANK),
+        (SIZE_AND_MAGIC.pack(100, MAGIC_BLANK), STOP_BLANK),
         (b"\0\0\0\0\0\0\0\x01", STOP_INVALID),
         (b"\0\0\0\x01\0\0\0\0", STOP_INVALID),
     ],
@@ -86,7 +86,7 @@ def test_ends_of_data(codec: ModuleType, rest: bytes, stop: int) -> None:
     assert (found.end, found.stop, found.count) == (len(log), stop, 1)
     assert bool(found.reason) == (stop == STOP_INVALID)
     alone = scan(codec, rest)
-    assert (alone.end, alone.stop, alone.last_start, alone.store_timestamp) == (0, stop, -1, 0)
+    assert (alone.end, alone.stop, alone.store_timestamp) == (0, stop, 0)
 
 
 def test_damage_stops_before_the_record(codec: ModuleType) -> None:

@@ -15,7 +15,6 @@ from broker_core.codec.wire.remoting_command import (
     RemotingCommand,
     decode_header,
     encode_command,
-    encode_frame,
 )
 from broker_core.errors import InvalidArgument, ProtocolViolation
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
@@ -122,15 +121,6 @@ def test_replies_do_not_share_their_fields() -> None:
     request = RemotingCommand(10)
     request.reply().ext["a"] = "b"
     assert request.reply().ext == {} == request.ext
-
-
-def test_pieces_of_a_frame() -> None:
-    body = memoryview(b"abc")
-    command = RemotingCommand(10, body=body)
-    pieces = encode_frame(command)
-    assert len(pieces) == 2 and pieces[1] is body
-    assert pieces[0] == encode_command(command)
-    assert len(encode_frame(RemotingCommand(10))) == 1
 
 
 def test_what_repr_shows() -> None:

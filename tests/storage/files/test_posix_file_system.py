@@ -82,7 +82,6 @@ def _all_calls(fs: PosixFileSystem, path: str) -> list[Callable[[], object]]:
         lambda: fs.is_dir(path),
         lambda: fs.unlink(path),
         lambda: fs.make_dir(path),
-        lambda: fs.remove_dir(path),
         lambda: fs.rename(path, "elsewhere"),
         lambda: fs.rename("mine", path),
     ]

@@ -104,7 +104,7 @@ class TestHeartbeat:
         assert desk.groups.find("CG") == GroupConfig("CG")
         assert changed == [[TopicConfig("%RETRY%CG", 1, 1, 6)]], "its route is known at once"
         assert desk.clients.consumer_ids("CG") == ["10.0.0.9@4321#98765"]
-        assert desk.clients.producer_connections("PG") == [connection]
+        assert [m.connection for m in desk.clients.producers("PG")] == [connection]
         subscription = desk.clients.subscription("CG", "T1")
         assert subscription is not None
         assert subscription.codes == {2598919}
@@ -127,7 +127,7 @@ class TestHeartbeat:
         desk.beat(connection, "c", "unknown", "CG")
         assert desk.clients.consumer_groups() == []
         assert desk.topics.find("%RETRY%CG") is None
-        assert desk.clients.producer_connections("PG") == [connection]
+        assert [m.connection for m in desk.clients.producers("PG")] == [connection]
         desk.groups.put(GroupConfig("CG"))
         desk.beat(connection, "c", "unknown", "CG")
         assert desk.clients.consumer_groups() == ["CG"]
@@ -196,7 +196,7 @@ class TestUnregister:
         fields = {"clientID": "b", "consumerGroup": "CG", "producerGroup": "PG"}
         assert desk.ask(RequestCode.UNREGISTER_CLIENT, b, **fields).code == 0
         assert a.notices() == ["CG"]
-        assert desk.clients.producer_connections("PG") == [a]
+        assert [m.connection for m in desk.clients.producers("PG")] == [a]
         assert desk.ask(RequestCode.UNREGISTER_CLIENT, b, **fields).code == 0
         with pytest.raises(InvalidArgument, match="clientID"):
             desk.ask(RequestCode.UNREGISTER_CLIENT, b, consumerGroup="CG")

@@ -217,9 +217,6 @@ def test_directories(fs: FileSystem) -> None:
     assert fs.exists("") is True
     for path in ("", "d", "d/e"):
         fs.sync_dir(path)
-    fs.remove_dir("d/e")
-    assert fs.list("d") == ["a", "b"]
-    assert fs.make_dir("d/e") is True
     _put(fs, "d/e/again")
     assert fs.list("d/e") == ["again"]
 
@@ -237,13 +234,6 @@ def test_directory_errors(fs: FileSystem) -> None:
         fs.sync_dir("d/f")
     with pytest.raises(FileNotFoundError):
         fs.sync_dir("missing")
-    with pytest.raises(NotADirectoryError):
-        fs.remove_dir("d/f")
-    with pytest.raises(FileNotFoundError):
-        fs.remove_dir("missing")
-    with pytest.raises(OSError, match="d") as error:
-        fs.remove_dir("d")
-    assert error.value.errno == errno.ENOTEMPTY
 
 
 def test_rename_replaces_the_target(fs: FileSystem) -> None:
@@ -325,7 +315,7 @@ def test_a_lock_excludes_every_other_open_file(fs: FileSystem) -> None:
     "path", ["..", "a/../b", "/a", "a/", "a//b", ".", "a/./b", "a\0b", "../../etc/passwd", 7]
 )
 def test_paths_that_are_not_names_below_the_root(fs: FileSystem, path: str) -> None:
-    for call in (fs.create, fs.open, fs.exists, fs.is_dir, fs.list, fs.make_dir, fs.remove_dir):
+    for call in (fs.create, fs.open, fs.exists, fs.is_dir, fs.list, fs.make_dir):
         with pytest.raises(InvalidArgument):
             call(path)
     for call in (fs.sync_dir, fs.unlink):
@@ -337,7 +327,7 @@ def test_paths_that_are_not_names_below_the_root(fs: FileSystem, path: str) -> N
 
 
 def test_the_root_is_not_a_name(fs: FileSystem) -> None:
-    for call in (fs.create, fs.unlink, fs.remove_dir):
+    for call in (fs.create, fs.unlink):
         with pytest.raises(InvalidArgument):
             call("")
     with pytest.raises(InvalidArgument):
@@ -386,14 +376,14 @@ def _random_call(fs: FileSystem, rng: random.Random) -> object:
     """One call with arguments that often collide; what it gave or which error it raised."""
     paths = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "a/x"]
     path, other, number = rng.choice(paths), rng.choice(paths), rng.randrange(2_000)
-    calls = "create write allocate resize map read make_dir make_dir list remove_dir"
+    calls = "create write allocate resize map read make_dir make_dir list"
     call = rng.choice([*calls.split(), "rename", "rename", "unlink", "exists"])
     try:
         if call == "create":
             return fs.create(path).close()
         if call == "rename":
             return fs.rename(path, other)
-        if call in {"make_dir", "list", "remove_dir", "unlink", "exists"}:
+        if call in {"make_dir", "list", "unlink", "exists"}:
             return getattr(fs, call)(path)
         file = fs.open(path)
     except OSError as error:

@@ -26,7 +26,7 @@ from broker_core.store.writes.message import Message
 from tests.access.access_files import ACCOUNTS, ADMIN, write_access_file
 from tests.broker.protected_cluster import cluster, make_topic
 from tests.broker.running_broker import TIMEOUT_MS, UNIQUE, broker_config, running, until
-from tests.broker.test_transaction_requests import AskedProducer, send_half
+from tests.broker.transactions.test_end import AskedProducer, send_half
 from tests.patient_client import patient_client
 
 Run = Callable[..., Any]

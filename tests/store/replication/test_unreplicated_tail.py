@@ -40,7 +40,7 @@ from tests.replication.running_pair import (
     same_log,
     until,
 )
-from tests.replication.test_sync_store import Gate
+from tests.store.replication.test_store_replication import Gate
 from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
 
 TAG_A = 65  # Java's hash of "A"
