@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from broker_core.errors import RmqError
-from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq import EmbeddedBroker, spark_conf
 
 ORDERS, INVOICES = "orders", "invoices"
 BATCH_ROWS = 5_000
@@ -36,6 +36,7 @@ def run_query(name_server: str, checkpoint: str) -> None:
         .appName("orders-to-invoices")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(map=spark_conf())
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 
-from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq import EmbeddedBroker, spark_conf
 
 ORDERS = [f"order {number}" for number in range(1000)]
 
@@ -27,6 +27,7 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
+        .config(map=spark_conf())
         .getOrCreate()
     )
     checkpoint = tempfile.mkdtemp(prefix="rmq-example-")

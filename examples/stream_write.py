@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq import EmbeddedBroker, spark_conf
 
 try:
     from pyspark.sql import SparkSession
@@ -31,6 +31,7 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
+        .config(map=spark_conf())
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
     from pyspark_rmq.embedded import EmbeddedBroker
 
-__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
+__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register", "spark_conf"]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
@@ -21,6 +21,17 @@ def register(spark: Any, name: str = "rocketmq") -> None:
     from pyspark_rmq.data_source import registered_as
 
     spark.dataSource.register(registered_as(name))
+
+
+def spark_conf() -> dict[str, str]:
+    """Settings for `SparkSession.builder.config(map=…)` that speed up every Python data source.
+
+    They need to be there when the application starts. What each of them does on which release of
+    Spark: `docs/source.md`.
+    """
+    from pyspark_rmq.spark_settings import SPARK_CONF
+
+    return dict(SPARK_CONF)
 
 
 def __getattr__(name: str) -> Any:

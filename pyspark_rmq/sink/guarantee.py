@@ -29,6 +29,11 @@ def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
     replay must be written in the same way. Raises `InvalidArgument` if it changes.
     """
     decided = _possible_guarantee(options, columns)
+    if decided == AT_LEAST_ONCE and options.short_circuit == "on":
+        raise errors.InvalidArgument(
+            "option shortCircuit=on needs deliveryGuarantee=exactly_once: at least once, all rows"
+            " are sent over the network. Use shortCircuit=auto"
+        )
     state = QueryState(options.checkpoint, options.sink_id)
     before = state.read().guarantee
     if before and before != decided and options.guarantee == AUTO:

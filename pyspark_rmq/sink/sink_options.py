@@ -16,6 +16,7 @@ from broker_core import errors
 from pyspark_rmq import option_values
 from pyspark_rmq.options import (
     CONNECTION,
+    SHORT_CIRCUITS,
     ConnectionOptions,
     Known,
     OptionTexts,
@@ -58,6 +59,8 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "batchId": Known(_number(0, option_values.I64_MAX)),
         "rmq.retry.timeout.ms": Known(_number(0, _DAY_MS), 60_000),
         "waitStoreOk": Known(option_values.flag, True),
+        # exactly_once only
+        "shortCircuit": Known(_one_of(*SHORT_CIRCUITS), SHORT_CIRCUITS[0]),
         # at_least_once only
         "rmq.producer.group": Known(_text, "spark-rmq-sink"),
         "send.inFlight": Known(_number(1, 1_024), 4),
@@ -93,6 +96,8 @@ class SinkOptions:
     sink_id: str
     batch_id: int | None
     retry_for_ms: int
+    short_circuit: str
+    """Whether tasks on the broker's host write its staging files: auto, on or off."""
     producer_group: str
     in_flight: int
     timeout_ms: int
@@ -132,6 +137,7 @@ class SinkOptions:
             sink_id=values["sinkId"],
             batch_id=values["batchId"],
             retry_for_ms=values["rmq.retry.timeout.ms"],
+            short_circuit=values["shortCircuit"],
             producer_group=values["rmq.producer.group"],
             in_flight=values["send.inFlight"],
             timeout_ms=values["send.timeoutMs"],

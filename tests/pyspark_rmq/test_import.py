@@ -24,7 +24,13 @@ def test_import_loads_and_starts_nothing() -> None:
 
 
 def test_public_names() -> None:
-    assert pyspark_rmq.__all__ == ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
+    assert pyspark_rmq.__all__ == [
+        "DefaultSource",
+        "EmbeddedBroker",
+        "EmbeddedCluster",
+        "register",
+        "spark_conf",
+    ]
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
 
 

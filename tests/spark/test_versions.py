@@ -17,10 +17,11 @@ from tests.spark.spark_versions import RELEASES, spark_python
 PROJECT = Path(__file__).resolve().parents[2]
 # Limits of a batch and AvailableNow came with 4.2, so it runs all that the source has.
 FILES = {
-    "4.1.4": ("test_smoke.py", "test_connect.py"),
+    "4.0.5": ("test_smoke.py", "test_spark_conf.py"),
+    "4.1.4": ("test_smoke.py", "test_spark_conf.py", "test_connect.py"),
     "4.2.1": (
-        "test_smoke.py", "test_batch_read.py", "test_stream_read.py", "test_source_tables.py",
-        "test_connect.py", "test_replay.py", "test_protected.py",
+        "test_smoke.py", "test_spark_conf.py", "test_batch_read.py", "test_stream_read.py",
+        "test_source_tables.py", "test_connect.py", "test_replay.py", "test_protected.py",
     ),
 }  # fmt: skip
 
@@ -32,7 +33,7 @@ def test_release(release: str) -> None:
         python = spark_python(release)
     except PeerUnavailable as missing:
         pytest.skip(str(missing))
-    files = [f"tests/spark/{name}" for name in FILES.get(release, ("test_smoke.py",))]
+    files = [f"tests/spark/{name}" for name in FILES[release]]
     done = subprocess.run(
         [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         cwd=PROJECT,

@@ -130,7 +130,8 @@ class SinkClient(Lifecycle):
     """`start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared; from a `ClientConfig` the object makes its own. Requests are
-    retried for `retry_for_ms` while a broker cannot be reached.
+    retried for `retry_for_ms` while a broker cannot be reached. With `local_staging=False` rows are
+    sent over the network, even if the broker is on this machine.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class SinkClient(Lifecycle):
         window_size: int = WINDOW_SIZE,
         retry_for_ms: int = RETRY_FOR_MS,
         publish_timeout_ms: int = PUBLISH_TIMEOUT_MS,
+        local_staging: bool = True,
     ) -> None:
         self._owns_client = isinstance(client, ClientConfig)
         self.client = ClientInstance(client) if isinstance(client, ClientConfig) else client
@@ -148,6 +150,7 @@ class SinkClient(Lifecycle):
         self._window_size = window_size
         self._retry_for_ms = retry_for_ms
         self._publish_timeout_ms = publish_timeout_ms
+        self._local_staging = local_staging
         self._addresses: dict[str, str] = {}
         self._completions = completions_of(self.client)
 
@@ -235,7 +238,7 @@ class SinkClient(Lifecycle):
             broker_name,
             identity,
             begun,
-            is_loopback=is_loopback_host(connection.peer[0]),
+            may_write_file=self._local_staging and is_loopback_host(connection.peer[0]),
             block_size=self._block_size,
             window_size=self._window_size,
             body_size_max=capabilities.frame_size_max - _HEADER_ROOM,

@@ -73,7 +73,7 @@ class StageWriter:
         identity: BatchIdentity,
         begun: RemotingCommand,
         *,
-        is_loopback: bool,
+        may_write_file: bool,
         block_size: int,
         window_size: int,
         body_size_max: int,
@@ -103,7 +103,7 @@ class StageWriter:
         self._granted = 0
         self._file: StagingFile | None = None
         # A remote broker could name any file: accept the directory only over loopback.
-        if is_loopback and "root" in begun.ext:
+        if may_write_file and "root" in begun.ext:
             place = (begun.ext.get("storeId", ""), begun.ext.get("bootId", ""))
             self._file = open_staging_file(begun.ext["root"], self.staging_id, block_size, *place)
 

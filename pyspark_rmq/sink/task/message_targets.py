@@ -25,6 +25,7 @@ from broker_core import (
     SinkClient,
     StagedPart,
     batch_from_arrow,
+    errors,
 )
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.sink_topics import topic_queues
@@ -70,6 +71,10 @@ class MessageTarget(Protocol):
         """Requests that were sent again."""
 
 
+class LocalWriteImpossible(errors.RmqError):
+    """shortCircuit=on, and the staging files of a broker cannot be written."""
+
+
 class StagingTarget:
     """exactly_once: stages rows at their brokers, one part per broker."""
 
@@ -81,8 +86,10 @@ class StagingTarget:
         identity: BatchIdentity,
         *,
         compresses: bool = False,
+        requires_files: bool = False,
     ) -> None:
         self._compresses = compresses
+        self._requires_files = requires_files
         self._sink = sink
         self._queues = queues
         self._selection = selection
@@ -127,6 +134,12 @@ class StagingTarget:
         writer = self._writers.get(broker)
         if writer is None:
             writer = self._writers[broker] = await self._sink.stage(self._identity, broker)
+            if self._requires_files and not writer.is_local:
+                raise LocalWriteImpossible(
+                    f"shortCircuit=on, and the staging files of broker {broker} cannot be written"
+                    " from here: it is on another host, has another user, or has aclEnable=true."
+                    " Use shortCircuit=auto to send the rows over the network then"
+                )
         first = 0
         for flag, sys_flag, run in messages.runs_of_one_flag():
             after = first + run.row_count

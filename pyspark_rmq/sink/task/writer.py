@@ -86,8 +86,17 @@ def _target(
     # Random start: otherwise all small batches would go to the first queue.
     selection = QueueSelection(random.randrange(1 << 16))
     if guarantee == EXACTLY_ONCE:
-        sink = SinkClient(connected.client, retry_for_ms=options.retry_for_ms)
+        sink = SinkClient(
+            connected.client,
+            retry_for_ms=options.retry_for_ms,
+            local_staging=options.short_circuit != "off",
+        )
         return StagingTarget(
-            sink, queues, selection, identity.batch_identity, compresses=options.compresses
+            sink,
+            queues,
+            selection,
+            identity.batch_identity,
+            compresses=options.compresses,
+            requires_files=options.short_circuit == "on",
         )
     return QueueTarget(connected.client, queues, selection, options)

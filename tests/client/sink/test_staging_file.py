@@ -188,3 +188,17 @@ def test_a_broker_that_restarts_before_the_publication(tmp_path: Path, run_async
             assert await bodies(asker) == [b"x"]
 
     run_async(scenario())
+
+
+def test_without_local_staging_rows_are_sent(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T")
+            async with Neighbour(asker, local_staging=False) as sink:
+                writer = await sink.stage(WHO, "broker-a")
+                assert not writer.is_local
+                await writer.append(batch_of(b"sent", queues=((b"T", 0),)))
+                await sink.publish(WHO, [await writer.seal()])
+                assert await bodies(asker) == [b"sent"]
+
+    run_async(scenario())

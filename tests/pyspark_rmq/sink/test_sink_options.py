@@ -29,6 +29,7 @@ def test_defaults() -> None:
     assert (options.topic, options.queue_selector, options.creates_topics) == ("", "", False)
     assert (options.body_size_max, options.drops_oversize) == (4 << 20, False)
     assert options.attempts == 11
+    assert options.short_circuit == "auto"
 
 
 def test_names_in_any_case_and_aliases() -> None:
@@ -58,6 +59,7 @@ def test_a_checkpoint_has_one_name() -> None:
         ({"delivery": "auto"}, "did you mean deliveryGuarantee"),
         ({"oversizePolicy": "cut"}, "fail or drop or skip or dlq"),
         ({"compression": "best"}, "none or zlib"),
+        ({"shortCircuit": "maybe"}, "auto or on or off"),
         ({"waitStoreOk": "false", "deliveryGuarantee": "exactly_once"}, "waitStoreOk=false is for"),
         ({"oversizePolicy": "dlq"}, "oversizeTopic go together"),
         ({"oversizeTopic": "large"}, "oversizeTopic go together"),
