@@ -8,9 +8,16 @@ see `broker_core.protocol_codes`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from broker_core.protocol_codes import ResponseCode
+
+ERROR_PAGE: Final = "docs/errors.md"
+
+
+def explained(text: str, anchor: str) -> str:
+    """`text`, with a last line that names its section of the page of errors."""
+    return f"{text}\nSee {ERROR_PAGE}#{anchor}"
 
 
 class RmqError(Exception):
@@ -45,13 +52,21 @@ class LimitReached(RmqError):
 class InvalidConfig(RmqError, ValueError):
     """A configuration key has a value that cannot be used."""
 
-    def __init__(self, key: str, value: object, accepted: str, source: str = "") -> None:
+    def __init__(
+        self, key: str, value: object, accepted: str, source: str = "", anchor: str = ""
+    ) -> None:
         where = f"{source}: " if source else ""
-        super().__init__(f"{where}{key}={value!r:.200} cannot be used: {accepted}")
+        text = f"{where}{key}={value!r:.200} cannot be used: {accepted}"
+        super().__init__(explained(text, anchor) if anchor else text)
         self.key = key
         self.value = value
         self.accepted = accepted
         self.source = source
+        self.anchor = anchor
+
+    def renamed(self, key: str, source: str = "") -> InvalidConfig:
+        """The same error under the name that the user knows the key by."""
+        return InvalidConfig(key, self.value, self.accepted, source or self.source, self.anchor)
 
 
 class StoreClosed(RmqError):

@@ -88,8 +88,12 @@ def choose_columns(
         column = _BY_NAME[name]
         if kind != column.kind:
             raise errors.InvalidArgument(
-                f"column {output_name} is {column.kind}, not {kind}: name it so in the schema and"
-                " cast it afterwards"
+                errors.explained(
+                    f"column {output_name} is {column.kind}, not {kind:.80}: write"
+                    f" {output_name} {column.kind} in the schema and cast it after .load(), for"
+                    f' example with col("{output_name}").cast("{kind:.80}")',
+                    "column-types",
+                )
             )
         if not nullable and column.nullable:
             raise errors.InvalidArgument(

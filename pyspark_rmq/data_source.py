@@ -82,7 +82,9 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         from pyspark_rmq.sink.sink_topics import require_topics
 
         if overwrite:
-            raise errors.InvalidArgument('a topic cannot be overwritten: use mode("append")')
+            raise errors.InvalidArgument(
+                errors.explained('a topic cannot be overwritten: use mode("append")', "output-mode")
+            )
         options = SinkOptions.parse(self.options).for_batch()
         columns = _written(schema, options)
         require_topics(options)
@@ -96,7 +98,13 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
         if overwrite:
             raise errors.InvalidArgument(
-                "outputMode complete would replace what a topic has: use append or update"
+                errors.explained(
+                    "outputMode complete would replace what a topic has, and a topic only grows:"
+                    " use append, or write each batch with foreachBatch and"
+                    ' df.write.format("rmq").option("sinkId", …), which works with complete and'
+                    " update",
+                    "output-mode",
+                )
             )
         # Called before every batch and every commit, in reused workers.
         freeze_once()

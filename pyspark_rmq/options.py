@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import ClientConfig, errors, parse_tag_expression, read_secret_file
 from pyspark_rmq import columns, option_values
+from pyspark_rmq.kafka_options import option_instead_of
 from pyspark_rmq.source.offsets import start_position
 from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Positions
 from pyspark_rmq.source.rows.predicates import Predicate, parse_where
@@ -215,7 +216,12 @@ class SourceOptions:
         for name in ("where", "filterPushdown"):
             if name in self.given:
                 raise errors.InvalidArgument(
-                    f"option {name} is for spark.read: filter a stream with .where(…)"
+                    errors.explained(
+                        f"option {name} is for spark.read: filter a stream with .where(…) after"
+                        " .load(), or at the broker with the option subExpression (tags) or"
+                        " filterSql (properties)",
+                        "where-on-a-stream",
+                    )
                 )
         return self._starting_at(LATEST)
 
@@ -271,16 +277,28 @@ class OptionTexts:
                 raise errors.InvalidConfig(spelling, HIDDEN, error.accepted) from None
             raise
 
+    def spelled(self, name: str) -> str:
+        """The name that the user gave the option by: itself or one of its aliases."""
+        return self._texts[name][0] if name in self._texts else name
+
     def text(self, name: str) -> tuple[str, str] | None:
         """Name and value as the user wrote them."""
         return self._texts.get(name)
 
 
 def _unknown(key: str, spellings: Mapping[str, tuple[str, str]], page: str) -> str:
+    instead = option_instead_of(key)
+    if instead is not None:
+        return errors.explained(
+            f"option {key!r:.100} is one of Kafka's: {instead}. {page} has all options",
+            "kafka-options",
+        )
     near = difflib.get_close_matches(key.lower(), list(spellings), 1, 0.5)
     hint = f"; did you mean {spellings[near[0]][1]}?" if near else ""
     # The value is not shown: it may be a secret under a mistyped name.
-    return f"no option {key!r:.100}{hint or '.'} {page} has all of them"
+    return errors.explained(
+        f"no option {key!r:.100}{hint or '.'} {page} has all of them", "unknown-option"
+    )
 
 
 def _built(values: OptionTexts) -> SourceOptions:
@@ -381,8 +399,8 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
     try:
         found.client_config()
     except errors.InvalidConfig as error:
-        name = _OPTION_OF.get(error.key, error.key)
-        raise errors.InvalidConfig(name, error.value, error.accepted) from None
+        name = values.spelled(_OPTION_OF.get(error.key, error.key))
+        raise error.renamed(name) from None
     return found
 
 
@@ -406,7 +424,7 @@ def _subscription(
 ) -> tuple[tuple[str, ...], str, Mapping[str, Mapping[str, tuple[int, ...]]]]:
     given = values.given & {"subscribe", "subscribePattern", "assign"}
     if len(given) != 1 and not (values["describe"] and not given):
-        found = " and ".join(sorted(given)) or "none"
+        found = " and ".join(sorted(map(values.spelled, given))) or "none"
         raise errors.InvalidArgument(
             f"give one of the options subscribe, subscribePattern and assign; there is {found}"
         )

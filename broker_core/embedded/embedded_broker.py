@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
@@ -55,6 +56,7 @@ class EmbeddedBroker:
         kept = store_dir if store is None else store
         self._kept_store = Path(kept).absolute() if kept is not None else None
         self._topics = initial_topics(topics)
+        refuse_unknown(properties or {}, "properties")
         self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
         self._ports = (name_server_port, broker_port)

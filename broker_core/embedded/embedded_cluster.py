@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final
 
 from broker_core.broker.replication.persisted_roles import kept_master, member_id
+from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.replication import (
     Promotion,
@@ -82,6 +83,7 @@ class EmbeddedCluster:
             )
         self._counts = (masters, slaves_per_master)
         self._topics = initial_topics(topics)
+        refuse_unknown(properties or {}, "properties")
         self._properties = {
             **STANDALONE_PROPERTIES,
             "registerNameServerPeriod": str(REGISTER_PERIOD_MS),

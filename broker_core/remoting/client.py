@@ -7,6 +7,7 @@ to it fail immediately meanwhile, so that the caller can try another address.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 
@@ -48,13 +49,15 @@ def parse_address(address: str) -> tuple[str, int]:
 class _Link:
     """One address: its connection, or the attempt to get one."""
 
-    __slots__ = ("connection", "delay_ms", "opening", "retry_at")
+    __slots__ = ("connection", "delay_ms", "failure", "opening", "retry_at")
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[Connection] | None = None
         self.delay_ms = 0
         self.retry_at = 0.0
+        # Why the last attempt failed; raised again until `retry_at`.
+        self.failure = ConnectionLost("never tried")
 
 
 def _is_tls_failure(error: BaseException) -> bool:
@@ -69,6 +72,13 @@ def _tls_reason(error: BaseException) -> str:
     if reason not in (None, "UNEXPECTED_EOF_WHILE_READING"):
         return str(reason)
     return "the server ended the handshake; it may not speak TLS, or want a client certificate"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        # asyncio's text repeats the address.
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error) or "no answer in time"
 
 
 def _refuse_requests(connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -140,11 +150,8 @@ class RemotingClient:
         if link.connection is not None and not link.connection.is_closed:
             return link.connection
         if link.opening is None:
-            wait_s = link.retry_at - self.clock.monotonic()
-            if wait_s > 0:
-                raise ConnectionLost(
-                    f"{address} could not be reached; next try in {wait_s * 1000:.0f} ms"
-                )
+            if self.clock.monotonic() < link.retry_at:
+                raise type(link.failure)(*link.failure.args)
             link.opening = asyncio.ensure_future(self._open(address, link))
         # Not cancelled with this caller: others may wait for the same attempt.
         done, _ = await asyncio.wait((link.opening,), timeout=timeout_ms / 1000)
@@ -217,9 +224,10 @@ class RemotingClient:
                 self.limits.reconnect_delay_max_ms,
             )
             if is_tls_failure:
-                raise TlsFailed(f"no TLS connection to {address}: {_tls_reason(error)}") from None
-            reason = str(error) or "no answer in time"
-            raise ConnectionLost(f"{address} could not be reached: {reason}") from None
+                link.failure = TlsFailed(f"no TLS connection to {address}: {_tls_reason(error)}")
+            else:
+                link.failure = ConnectionLost(f"{address} could not be reached: {_reason(error)}")
+            raise link.failure from None
         finally:
             link.opening = None
             if not is_open:

@@ -28,6 +28,7 @@ from broker_core.errors import (
     SystemBusy,
 )
 from broker_core.protocol_codes import ResponseCode
+from broker_core.remoting.http2_refusal import PREFACE_START, RefusedHttp2
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
@@ -420,6 +421,11 @@ class Connection(asyncio.Protocol):
                     if load.size and self._has_too_much():
                         break
         except ProtocolViolation as violation:
+            begun = parser.pending()
+            transport = self._transport if self._owner.serves else None
+            if transport is not None and begun.startswith(PREFACE_START):
+                self._refuse_http2(transport, begun)
+                return
             _log.info("closing %s: %s", self.peer_text, violation)
             self.close(f"protocol violation: {violation}")
         else:
@@ -427,6 +433,13 @@ class Connection(asyncio.Protocol):
         finally:
             self._in_wake_up = False
             self._flush()
+
+    def _refuse_http2(self, transport: asyncio.Transport, begun: bytes) -> None:
+        """Hand the transport to a protocol that refuses calls until `expire` closes it."""
+        self.close_reason = "the peer speaks HTTP/2"
+        refused = RefusedHttp2(transport, self.peer[0], self.connection_lost)
+        transport.set_protocol(refused)
+        refused.data_received(begun)
 
     def _note_arrived(self) -> None:
         """Account for the partial frame in the parser."""

@@ -15,7 +15,7 @@ from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.filter_check import FilterCheck
-from pyspark_rmq.source.offsets.data_loss import report_loss
+from pyspark_rmq.source.offsets.data_loss import NEW_STORE_REMEDY, report_loss
 from pyspark_rmq.source.offsets.gone_queues import ask_remains, describe_unread, unread_of
 from pyspark_rmq.source.offsets.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offsets.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
@@ -266,14 +266,17 @@ class StreamSession:
         _log.warning("%s; going on without it, because failOnDataLoss is off (%s)", text, reasons)
 
     def _note_silence(self, silent: Mapping[str, errors.RmqError]) -> None:
-        """Warn once of each broker that does not answer."""
+        """Warn once of each broker that does not answer, and once when it answers again."""
         for broker, error in silent.items():
             self._say_once(("silent", broker), f"broker {broker} does not answer: {error}")
-        self._reported -= {
+        over = {
             key
             for key in self._reported
             if isinstance(key, tuple) and key[0] in ("silent", "left out") and key[1] not in silent
         }
+        self._reported -= over
+        for broker in sorted({str(key[1]) for key in over}):
+            _log.warning("broker %s answers again", broker)
 
     def _check_topics(self) -> None:
         now = self._client.clock.monotonic()
@@ -422,7 +425,8 @@ class StreamSession:
             if before.store_id != store.store_id:
                 replaced.add(broker)
                 text = (
-                    f"broker {broker} has another store ({store.store_id}, not {before.store_id})"
+                    f"the checkpoint belongs to another store of broker {broker}: that was"
+                    f" {before.store_id}, this is {store.store_id}, a new one or another cluster's"
                 )
             elif broker in seen.has_run and before.run:
                 text = (
@@ -435,13 +439,23 @@ class StreamSession:
                     f"broker {broker} came back after a crash in which messages that were read may"
                     f" have been cut off (epoch {store.epoch}, not {before.epoch})"
                 )
-            self._report_once(("store", broker, store[:2], before.run), text)
+            self._report_once(
+                ("store", broker, store[:2], before.run),
+                text,
+                is_new_store=before.store_id != store.store_id,
+            )
         return replaced
 
-    def _report_once(self, key: object, text: str) -> None:
-        if self._options.fails_on_data_loss or key not in self._reported:
+    def _report_once(self, key: object, text: str, *, is_new_store: bool = False) -> None:
+        fails = self._options.fails_on_data_loss
+        if fails or key not in self._reported:
             self._reported.add(key)
-            report_loss(text, fails=self._options.fails_on_data_loss)
+            if is_new_store:
+                report_loss(
+                    text, fails=fails, remedy=NEW_STORE_REMEDY, anchor="checkpoint-of-another-store"
+                )
+            else:
+                report_loss(text, fails=fails)
 
     def _should_wait(self, rows: int, limits: Limits) -> bool:
         if limits.rows_min is None or rows >= limits.rows_min or self._has_target:

@@ -13,13 +13,24 @@ from broker_core.errors import InvalidArgument
 
 
 @pytest.mark.parametrize("made", [EmbeddedBroker, EmbeddedCluster])
-@pytest.mark.parametrize("topics", [["orders"], "orders", ("a", "b"), {"orders"}])
-def test_names_without_queues_are_refused(made: Callable[..., Any], topics: object) -> None:
+@pytest.mark.parametrize(
+    ("topics", "meant"),
+    [
+        (["orders"], '{"orders": 4}'),
+        ("orders", '{"orders": 4}'),
+        (("a", "b"), '{"a": 4, "b": 4}'),
+        ({"orders"}, '{"orders": 4}'),
+        (7, '{"orders": 4}'),
+    ],
+)
+def test_names_without_queues_are_refused(
+    made: Callable[..., Any], topics: object, meant: str
+) -> None:
     with pytest.raises(InvalidArgument) as refused:
         made(topics=topics)
     assert str(refused.value) == (
-        f"topics={topics!r} does not say how many queues each topic has: "
-        'give a dictionary such as {"orders": 4}'
+        f"topics={topics!r} does not say how many queues each topic has: write topics={meant}\n"
+        "See docs/errors.md#embedded-broker-topics"
     )
 
 

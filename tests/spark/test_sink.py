@@ -164,8 +164,13 @@ def test_output_modes(stream: Stream) -> None:
     counts = stream.rows().groupBy("value").count().selectExpr(
         "concat(cast(value as string), count) as value"
     )  # fmt: skip
-    with pytest.raises(Exception, match="outputMode complete"):
+    with pytest.raises(Exception, match="outputMode complete") as refused:
         stream.run(counts, "complete")
+    assert (
+        "outputMode complete would replace what a topic has, and a topic only grows: use append, or"
+        ' write each batch with foreachBatch and df.write.format("rmq").option("sinkId", …), which'
+        " works with complete and update\nSee docs/errors.md#output-mode"
+    ) in str(refused.value)
     assert not values(stream.broker, stream.target)
     # Spark itself: a Python sink has no way to say that it takes updates as new rows.
     stream.work = stream.work / "another"

@@ -243,8 +243,7 @@ class BrokerConfig:
         try:
             return _from_properties(properties)
         except InvalidConfig as error:
-            where = error.source or source
-            raise InvalidConfig(error.key, error.value, error.accepted, where) from None
+            raise error.renamed(error.key, error.source or source) from None
 
     def as_properties(self) -> dict[str, str]:
         """Every setting that has a property, as `from_properties` reads it."""
@@ -402,7 +401,7 @@ def _from_properties(properties: Mapping[Any, Any]) -> tuple[BrokerConfig, tuple
     except InvalidConfig as error:
         # Name the property of the operator, not our field.
         key, text = given.get(error.key, (_PROPERTY_OF.get(error.key, error.key), error.value))
-        raise InvalidConfig(key, text, error.accepted) from None
+        raise InvalidConfig(key, text, error.accepted, anchor=error.anchor) from None
     _check_paths(properties, config.store_root)
     return config, tuple(unknown)
 

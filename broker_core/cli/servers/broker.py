@@ -12,12 +12,7 @@ from typing import Final
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.settings.broker_config import BrokerConfig, read_properties
-from broker_core.broker.settings.broker_properties import (
-    BROKER_PROPERTIES,
-    FIXED_PROPERTIES,
-    IGNORED_PROPERTIES,
-    STORE_PATHS,
-)
+from broker_core.broker.settings.unknown_properties import refuse_unknown, unknown_warnings
 from broker_core.cli.command_parser import (
     NAME_SERVER_VARIABLE,
     add_process_options,
@@ -26,7 +21,6 @@ from broker_core.cli.command_parser import (
 )
 from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.servers.process_life import life_options, run_service
-from broker_core.config import PROPERTY_NAMES
 from broker_core.embedded.directory_removal import remove_node
 from broker_core.errors import (
     CorruptStore,
@@ -101,6 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def _configured(options: argparse.Namespace) -> tuple[BrokerConfig, tuple[str, ...]]:
     of_file = read_properties(options.config) if options.config else {}
     of_options = dict(options.properties)
+    refuse_unknown(of_options, "option -p")
     if options.namesrv:
         of_options["namesrvAddr"] = ";".join(options.namesrv)
     of_environment = {}
@@ -127,28 +122,7 @@ def merged_config(
     except InvalidConfig as error:
         where = [name for name, source in sources.items() if error.key in source]
         source = error.source or (where[-1] if where else "")
-        raise InvalidConfig(error.key, error.value, error.accepted, source) from None
-
-
-def unknown_warnings(keys: Iterable[str]) -> list[str]:
-    """What to say about properties that mean nothing here, with the nearest one that does."""
-    known = [
-        *BROKER_PROPERTIES,
-        *PROPERTY_NAMES,
-        *STORE_PATHS,
-        *FIXED_PROPERTIES,
-        *IGNORED_PROPERTIES,
-    ]
-    return [f"unknown property {key:.100}{_nearest(key, known)}" for key in keys]
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    # Not worth the time of every start.
-    import difflib
-
-    by_lower_case = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(key.lower()[:100], by_lower_case, n=1)
-    return f": did you mean {by_lower_case[near[0]]}?" if near else " is ignored"
+        raise error.renamed(error.key, source) from None
 
 
 @contextlib.contextmanager

@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 from typing import Final
 
+from broker_core.broker.settings.unknown_properties import refuse_unknown, unknown_warnings
 from broker_core.cli.command_parser import add_process_options, count
 from broker_core.cli.command_parser import port as port_number
 from broker_core.cli.servers.broker import (
     add_properties_option,
     merged_config,
     store_errors,
-    unknown_warnings,
 )
 from broker_core.cli.servers.process_life import LifeOptions, life_options, run_service
 from broker_core.embedded.directory_removal import remove_tree
@@ -88,6 +88,7 @@ def _run_on(store: str, options: argparse.Namespace, life: LifeOptions) -> int:
         "listenPort": str(options.broker_port),
         "storePathRootDir": store,
     }
+    refuse_unknown(dict(options.properties), "option -p")
     config, unknown = merged_config({"": own, "option -p": dict(options.properties)})
     warnings = unknown_warnings(unknown)
     if options.store is None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from broker_core.errors import InvalidArgument, RequestTimeout
+from broker_core.client.blocking.log_lines import write_log_lines
+from broker_core.errors import InvalidArgument, RequestTimeout, RmqError
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -23,6 +27,7 @@ class LoopThread:
     """Runs coroutines; `stop` it at the end."""
 
     def __init__(self) -> None:
+        write_log_lines()
         self.loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="rmq-client", daemon=True)
         self._thread.start()
@@ -42,6 +47,10 @@ class LoopThread:
                 raise
             future.cancel()
             raise RequestTimeout(f"not done within {timeout_s} s") from None
+        except RmqError as error:
+            # The frames of the event loop do not help a caller who did not see them start.
+            _log.debug("a call failed", exc_info=error)
+            raise error.with_traceback(None) from None
         except BaseException:
             future.cancel()
             raise

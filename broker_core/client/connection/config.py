@@ -102,6 +102,15 @@ def parse_name_servers(given: str | Iterable[str]) -> tuple[str, ...]:
     if not servers:
         raise InvalidConfig("name_servers", given, accepted)
     for server in servers:
+        scheme, is_url, address = server.partition("://")
+        if is_url:
+            plain = address.rstrip("/") or "host:port"
+            raise InvalidConfig(
+                "name_servers",
+                server,
+                f"an address has no scheme: leave out {scheme}:// and write {plain}",
+                anchor="name-server-with-a-scheme",
+            )
         _check_address("name_servers", server, accepted)
     return servers
 

@@ -29,6 +29,7 @@ from broker_core.errors import (
     RmqError,
     TopicNotExist,
     UnexpectedAnswer,
+    explained,
 )
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient, parse_address
@@ -43,6 +44,16 @@ _ASK_ANOTHER: Final = frozenset(
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.GO_AWAY,
+    }
+)
+
+
+# A server that does not know these is no name server.
+_EVERY_KNOWS: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     }
 )
 
@@ -107,6 +118,9 @@ class NameServerClient:
             except (ConnectionLost, RequestTimeout, UnexpectedAnswer) as error:
                 silent = error
                 continue
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _EVERY_KNOWS:
+                silent = _not_a_name_server(address)
+                continue
             refusal = RemoteError.for_code(answer.code, answer.remark)
             if answer.code not in _ASK_ANOTHER:
                 raise refusal
@@ -116,9 +130,21 @@ class NameServerClient:
         if said_no is not None:
             raise said_no
         assert silent is not None
+        if isinstance(silent, InvalidArgument):
+            raise silent
         raise ConnectionLost(
             f"none of the name servers {';'.join(self.addresses):.200} answered: {silent}"
         ) from silent
+
+
+def _not_a_name_server(address: str) -> InvalidArgument:
+    return InvalidArgument(
+        explained(
+            f"{address} is a broker, not a name server: give the address of the name server, which"
+            " usually listens on port 9876",
+            "broker-given-as-name-server",
+        )
+    )
 
 
 def _read(answer: RemotingCommand, read: Callable[[RemotingCommand], T], address: str) -> T:

@@ -95,6 +95,10 @@ class FrameParser:
         """Whether no frame has begun."""
         return self._open is None and self._position == len(self._data)
 
+    def pending(self) -> bytes:
+        """Received bytes of which no frame was made."""
+        return self._data[self._position :]
+
     def receive_data(self, data: bytes) -> None:
         """Add received bytes; then call `next_command` until it returns None."""
         missing = self._body_missing

@@ -213,9 +213,7 @@ class ColumnReader:
             return json_bodies(batch)
         body = batch.column(self._columns.value)
         if body.null_count:
-            raise errors.InvalidArgument(
-                f"value is null in {body.null_count} rows: a message has a body, filter them out"
-            )
+            raise _nulls("value", body, "every message has a body")
         return body
 
     def _row_names(self, count: int) -> Any:
@@ -294,13 +292,24 @@ def _batch_of_rows(rows: list[Any], schema: Any) -> Any:
 
 def _by_topic(found: OutgoingColumns, topics: Any) -> list[OutgoingColumns]:
     if topics.null_count:
-        raise errors.InvalidArgument(f"topic is null in {topics.null_count} rows")
+        raise _nulls("topic", topics, "every message has a topic")
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     if len(names) == 1:
         return [found._replace(topic=names[0])]
     codes = encoded.indices.to_numpy()
     return [found.take(codes == code)._replace(topic=name) for code, name in enumerate(names)]
+
+
+def _nulls(name: str, column: Any, reason: str) -> errors.InvalidArgument:
+    count = f"{column.null_count} row{'s' if column.null_count > 1 else ''}"
+    return errors.InvalidArgument(
+        errors.explained(
+            f"column {name} is null in {count}, and {reason}: leave such rows out with"
+            f' .where("{name} IS NOT NULL"), or fill them with coalesce({name}, …)',
+            "null-values",
+        )
+    )
 
 
 def _column(batch: Any, index: int | None) -> Any:

@@ -65,7 +65,11 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
             raise errors.InvalidArgument(f"column {name} is there twice")
         if kind not in WRITABLE[name]:
             raise errors.InvalidArgument(
-                f"column {given} is {kind}, and must be {' or '.join(WRITABLE[name])}: cast it"
+                errors.explained(
+                    f"column {given} is {kind:.80}, and must be {' or '.join(WRITABLE[name])}:"
+                    f" {_conversion(given, kind, WRITABLE[name])}",
+                    "column-types",
+                )
             )
         at[name] = index
     if {"delayLevel", "deliverAt"} <= at.keys():
@@ -89,6 +93,17 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
         at.get("deliverAt"),
         _selector(at, options),
     )
+
+
+def _conversion(name: str, kind: str, accepted: tuple[str, ...]) -> str:
+    """The expression that makes the column fit."""
+    if kind.startswith(("struct", "array", "map")) and "string" in accepted:
+        text = f'write it as JSON with .withColumn("{name}", to_json("{name}"))'
+        return f"{text}, or whole rows with the option format=json" if name == "value" else text
+    if accepted[0].startswith("map"):
+        return f'make a map with .withColumn("{name}", create_map(…))'
+    target = "string" if "string" in accepted else accepted[0]
+    return f'cast it with .withColumn("{name}", col("{name}").cast("{target}"))'
 
 
 def _packed(schema: list[tuple[str, str]], options: SinkOptions) -> SinkColumns:

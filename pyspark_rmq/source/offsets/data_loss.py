@@ -15,12 +15,19 @@ REMEDY: Final = (
 )
 
 
+NEW_STORE_REMEDY: Final = (
+    "To begin anew, use a new checkpoint directory (checkpointLocation) or delete this one; to keep"
+    " it and read the new store from its first message, set failOnDataLoss=false; to keep the"
+    " messages of an embedded broker from run to run, give it a directory: EmbeddedBroker(store=…)"
+)
+
+
 class DataLost(errors.RmqError):
     """Messages are lost, and failOnDataLoss is on."""
 
 
-def report_loss(text: str, *, fails: bool) -> None:
+def report_loss(text: str, *, fails: bool, remedy: str = REMEDY, anchor: str = "data-loss") -> None:
     """Raise `DataLost`, or log a warning."""
     if fails:
-        raise DataLost(f"{text}. {REMEDY}")
+        raise DataLost(errors.explained(f"{text}. {remedy}", anchor))
     _log.warning("%s; going on, because failOnDataLoss is off", text)

@@ -68,6 +68,8 @@ class OffsetLookup:
         self._options = options
         self._admin = Admin(client)
         self._consumer = PullConsumer(client, options.reader_group)
+        # Queues whose progress the last commit could not store.
+        self._uncommitted: set[MessageQueue] = set()
 
     async def look(
         self, queues: Iterable[MessageQueue], read: Mapping[str, StoreIdentity] | None = None
@@ -213,7 +215,11 @@ class OffsetLookup:
             offsets, lambda queue: self._admin.commit_offset(group, queue, offsets[queue])
         )
         for queue, error in failed.items():
-            _log.warning("progress of %s in %s was not committed: %s", group, queue, error)
+            if queue not in self._uncommitted:
+                _log.warning("progress of %s in %s is not committed: %s", group, queue, error)
+        for queue in sorted(self._uncommitted - failed.keys()):
+            _log.warning("progress of %s in %s is committed again", group, queue)
+        self._uncommitted = {*failed}
 
     # Inside
 

@@ -95,6 +95,8 @@ class TopicDiscovery:
                 _log.warning("topics cannot be looked up for now: %s", error)
             self._is_cut_off = True
             return self._all()
+        if self._is_cut_off:
+            _log.warning("topics are looked up again")
         self._is_cut_off = False
         self._asked_at = now
         self._known = {

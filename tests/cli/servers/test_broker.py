@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli.servers.broker import merged_config, unknown_warnings
+from broker_core.broker.settings.unknown_properties import unknown_warnings
+from broker_core.cli.servers.broker import merged_config
 from broker_core.errors import InvalidConfig
 from tests.access.access_files import ADMIN, write_access_file
 from tests.cli.rmq_process import run_rmq, running

@@ -142,13 +142,16 @@ def test_times_in_milliseconds() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"value": [None, b""]}, "value is null in 1 rows"),
+        ({"value": [None, b""]}, "column value is null in 1 row, and every message has a body"),
         ({"value": [b""], "key": ["a\x01b"]}, "column key has a character"),
         ({"value": [b""], "tags": ["a\x02"]}, "column tags has a character"),
         ({"value": [b""], "properties": [[("a", "\x02")]]}, "a value of column properties"),
         ({"value": [b""], "properties": [[("", "1")]]}, "a name that is empty"),
         ({"value": [b""], "properties": [[("KEYS", "1"), ("x", "")]]}, "has KEYS, which RocketMQ"),
-        ({"value": [b""], "topic": [None]}, "topic is null in 1 rows"),
+        (
+            {"value": [b""], "topic": [None]},
+            "column topic is null in 1 row, and every message has a topic",
+        ),
         ({"value": [b"12345"]}, "a value has 5 bytes, maxMessageSize is 4"),
     ],
 )
