@@ -65,10 +65,13 @@ _OLD_NAMES: Final = {
 _BY_NAME: Final = {column.name: column for column in (*COLUMNS, *EXTRA_COLUMNS)}
 
 
-def default_schema(naming: str = PLAIN, include_properties: bool = False) -> str:
+def default_schema(
+    naming: str = PLAIN, include_properties: bool = False, value_kind: str = "binary"
+) -> str:
     """The DDL text of a reader without a user's schema."""
     columns = (*COLUMNS, PROPERTIES) if include_properties else COLUMNS
-    return ", ".join(f"{_output_name(c.name, naming)} {c.kind}" for c in columns)
+    kinds = {"value": value_kind}
+    return ", ".join(f"{_output_name(c.name, naming)} {kinds.get(c.name, c.kind)}" for c in columns)
 
 
 def choose_columns(

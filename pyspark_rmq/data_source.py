@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from broker_core import errors
-from pyspark_rmq.columns import ChosenColumn, choose_columns, default_schema
+from pyspark_rmq.columns import default_schema
 from pyspark_rmq.frozen_heap import freeze_once, freeze_worker
 from pyspark_rmq.options import SourceOptions
 
 if TYPE_CHECKING:
+    from pyspark_rmq.payloads.read_columns import ReadColumn
     from pyspark_rmq.sink.batch_writer import RmqBatchWriter
     from pyspark_rmq.sink.sink_options import SinkOptions
     from pyspark_rmq.sink.stream_writer import RmqStreamWriter
@@ -45,7 +46,8 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
             from pyspark_rmq.source.description import description_schema
 
             return description_schema(options.describe)
-        return default_schema(options.column_names, options.include_properties)
+        value_kind = options.payload.default_kind
+        return default_schema(options.column_names, options.include_properties, value_kind)
 
     def reader(self, schema: Any) -> RmqBatchReader | RmqDescribeReader:
         """For `spark.read`."""
@@ -122,9 +124,14 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         return RmqStreamWriter
 
 
-def _chosen(schema: Any, options: SourceOptions) -> tuple[ChosenColumn, ...]:
-    fields = ((f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
-    return choose_columns(fields, options.column_names)
+def _chosen(schema: Any, options: SourceOptions) -> tuple[ReadColumn, ...]:
+    from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
+
+    fields = [
+        SchemaField(f.name, f.dataType.simpleString(), f.nullable, f.dataType.jsonValue())
+        for f in schema.fields
+    ]
+    return choose_read_columns(fields, options.payload, options.column_names)
 
 
 def _written(schema: Any, options: SinkOptions) -> SinkColumns:

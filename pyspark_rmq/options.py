@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 from broker_core import ClientConfig, errors, parse_tag_expression, read_secret_file
 from pyspark_rmq import columns, option_values
 from pyspark_rmq.kafka_options import option_instead_of
+from pyspark_rmq.payloads import formats
+from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.source.offsets import start_position
 from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Positions
 from pyspark_rmq.source.rows.predicates import Predicate, parse_where
@@ -92,6 +94,11 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "includeProperties": Known(_flag, False, ("includeHeaders",)),
         "includeSystemProperties": Known(_flag, False),
         "columnNames": Known(_one_of(*columns.NAMINGS), columns.PLAIN),
+        # Payloads
+        "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
+        "flattenValue": Known(_flag, False),
+        "badRecords": Known(_one_of(*formats.BAD_RECORDS), formats.FAIL),
+        "timeZone": Known(formats.time_zone, formats.UTC),
         # Groups
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
         "groupIdPrefix": Known(_text, "spark-rmq-source"),
@@ -174,6 +181,7 @@ class SourceOptions:
     include_properties: bool
     include_system_properties: bool
     column_names: str
+    payload: PayloadOptions
     group: str
     reader_group: str
     commits_offsets: bool
@@ -334,6 +342,9 @@ def _built(values: OptionTexts) -> SourceOptions:
         include_properties=values["includeProperties"],
         include_system_properties=values["includeSystemProperties"],
         column_names=values["columnNames"],
+        payload=PayloadOptions(
+            values["valueFormat"], values["flattenValue"], values["badRecords"], values["timeZone"]
+        ).checked(values.given),
         group=group,
         reader_group=group or values["groupIdPrefix"],
         commits_offsets=bool(group) if commits is None else commits,

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rmq import connections
-from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.read_columns import ReadColumn
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.description import describe, described_columns
 from pyspark_rmq.source.rows.predicates import Predicate, from_filters
@@ -21,7 +21,7 @@ from pyspark_rmq.tcp_quickack import QuickAckInput
 class RmqBatchReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads on executors."""
 
-    def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[ReadColumn]) -> None:
         self._options = options
         self._columns = tuple(columns)
         self._pushed: tuple[Predicate, ...] = ()

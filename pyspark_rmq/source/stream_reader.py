@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_rmq import connections
-from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.read_columns import ReadColumn
 from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.rows.range_reader import Task, read_task
@@ -49,7 +49,7 @@ class RmqStreamReader(
 ):
     """One object on the driver for the life of a query; tasks get copies of another one."""
 
-    def __init__(self, options: SourceOptions, columns: Sequence[ChosenColumn]) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[ReadColumn]) -> None:
         self._options = options
         self._columns = tuple(columns)
         self._session: StreamSession | None = None

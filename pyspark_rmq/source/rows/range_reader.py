@@ -28,10 +28,11 @@ from broker_core import (
     parse_tag_expression,
 )
 from pyspark_rmq import connections
-from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.read_columns import ReadColumn, message_columns
+from pyspark_rmq.payloads.typed_rows import TypedRows, are_typed
 from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.offsets.data_loss import report_loss
 from pyspark_rmq.source.offsets.gone_queues import is_gone
@@ -40,6 +41,7 @@ from pyspark_rmq.source.offsets.offset_planning import QueueRange
 from pyspark_rmq.source.offsets.stream_position import Repeats, StoreIdentity
 from pyspark_rmq.source.rows.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.rows.local_reader import local_batches, local_places
+from pyspark_rmq.source.rows.message_batches import Records, arrow_schema
 
 BATCH_SIZE: Final = 4 << 20
 BATCH_ROWS: Final = 50_000
@@ -89,21 +91,41 @@ def _touched(
     return tuple(filter(is_touched, pairs))
 
 
-def read_task(task: Task, options: SourceOptions, columns: Sequence[ChosenColumn]) -> Iterator[Any]:
+class _Located:
+    """The queue of each batch with the batch."""
+
+    def __init__(self, maker: ConditionalRows) -> None:
+        self._maker = maker
+
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
+        """(batch, queue)"""
+        return self._maker.batch(run, queue), queue
+
+
+def read_task(task: Task, options: SourceOptions, columns: Sequence[ReadColumn]) -> Iterator[Any]:
     """All rows of the task, range by range in the order of their offsets."""
     freeze_once()
     connected = connections.connect(options.connection)
     check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
-    maker: RowMaker = ConditionalRows(
-        columns,
+    naming, typed = options.column_names, are_typed(columns)
+    messages = message_columns(columns, naming, with_body=typed)
+    maker = ConditionalRows(
+        messages,
         options.where,
         options.column_names,
         tags,
         options.include_system_properties,
         task.repeats,
     )
-    yield from joined(batches_of(task, options, connected, maker))
+    if not typed:
+        yield from joined(batches_of(task, options, connected, maker))
+        return
+    rows = TypedRows(columns, options.payload, naming, arrow_schema(messages))
+    # Decoded here and not by the maker: a bad record is no reason to leave the broker's files.
+    located = batches_of(task, options, connected, _Located(maker))
+    yield from joined(rows.batch(*one) for one in located)
+    rows.report_skipped()
 
 
 def batches_of(

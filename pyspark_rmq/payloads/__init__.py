@@ -1,0 +1,1 @@
+"""Typed payloads: message bodies to Arrow columns and back. No Spark."""

@@ -1,0 +1,40 @@
+"""Records that cannot be decoded: the error, and what a decoder returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from broker_core import MessageQueue, errors
+
+
+class BadRecord(errors.RmqError):
+    """badRecords=fail, and a body is not what the format and the schema say."""
+
+
+class BadRow(NamedTuple):
+    """A row of a batch that cannot be decoded."""
+
+    row: int
+    reason: str
+
+
+class Decoded(NamedTuple):
+    """The payloads of a batch."""
+
+    values: Any
+    """Arrow array; null for bad rows."""
+    bad: Sequence[BadRow] = ()
+    """In the order of rows."""
+
+
+class Decoder(Protocol):
+    """Decodes bodies of one format to one Arrow type."""
+
+    def decode(self, bodies: Any) -> Decoded:
+        """The payload of each body, a binary array without nulls."""
+
+
+def place_of(queue: MessageQueue, offset: int) -> str:
+    """Where a message is, for errors and logs."""
+    return f"offset {offset} of queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

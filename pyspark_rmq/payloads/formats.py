@@ -1,0 +1,70 @@
+"""Payload formats, policies for bad records, and the options of both. No Arrow."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from broker_core import errors
+
+BINARY: Final = "binary"
+STRING: Final = "string"
+JSON: Final = "json"
+VALUE_FORMATS: Final = (BINARY, STRING, JSON)
+
+FAIL: Final = "fail"
+NULL: Final = "null"
+SKIP: Final = "skip"
+BAD_RECORDS: Final = (FAIL, NULL, SKIP)
+
+UTC: Final = "UTC"
+
+
+class PayloadOptions(NamedTuple):
+    """How the source decodes bodies."""
+
+    value_format: str = BINARY
+    flattens: bool = False
+    """The fields of the payload are columns of their own."""
+    bad_records: str = FAIL
+    time_zone: str = UTC
+    """Zone of times that name none."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether bodies are decoded at all."""
+        return self.value_format != BINARY
+
+    @property
+    def default_kind(self) -> str:
+        """Type of the column `value` of a reader without a schema."""
+        if self.value_format in (BINARY, STRING):
+            return self.value_format
+        raise errors.InvalidArgument(
+            f"valueFormat={self.value_format} needs a schema that names the fields, such as"
+            ' .schema("key STRING, value STRUCT<orderId: STRING, amount: DOUBLE>")'
+        )
+
+    def checked(self, given: frozenset[str]) -> PayloadOptions:
+        """Raises `InvalidArgument` for options that have no effect together."""
+        for name in ("badRecords", "flattenValue", "timeZone"):
+            if name in given and not self.is_typed:
+                raise errors.InvalidArgument(
+                    f"option {name} is for typed payloads: give valueFormat, too (json or string)"
+                )
+        if self.flattens and self.value_format == STRING:
+            raise errors.InvalidArgument(
+                "option flattenValue needs fields, and a string has none: give valueFormat=json"
+            )
+        return self
+
+
+def time_zone(name: str, text: str) -> str:
+    """The name of a time zone that this machine knows."""
+    found = text.strip()
+    try:
+        ZoneInfo(found)
+    except (LookupError, ValueError, OSError):
+        accepted = "a time zone such as UTC or Europe/Berlin"
+        raise errors.InvalidConfig(name, text, accepted) from None
+    return found

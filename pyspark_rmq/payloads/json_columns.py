@@ -1,0 +1,195 @@
+"""JSON bodies to Arrow columns.
+
+    all bodies of a batch ──► one text, a line each ──► pyarrow.json ──► columns
+                  any of them refused: the same in smaller parts,
+                  then body by body (`json_values.py`), which finds the bad ones and the reasons
+
+The parser reads a sequence of objects and does not know where a body ends. Every body begins with
+`{` and ends with `}`, and between `}` and `{` there is only a line feed, which is legal JSON only
+outside of all objects. So each body holds one object or more, and as many objects as bodies means
+one each. Where the parser's rules differ from Spark's (dates, binary, local times) it reads texts,
+which are converted afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from pyspark_rmq.payloads.bad_records import BadRow, Decoded
+from pyspark_rmq.payloads.formats import UTC
+from pyspark_rmq.payloads.json_values import (
+    DEPTH_MAX,
+    Undecodable,
+    converter,
+    is_deep,
+    parse,
+)
+from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ
+
+_PART_ROWS: Final = 1_024
+_OPEN: Final = ord("{")
+_CLOSE: Final = ord("}")
+_SPACE: Final = b" \t\r\n"
+_WORD: Final = re.compile(rb"[:,\[\s]-?(?:Inf|NaN)")
+# What the parser raises, and what conversions of its texts raise.
+_REFUSED: Final = (pa.ArrowException, ValueError)
+
+
+class JsonDecoder:
+    """Decodes bodies to one type."""
+
+    def __init__(self, kind: Any, time_zone: str = UTC) -> None:
+        self._kind = kind
+        self._convert = converter(kind, time_zone)
+        is_object = pa.types.is_struct(kind) and kind.num_fields
+        self._parsed = _parsed_type(kind, time_zone) if is_object else None
+
+    def decode(self, bodies: Any) -> Decoded:
+        """The payload of each body."""
+        whole = self.by_column(bodies)
+        if whole is not None:
+            return Decoded(whole)
+        parts, bad = [], []
+        for first in range(0, len(bodies), _PART_ROWS):
+            part = bodies.slice(first, _PART_ROWS)
+            values = self.by_column(part) if len(bodies) > _PART_ROWS else None
+            if values is None:
+                values, found = self.by_row(part)
+                bad += [BadRow(first + row, reason) for row, reason in found]
+            parts.append(values)
+        return Decoded(pa.concat_arrays(parts), bad)
+
+    def by_column(self, bodies: Any) -> Any:
+        """All payloads; None if some body or the type needs `by_row`."""
+        if self._parsed is None or not len(bodies):
+            return None
+        text = _lines(bodies)
+        if text is None:
+            return None
+        try:
+            found = _parse(text, self._parsed)
+            if found.num_rows != len(bodies):
+                return None
+            [batch] = found.combine_chunks().to_batches()
+            batch.validate(full=True)
+            columns = [
+                _finished(batch.column(place), field.type) for place, field in enumerate(self._kind)
+            ]
+        except _REFUSED:
+            return None
+        return pa.StructArray.from_arrays(columns, fields=list(self._kind))
+
+    def by_row(self, bodies: Any) -> Decoded:
+        """The reference: body by body."""
+        values: list[Any] = []
+        bad: list[BadRow] = []
+        for row, body in enumerate(bodies.to_pylist()):
+            try:
+                values.append(self._convert(parse(body)))
+            except Undecodable as problem:
+                values.append(None)
+                bad.append(BadRow(row, str(problem)))
+        return Decoded(pa.array(values, self._kind), bad)
+
+
+def _lines(bodies: Any) -> bytes | None:
+    """The bodies as lines of one text; None unless each of them looks like one object."""
+    try:
+        texts = bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Not UTF-8. The parser would not notice.
+        return None
+    if not _are_objects(bodies):
+        stripped = [body.strip(_SPACE) for body in bodies.to_pylist()]
+        bodies = pa.array(stripped, pa.binary())
+        texts = bodies.cast(pa.string())
+        if not _are_objects(bodies):
+            return None
+    lengths = pc.binary_length(bodies).to_numpy()
+    # The parser has no limit of depth.
+    if any(is_deep(bodies[row].as_py()) for row in np.flatnonzero(lengths > 2 * DEPTH_MAX)):
+        return None
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")
+    text: bytes = joined[0].as_buffer().to_pybytes()
+    # The parser stops at a zero byte.
+    return None if b"\0" in text or _has_words(text) else text
+
+
+def _has_words(text: bytes) -> bool:
+    """Whether there are numbers like `Inf`, of which the parser and JSON readers accept others."""
+    return (b"Inf" in text or b"NaN" in text) and _WORD.search(text) is not None
+
+
+def _are_objects(bodies: Any) -> bool:
+    _, offsets, data = bodies.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
+    if data is None or (bounds[1:] == bounds[:-1]).any():
+        return False
+    raw = np.frombuffer(data, np.uint8)
+    return bool((raw[bounds[:-1]] == _OPEN).all() and (raw[bounds[1:] - 1] == _CLOSE).all())
+
+
+def _parse(text: bytes, schema: Any) -> Any:
+    return pyarrow.json.read_json(
+        pa.BufferReader(text),
+        # One block, whatever line feeds a body has.
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore"
+        ),
+    )
+
+
+def _parsed_type(kind: Any, time_zone: str) -> Any:
+    """The schema that the parser is given for a struct; None if it cannot read it."""
+    fields = []
+    for field in kind:
+        parsed = _parsed_field(field.type, time_zone)
+        if parsed is None:
+            return None
+        fields.append(pa.field(field.name, parsed))
+    return pa.schema(fields)
+
+
+def _parsed_field(kind: Any, time_zone: str) -> Any:
+    if pa.types.is_map(kind) or (kind == TIMESTAMP and time_zone != UTC):
+        return None
+    if pa.types.is_struct(kind):
+        inner = _parsed_type(kind, time_zone)
+        return None if inner is None else pa.struct(list(inner))
+    if pa.types.is_list(kind):
+        item = _parsed_field(kind.value_type, time_zone)
+        return None if item is None else pa.list_(pa.field("element", item))
+    # The parser takes dates as numbers, binary values as they are, and applies offsets to local
+    # times.
+    if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == TIMESTAMP_NTZ:
+        return pa.string()
+    return kind
+
+
+def _finished(parsed: Any, kind: Any) -> Any:
+    """A parsed column as its type. Raises one of `_REFUSED` for texts that only `by_row` reads."""
+    if parsed.type == kind:
+        return parsed
+    if pa.types.is_struct(kind):
+        children = [_finished(parsed.field(place), field.type) for place, field in enumerate(kind)]
+        mask = parsed.is_null() if parsed.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind):
+        values = _finished(parsed.values, kind.value_type)
+        mask = parsed.is_null() if parsed.null_count else None
+        return pa.ListArray.from_arrays(parsed.offsets, values, type=kind, mask=mask)
+    if pa.types.is_binary(kind):
+        return _from_base64(parsed)
+    return parsed.cast(kind)
+
+
+def _from_base64(texts: Any) -> Any:
+    convert = converter(pa.binary(), UTC)
+    return pa.array([convert(text) for text in texts.to_pylist()], pa.binary())

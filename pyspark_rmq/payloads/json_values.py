@@ -1,0 +1,294 @@
+"""One JSON body to one Python value, by the rules of Spark's JSON reader.
+
+This is the reference: `json_columns.py` decodes whole columns and leaves to it every body that it
+does not accept. Numbers are kept as texts until the type of their field is known, so that decimals
+and large integers stay exact.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
+from pyspark_rmq.payloads.times import date_days, timestamp_micros
+
+# Deeper bodies are bad. The parser is recursive.
+DEPTH_MAX: Final = 256
+_SHOWN_MAX: Final = 40
+_SECOND: Final = 1_000_000
+
+_INTEGER: Final = re.compile(r"-?[0-9]+")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_DIGITS_MAX: Final = 2_000
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NOT_NUMBERS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+INF": math.inf,
+    "-Infinity": -math.inf,
+    "-INF": -math.inf,
+}
+# Precision for rounding, above that of any type; traps are checked explicitly.
+_CONTEXT: Final = decimal.Context(prec=4 * _DIGITS_MAX, rounding=decimal.ROUND_HALF_UP)
+
+Convert = Callable[[Any], Any]
+
+
+class Undecodable(ValueError):
+    """A body is not JSON, or not of its type. The text is the reason."""
+
+
+class _Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+_JSON: Final = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+
+
+def parse(body: bytes) -> Any:
+    """The value of a body. Raises `Undecodable`."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Undecodable(f"not UTF-8 at byte {error.start}") from None
+    if not text.strip(" \t\r\n"):
+        raise Undecodable("the body is empty")
+    if is_deep(body) and _depth(text) > DEPTH_MAX:
+        raise Undecodable(f"nested more than {DEPTH_MAX} levels deep")
+    try:
+        value = _JSON.decode(text)
+    except ValueError as error:
+        raise Undecodable(f"not JSON: {error}") from None
+    if value is None:
+        raise Undecodable("the body is null")
+    return value
+
+
+def is_deep(body: bytes) -> bool:
+    """Whether a body has enough brackets to be nested too deeply."""
+    return len(body) > 2 * DEPTH_MAX and body.count(b"{") + body.count(b"[") > DEPTH_MAX
+
+
+def converter(kind: Any, time_zone: str, path: str = "value") -> Convert:
+    """A function that converts a parsed value to what Arrow takes for type `kind`.
+
+    It raises `Undecodable` for a value that Spark's reader would not convert.
+    """
+    if pa.types.is_struct(kind):
+        return _structs(kind, time_zone, path)
+    if pa.types.is_map(kind):
+        return _maps(kind, time_zone, path)
+    if pa.types.is_list(kind):
+        return _lists(kind, time_zone, path)
+    return _nullable(_scalars(kind, time_zone), sql_name(kind), path)
+
+
+def _structs(kind: Any, time_zone: str, path: str) -> Convert:
+    fields = [
+        (field.name, converter(field.type, time_zone, f"{path}.{field.name}")) for field in kind
+    ]
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not dict:
+            raise _refused(path, value, "STRUCT")
+        return {name: of_field(value.get(name)) for name, of_field in fields}
+
+    return convert
+
+
+def _maps(kind: Any, time_zone: str, path: str) -> Convert:
+    of_item = converter(kind.item_type, time_zone, f"{path}[]")
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not dict:
+            raise _refused(path, value, "MAP")
+        return [(_text(name, path), of_item(item)) for name, item in value.items()]
+
+    return convert
+
+
+def _lists(kind: Any, time_zone: str, path: str) -> Convert:
+    of_item = converter(kind.value_type, time_zone, f"{path}[]")
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not list:
+            raise _refused(path, value, "ARRAY")
+        return [of_item(item) for item in value]
+
+    return convert
+
+
+def _nullable(of_value: Convert, name: str, path: str) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return of_value(value)
+        except (ValueError, OverflowError, ArithmeticError):
+            raise _refused(path, value, name) from None
+
+    return convert
+
+
+def _scalars(kind: Any, time_zone: str) -> Convert:
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_integer(kind):
+        return _integers(kind.bit_width)
+    if pa.types.is_floating(kind):
+        return _floats(kind)
+    if pa.types.is_decimal(kind):
+        return _decimals(kind.precision, kind.scale)
+    if pa.types.is_binary(kind):
+        return _binary
+    if pa.types.is_date(kind):
+        return lambda value: date_days(_string(value))
+    if kind == TIMESTAMP:
+        return _timestamps(time_zone)
+    if kind == TIMESTAMP_NTZ:
+        return lambda value: timestamp_micros(_string(value), None)
+    return _any_text
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError
+    return value
+
+
+def _integers(bits: int) -> Convert:
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def convert(value: Any) -> int:
+        number = _integer(value)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return convert
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not _Number or len(value) > _DIGITS_MAX or not _INTEGER.fullmatch(value):
+        raise ValueError
+    return int(value)
+
+
+def _floats(kind: Any) -> Convert:
+    def convert(value: Any) -> float:
+        if (known := _NOT_NUMBERS.get(value if isinstance(value, str) else "")) is not None:
+            return known
+        if type(value) is not _Number:
+            raise ValueError
+        if kind == pa.float64():
+            return float(value)
+        # Rounded once, from the text.
+        found: float = pa.scalar(str(value)).cast(kind).as_py()
+        return found
+
+    return convert
+
+
+def _decimals(precision: int, scale: int) -> Convert:
+    unit, limit = decimal.Decimal(1).scaleb(-scale), decimal.Decimal(1).scaleb(precision - scale)
+
+    def convert(value: Any) -> decimal.Decimal:
+        if not isinstance(value, str) or len(value) > _DIGITS_MAX or not _DECIMAL.fullmatch(value):
+            raise ValueError
+        number = decimal.Decimal(value)
+        # Before rounding: an exponent must not make a huge number of digits.
+        if number and number.adjusted() > precision:
+            raise ValueError
+        rounded = number.quantize(unit, context=_CONTEXT)
+        if abs(rounded) >= limit:
+            raise ValueError
+        return rounded
+
+    return convert
+
+
+def _binary(value: Any) -> bytes:
+    return base64.b64decode(_string(value).encode("ascii"), validate=True)
+
+
+def _timestamps(time_zone: str) -> Convert:
+    def convert(value: Any) -> int:
+        if type(value) is _Number:
+            return _in_range(_integer(value) * _SECOND)
+        return timestamp_micros(_string(value), time_zone)
+
+    return convert
+
+
+def _in_range(micros: int) -> int:
+    if not -(1 << 63) <= micros < 1 << 63:
+        raise ValueError
+    return micros
+
+
+def _string(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError
+    return value
+
+
+def _any_text(value: Any) -> str:
+    """Texts as they are, other values as JSON."""
+    text = value if isinstance(value, str) else dumped(value)
+    text.encode()
+    return str(text)
+
+
+def dumped(value: Any) -> str:
+    """A parsed value as JSON text; numbers as they were written."""
+    if type(value) is _Number:
+        return str(value)
+    if type(value) is dict:
+        inside = ",".join([f"{dumped(name)}:{dumped(item)}" for name, item in value.items()])
+        return "{" + inside + "}"
+    if type(value) is list:
+        return "[" + ",".join([dumped(item) for item in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _text(name: str, path: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Undecodable(f"{path} has a key with half of a surrogate pair") from None
+    return name
+
+
+def _refused(path: str, value: Any, name: str) -> Undecodable:
+    shown = dumped(value).encode("utf-8", "replace").decode()
+    if len(shown) > _SHOWN_MAX:
+        shown = shown[:_SHOWN_MAX] + "…"
+    return Undecodable(f"{path} is {shown}, which is not {name}")
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(text):
+        mark = found[0]
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    return deepest

@@ -1,0 +1,114 @@
+"""Spark types as Arrow types.
+
+A type is given in the form of Spark's `DataType.jsonValue()`: a name, or an object for arrays, maps
+and structs. The result equals what Spark expects of a Python source; a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from broker_core import errors
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ: Final = pa.timestamp("us")
+
+_SIMPLE: Final[Mapping[str, Any]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+}
+_SQL_NAMES: Final = {
+    **{kind: name for name, kind in _SIMPLE.items()},
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+
+def arrow_type(spark_type: Any, path: str) -> Any:
+    """The Arrow type. `path` names the field in errors.
+
+    Raises `InvalidArgument` for types that a payload cannot have, and for fields that are declared
+    NOT NULL, because a payload may lack any field.
+    """
+    if isinstance(spark_type, str):
+        return _simple(spark_type, path)
+    kind = spark_type["type"]
+    if kind == "struct":
+        return _struct(spark_type["fields"], path)
+    if kind == "array":
+        _refuse_not_null(spark_type["containsNull"], f"elements of {path}")
+        return pa.list_(pa.field("element", arrow_type(spark_type["elementType"], f"{path}[]")))
+    if kind == "map":
+        _refuse_not_null(spark_type["valueContainsNull"], f"values of {path}")
+        if spark_type["keyType"] != "string":
+            raise errors.InvalidArgument(f"{path} is a map whose keys are not STRING")
+        return pa.map_(pa.string(), arrow_type(spark_type["valueType"], f"{path}[]"))
+    raise errors.InvalidArgument(_unsupported(path, str(kind)))
+
+
+def sql_name(kind: Any) -> str:
+    """The name of an Arrow type in SQL, for messages."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if pa.types.is_struct(kind):
+        return "STRUCT"
+    if pa.types.is_map(kind):
+        return "MAP"
+    if pa.types.is_list(kind):
+        return "ARRAY"
+    return _SQL_NAMES[kind].upper()
+
+
+def _simple(name: str, path: str) -> Any:
+    if (found := _SIMPLE.get(name)) is not None:
+        return found
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal is None:
+        raise errors.InvalidArgument(_unsupported(path, name))
+    return pa.decimal128(int(decimal[1]), int(decimal[2]))
+
+
+def _struct(fields: list[Mapping[str, Any]], path: str) -> Any:
+    if not fields:
+        raise errors.InvalidArgument(f"{path} is a STRUCT without fields")
+    names = [field["name"] for field in fields]
+    if len(set(names)) != len(names):
+        raise errors.InvalidArgument(f"{path} has two fields of the same name")
+    found = []
+    for field in fields:
+        below = f"{path}.{field['name']}"
+        _refuse_not_null(field["nullable"], below)
+        found.append(pa.field(field["name"], arrow_type(field["type"], below)))
+    return pa.struct(found)
+
+
+def _refuse_not_null(nullable: bool, what: str) -> None:
+    if not nullable:
+        raise errors.InvalidArgument(
+            f"{what} is declared NOT NULL, and a payload may lack it: leave NOT NULL out of the"
+            " schema and filter rows afterwards"
+        )
+
+
+def _unsupported(path: str, name: str) -> str:
+    return (
+        f"{path} has type {name}, which payloads cannot have. They can have STRUCT, ARRAY,"
+        f" MAP<STRING, …>, DECIMAL(p,s), {', '.join(sql.upper() for sql in _SQL_NAMES.values())}"
+    )

@@ -1,0 +1,149 @@
+"""Batches of messages to batches with decoded payloads, and what happens to bad records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core import MessageQueue
+from pyspark_rmq.columns import ChosenColumn
+from pyspark_rmq.payloads import formats
+from pyspark_rmq.payloads.bad_records import BadRecord, BadRow, Decoded, Decoder, place_of
+from pyspark_rmq.payloads.formats import PayloadOptions
+from pyspark_rmq.payloads.json_columns import JsonDecoder
+from pyspark_rmq.payloads.read_columns import (
+    BAD_VALUE,
+    FIELD,
+    VALUE,
+    PayloadColumn,
+    ReadColumn,
+    message_columns,
+)
+from pyspark_rmq.payloads.texts import TextDecoder
+
+_log = logging.getLogger(__name__)
+
+
+def are_typed(columns: Sequence[ReadColumn]) -> bool:
+    """Whether some column is decoded from the body."""
+    return any(isinstance(column, PayloadColumn) for column in columns)
+
+
+class TypedRows:
+    """Makes the batches of one task."""
+
+    def __init__(
+        self,
+        columns: Sequence[ReadColumn],
+        options: PayloadOptions,
+        naming: str,
+        message_schema: Any,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._options = options
+        messages = message_columns(columns, naming)
+        self._places = {column.name: place for place, column in enumerate(messages)}
+        self._decoder = _decoder(columns, options)
+        self.schema = pa.schema(
+            [
+                message_schema.field(self._places[column.name])
+                if isinstance(column, ChosenColumn)
+                else pa.field(column.output_name, column.arrow_type)
+                for column in columns
+            ]
+        )
+        self._skipped = 0
+        self._first_skipped = ""
+
+    def batch(self, messages: Any, queue: MessageQueue) -> Any:
+        """The rows of messages of one queue. Raises `BadRecord` with badRecords=fail."""
+        if not messages.num_rows:
+            return _empty(self.schema)
+        decoded = self._decoder.decode(messages.column(self._places["value"]))
+        if decoded.bad and self._options.bad_records == formats.FAIL:
+            self._fail(decoded.bad[0], messages, queue)
+        if decoded.bad and self._options.bad_records == formats.SKIP:
+            self._note_skipped(decoded.bad, messages, queue)
+        made = pa.RecordBatch.from_arrays(self._arrays(messages, decoded), schema=self.schema)
+        if decoded.bad and self._options.bad_records == formats.SKIP:
+            return made.filter(pa.array(~_bad_mask(decoded)))
+        return made
+
+    def report_skipped(self) -> None:
+        """Log how many records were skipped."""
+        if self._skipped:
+            _log.warning(
+                "badRecords=skip: skipped %d bad records, the first at %s",
+                self._skipped,
+                self._first_skipped,
+            )
+
+    def _arrays(self, messages: Any, decoded: Decoded) -> list[Any]:
+        fields = iter(decoded.values.flatten() if any(_is(FIELD, c) for c in self._columns) else ())
+        arrays = []
+        for column in self._columns:
+            if isinstance(column, ChosenColumn):
+                arrays.append(messages.column(self._places[column.name]))
+            elif column.role == FIELD:
+                arrays.append(next(fields))
+            elif column.role == VALUE:
+                arrays.append(decoded.values)
+            else:
+                arrays.append(self._of_bad(column, messages, decoded))
+        return arrays
+
+    def _of_bad(self, column: PayloadColumn, messages: Any, decoded: Decoded) -> Any:
+        found: list[Any] = [None] * messages.num_rows
+        bodies = messages.column(self._places["value"])
+        for row, reason in decoded.bad:
+            found[row] = bodies[row].as_py() if column.role == BAD_VALUE else reason
+        return pa.array(found, column.arrow_type)
+
+    def _fail(self, bad: BadRow, messages: Any, queue: MessageQueue) -> None:
+        raise BadRecord(
+            f"the message at {self._place(bad, messages, queue)} is not"
+            f" valueFormat={self._options.value_format} of the schema: {bad.reason}. Correct the"
+            " schema, or give badRecords=null (with columns badValue and badReason) or"
+            " badRecords=skip to read on"
+        )
+
+    def _note_skipped(self, bad: Sequence[BadRow], messages: Any, queue: MessageQueue) -> None:
+        if not self._skipped:
+            self._first_skipped = f"{self._place(bad[0], messages, queue)}: {bad[0].reason}"
+        self._skipped += len(bad)
+
+    def _place(self, bad: BadRow, messages: Any, queue: MessageQueue) -> str:
+        offset = messages.column(self._places["offset"])[bad.row].as_py()
+        return place_of(queue, offset)
+
+
+def _decoder(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
+    if options.value_format == formats.STRING:
+        return TextDecoder()
+    fields = [
+        pa.field(column.output_name, column.arrow_type)
+        for column in columns
+        if isinstance(column, PayloadColumn) and column.role == FIELD
+    ]
+    kinds = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == VALUE]
+    # Without any of them a body must still be an object.
+    kind = kinds[0] if kinds else pa.struct(fields)
+    return JsonDecoder(kind, options.time_zone)
+
+
+def _is(role: str, column: ReadColumn) -> bool:
+    return isinstance(column, PayloadColumn) and column.role == role
+
+
+def _bad_mask(decoded: Decoded) -> Any:
+    mask = np.zeros(len(decoded.values), bool)
+    mask[[bad.row for bad in decoded.bad]] = True
+    return mask
+
+
+def _empty(schema: Any) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

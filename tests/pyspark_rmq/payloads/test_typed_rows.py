@@ -1,0 +1,131 @@
+"""Payload columns of a broker's messages: values, bad records by policy, and their places."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_rmq import EmbeddedBroker, connections
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.bad_records import BadRecord
+from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
+from pyspark_rmq.source.batch_plan import batch_ranges
+from pyspark_rmq.source.rows.range_reader import Task, read_task
+
+STRUCT = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "string", "nullable": True, "metadata": {}},
+        {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
+    ],
+}
+VALUE = SchemaField("value", "struct<id:string,n:int>", True, STRUCT)
+KEY = SchemaField("key", "string", True, "string")
+OFFSET = SchemaField("offset", "bigint", True, "long")
+BAD = [
+    SchemaField("badReason", "string", True, "string"),
+    SchemaField("badValue", "binary", True, "binary"),
+]
+
+
+@pytest.fixture
+def read(broker: EmbeddedBroker) -> Callable[..., Any]:
+    """`read(topic, fields, **options)`: all rows of a topic."""
+
+    def rows(topic: str, fields: list[SchemaField], **given: str) -> list[dict[str, Any]]:
+        texts = {**broker.options, "subscribe": topic, "valueFormat": "json", **given}
+        options = SourceOptions.parse(texts).for_batch()
+        columns = choose_read_columns(fields, options.payload, options.column_names)
+        connected = connections.connect(options.connection)
+        ranges = connected.call(batch_ranges(connected.client, options))
+        batches = list(read_task(Task(tuple(ranges), {}), options, columns))
+        assert all(batch.schema.names == [field.name for field in fields] for batch in batches)
+        found: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return found
+
+    return rows
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker, new_topic: Callable[..., str]) -> str:
+    """One queue: two good messages around two bad ones."""
+    name = new_topic(1)
+    bodies = ['{"id":"a","n":1,"more":[]}', '{"id":"b","n":"x"}', "{", '{"n":4}']
+    broker.produce(name, bodies, keys="k")
+    return name
+
+
+@pytest.mark.parametrize("circuit", ["on", "off"])
+def test_null(read: Callable[..., Any], topic: str, circuit: str) -> None:
+    rows = read(topic, [OFFSET, VALUE, KEY, *BAD], badRecords="null", shortCircuit=circuit)
+    assert [row["value"] for row in rows] == [
+        {"id": "a", "n": 1}, None, None, {"id": None, "n": 4},
+    ]  # fmt: skip
+    assert [row["badValue"] for row in rows] == [None, b'{"id":"b","n":"x"}', b"{", None]
+    assert rows[1]["badReason"] == 'value.n is "x", which is not INT'
+    assert rows[2]["badReason"].startswith("not JSON")
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3]
+    assert {row["key"] for row in rows} == {"k"}
+
+
+@pytest.mark.parametrize("circuit", ["on", "off"])
+def test_fail_names_the_place_and_the_reason(
+    read: Callable[..., Any], topic: str, circuit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(BadRecord) as raised:
+        read(topic, [VALUE], shortCircuit=circuit)
+    text = str(raised.value)
+    assert f"offset 1 of queue 0 of {topic} on " in text
+    assert 'value.n is "x", which is not INT' in text
+    assert "badRecords=null" in text and "badRecords=skip" in text
+    # The broker's files are not given up for it.
+    assert "over the network" not in caplog.text
+
+
+def test_skip_counts(
+    read: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        rows = read(topic, [OFFSET, VALUE], badRecords="skip")
+    assert [row["offset"] for row in rows] == [0, 3]
+    assert "skipped 2 bad records, the first at offset 1 of queue 0" in caplog.text
+
+
+def test_flattened(read: Callable[..., Any], topic: str) -> None:
+    fields = [
+        SchemaField("n", "int", True, "integer"),
+        SchemaField("value", "binary", True, "binary"),
+        OFFSET,
+        SchemaField("id", "string", True, "string"),
+    ]
+    rows = read(topic, fields, badRecords="null", flattenValue="true")
+    assert [(row["n"], row["id"]) for row in rows] == [
+        (1, "a"), (None, None), (None, None), (4, None),
+    ]  # fmt: skip
+    assert rows[2]["value"] == b"{"
+
+
+def test_only_bad_rows(read: Callable[..., Any], topic: str) -> None:
+    """Nothing of the payload is selected, so any object is good."""
+    rows = read(topic, [OFFSET, BAD[0]], badRecords="null")
+    assert [row["badReason"] is None for row in rows] == [True, True, False, True]
+
+
+def test_conditions_come_first(read: Callable[..., Any], topic: str) -> None:
+    assert read(topic, [VALUE], where="offset = 3") == [{"value": {"id": None, "n": 4}}]
+
+
+def test_strings(
+    read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["café", b"\xff"])
+    fields = [SchemaField("value", "string", True, "string")]
+    with pytest.raises(BadRecord, match=r"offset 1 .*not UTF-8 at byte 0"):
+        read(topic, fields, valueFormat="string")
+    rows = read(topic, fields, valueFormat="string", badRecords="null")
+    assert rows == [{"value": "café"}, {"value": None}]

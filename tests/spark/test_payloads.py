@@ -1,0 +1,174 @@
+"""Typed payloads in Spark: the rules of `from_json`, and reading as batch and as stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq.payloads.json_columns import JsonDecoder
+from pyspark_rmq.payloads.spark_types import arrow_type
+from tests.pyspark_rmq.payloads.json_corpus import BODIES, VALUES
+from tests.spark.stream_runs import StreamRuns
+
+pytest.importorskip("pyspark")
+
+BAD = "BAD"
+# Where we differ on purpose (docs/payloads.md): (type, text) -> our value.
+DIFFERENCES: dict[tuple[str, str], Any] = {
+    ("TINYINT", "128"): BAD,
+    **{("STRING", text): text for text in (
+        "-0", "1e2", "1E-2", "99999999.99", "99999999.994", "99999999.995", "1e40", "1e400",
+        "1e-400", "3.4028236e38", "NaN", "Infinity", "-Infinity",
+    )},
+    ("STRING", '{"x": "p", "x": "q"}'): '{"x":"q"}',
+    ("BINARY", '" "'): BAD,
+    ("BINARY", '"\\u0000"'): BAD,
+    **{("DATE", f'"{text}"'): BAD for text in ("1", "+1", "20240531")},
+    **{(kind, f'"{text}"'): BAD for text in ("-2024-05-31", "12024-05-31")
+       for kind in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")},
+    ("TIMESTAMP", "9223372036854775807"): BAD,
+    ("TIMESTAMP", "-9223372036854775808"): BAD,
+    ("TIMESTAMP", '"12:30"'): BAD,
+    ("TIMESTAMP", '"2024-05-31T12:30Z"'): 1_717_158_600_000_000,
+    ("TIMESTAMP", '"2024-05-31T12Z"'): 1_717_156_800_000_000,
+}  # fmt: skip
+BAD_BODIES = [
+    b"", b" ", b'{"a": 1}}', b'{"a": 1} {"a": 2}', b'{"a": 1} x', b"{'a': 1}", b'{"a": 1} // x',
+    b'{"a": 1, "s": "\xff"}', b'{"a": 1, "b": "\xff"}', b'{"a": 1, "s": "\xed\xa0\x80"}',
+    b'{"a": 1, "s": "\\ud800"}', b'{"a": 1}\x00', b"{}x",
+    *(b'{"a": 1, "b": ' + b"[" * n + b"]" * n + b"}" for n in (400, 600)),
+]  # fmt: skip
+# Times as numbers: Python has no dates that early or late.
+_NUMBERS = {
+    "DATE": "unix_date(v.a)",
+    "TIMESTAMP": "unix_micros(v.a)",
+    "TIMESTAMP_NTZ": "unix_micros(CAST(v.a AS TIMESTAMP))",
+}
+
+
+def kind_of(ddl: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return arrow_type(StructType.fromDDL(ddl).jsonValue(), "value")
+
+
+def ours(kind: str, ddl: str, bodies: list[bytes]) -> list[Any]:
+    decoded = JsonDecoder(kind_of(ddl)).decode(pa.array(bodies, pa.binary()))
+    values = decoded.values.field(0) if kind else decoded.values
+    if kind in _NUMBERS:
+        values = values.cast(pa.int32() if kind == "DATE" else pa.int64())
+    found = values.to_pylist(maps_as_pydicts="lossy")
+    for row, _ in decoded.bad:
+        found[row] = BAD
+    return found
+
+
+def test_values_are_those_of_from_json(spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    told = []
+    for kind, texts in VALUES.items():
+        rows = [(number, f'{{"a": {text}}}') for number, text in enumerate(texts)]
+        parsed = F.from_json("t", f"a {kind}, bad STRING", {"columnNameOfCorruptRecord": "bad"})
+        frame = spark.createDataFrame(rows, "i INT, t STRING").select("i", parsed.alias("v"))
+        shown = frame.selectExpr("i", f"{_NUMBERS.get(kind, 'v.a')} AS a", "v.bad IS NULL AS good")
+        theirs = {
+            row["i"]: row.asDict(recursive=True)["a"] if row["good"] else BAD
+            for row in shown.collect()
+        }
+        found = ours(kind, f"a {kind}", [text.encode() for _, text in rows])
+        for number, text in enumerate(texts):
+            expected = DIFFERENCES.get((kind, text), theirs[number])
+            # -0.0 and 0.0 are equal, NaN is not equal to itself.
+            if found[number] != expected and repr(found[number]) != repr(expected):
+                told.append((kind, text, found[number], expected))
+            if (kind, text) in DIFFERENCES and theirs[number] == expected:
+                told.append((kind, text, "no difference any more", expected))
+    assert not told
+
+
+def test_bodies_are_those_of_from_json(spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    rows = [(number, bytearray(body)) for number, body in enumerate(BODIES)]
+    parsed = F.from_json(
+        F.col("t").cast("string"), "a INT, s STRING, bad STRING",
+        {"columnNameOfCorruptRecord": "bad"},
+    )  # fmt: skip
+    frame = spark.createDataFrame(rows, "i INT, t BINARY").select("i", parsed.alias("v"))
+    theirs: dict[int, Any] = {}
+    for row in frame.collect():
+        is_good = row["v"] is None or row["v"]["bad"] is None
+        theirs[row["i"]] = BAD if not is_good else row["v"] and {
+            "a": row["v"]["a"], "s": row["v"]["s"],
+        }  # fmt: skip
+    found = ours("", "a INT, s STRING", BODIES)
+    expected = [BAD if body in BAD_BODIES else theirs[n] for n, body in enumerate(BODIES)]
+    assert found == expected
+    assert not [body for n, body in enumerate(BODIES) if body in BAD_BODIES and theirs[n] == BAD]
+
+
+def test_types_are_those_that_spark_expects() -> None:
+    import pyspark
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    ddl = ", ".join(f"c{number} {kind}" for number, kind in enumerate(VALUES))
+    ddl += ", deep STRUCT<a: ARRAY<MAP<STRING, STRUCT<b: TIMESTAMP, c: DECIMAL(3,1)>>>>"
+    schema = StructType.fromDDL(ddl)
+    zone = {"timezone": "UTC"} if pyspark.__version__ >= "4.2" else {}
+    assert pa.schema(list(kind_of(ddl))).equals(to_arrow_schema(schema, **zone))
+
+
+def test_batch_and_stream(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    bodies = [
+        json.dumps(
+            {"id": f"o{n}", "price": n / 4, "at": "2024-05-31T12:00:00Z", "lines": [{"n": n}],
+             "more": {"k": n}, "unread": "x"}
+        )
+        for n in range(40)
+    ]  # fmt: skip
+    broker.produce(topic, [*bodies, '{"id": 5, "price": "cheap"}'], keys="k")
+    schema = (
+        "offset LONG, value STRUCT<id: STRING, price: DECIMAL(10,2), at: TIMESTAMP,"
+        " lines: ARRAY<STRUCT<n: INT>>, more: MAP<STRING, INT>>, key STRING"
+    )
+    given = {**broker.options, "valueFormat": "json", "badRecords": "null"}
+    reader = spark.read.format("rmq").options(**given)
+    rows = reader.schema(f"{schema}, badReason STRING").load(topic).collect()
+    good = sorted((row for row in rows if row.value), key=lambda row: row.value.price)
+    assert [(r.value.id, float(r.value.price)) for r in good] == [
+        (f"o{n}", n / 4) for n in range(40)
+    ]
+    assert [(r.value.lines[0].n, r.value.more) for r in good] == [(n, {"k": n}) for n in range(40)]
+    assert {row.value.at.isoformat()[:10] for row in good} == {"2024-05-31"}
+    [bad] = [row for row in rows if row.value is None]
+    assert bad.badReason == 'value.price is "cheap", which is not DECIMAL(10,2)'
+
+    given |= {"subscribe": topic, "startingOffsets": "earliest", "badRecords": "skip"}
+    flat = StreamRuns(
+        spark, tmp_path / "flat", {**given, "flattenValue": "true"}, "id STRING, tags STRING"
+    )
+    flat.run()
+    assert sorted(row.id for row in flat.rows) == sorted([*(f"o{n}" for n in range(40)), "5"])
+
+    failing = StreamRuns(spark, tmp_path / "fail", {**given, "badRecords": "fail"}, schema)
+    with pytest.raises(Exception, match=rf"BadRecord.*queue \d of {topic} on .*price is \"cheap\""):
+        failing.run()
+
+
+def test_a_schema_is_needed_and_checked_on_the_driver(spark: Any, broker: EmbeddedBroker) -> None:
+    reader = spark.read.format("rmq").options(**broker.options).option("valueFormat", "json")
+    with pytest.raises(Exception, match=r"needs a schema that names the fields"):
+        reader.load("any")
+    with pytest.raises(Exception, match=r"value.a has type interval"):
+        reader.schema("value STRUCT<a: INTERVAL>").load("any").collect()
