@@ -141,7 +141,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/client/admin": (
         TestedTogether(
-            "answers brokers groups message_lookup messages names offsets replication topics",
+            "answers brokers groups message_lookup messages names offsets topics",
             "tests/cli/admin/test_command.py",
             "functions around one request each, called by the commands on real brokers",
         ),
@@ -241,7 +241,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/remoting": (
         TestedTogether(
-            "closing peer_address plain_listener request_dispatch",
+            "closing peer_address request_dispatch",
             "tests/remoting/test_server.py",
             _STEPS,
         ),
@@ -266,7 +266,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/runtime": (
         TestedTogether("clock", "tests/fakes", "the seam that tests replace"),
-        TestedTogether("descriptors", "tests/remoting/test_accept_loop.py", _STEPS),
+        TestedTogether("descriptors listener", "tests/runtime/test_accept_loop.py", _STEPS),
         TestedTogether("repeated_check", "tests/access/test_account_file.py", _STEPS),
     ),
     "broker_core/storage/derived": (
@@ -351,7 +351,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "pyspark_rmq/sink/task": (
         TestedTogether(
-            "commit_message json_rows message_targets outgoing_columns queue_selection result",
+            "commit_message json_rows outgoing_columns queue_selection result",
             "tests/pyspark_rmq/sink/task",
             _STEPS,
         ),
