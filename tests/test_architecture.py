@@ -32,6 +32,7 @@ FILE_RULES: tuple[Rule, ...] = (
     source_rules.function_length,
     source_rules.module_docstring,
     source_rules.no_real_sleep,
+    source_rules.no_disguised_sleep,
     source_rules.no_code_from_data,
     source_rules.no_blind_except,
     source_rules.no_private_access,
@@ -243,6 +244,9 @@ def test_an_overlong_file_is_found() -> None:
     longest = "x = 1\n" * source_rules.FILE_LINES_MAX
     assert list(source_rules.file_length("broker_core/a.py", longest + "y = 2\n"))
     _report(source_rules.file_length("broker_core/a.py", longest))
+    longest_c = "int x;\n" * source_rules.C_LINES_MAX
+    assert list(source_rules.file_length("broker_core/a.c", longest_c + "int y;\n"))
+    _report(source_rules.file_length("broker_core/a.c", longest_c))
 
 
 def test_a_heavy_median_is_measured() -> None:

@@ -24,7 +24,6 @@ from broker_core.broker.replication.persisted_roles import kept_master, member_i
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.replication import Promotion, promote, replication_members
 from broker_core.client.blocking.admin import SyncAdmin
-from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
@@ -32,7 +31,7 @@ from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
 from broker_core.protocol_codes import BrokerRole
-from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.runtime.clock import Clock, SystemClock, sleep
 
 MASTERS_MAX: Final = 26
 SLAVES_MAX: Final = 8
@@ -206,7 +205,7 @@ class EmbeddedCluster:
         )
         if len(masters) == 1 and min(copied, alike) >= wanted:
             return True
-        await pause(_LOOK_S)
+        await sleep(_LOOK_S)
         return False
 
     def promote(self, node: str | ClusterNode, *, force: bool = False) -> Promotion:
