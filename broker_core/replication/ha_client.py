@@ -1,4 +1,4 @@
-"""The slave's link to its master: connects, copies, and connects again.
+"""The slave's connection to its master; reconnects with back-off.
 
 Owns one connection at a time and the task that keeps it. Decides nothing about the log, see
 `follower_session`; when the log has to be cut first, its owner is told, again with every try.

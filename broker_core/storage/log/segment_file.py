@@ -106,7 +106,7 @@ class Segment:
         self.committed = min(self.committed, until)
 
     def give_buffer_back(self) -> None:
-        """Mark the segment as full."""
+        """Return the write buffer to its pool."""
         if self._buffer is not None:
             self._buffer.give_back()
             self._buffer = None

@@ -29,8 +29,7 @@ class QueueCounters:
         self.next.update(zip(queues, offsets, strict=True))
 
     def restore(self, known: dict[QueueKey, int | None]) -> None:
-        """Restore the numbers of before an append that was taken back; None if the queue was
-        new."""
+        """Restore earlier numbers after an append was taken back; None: the queue was new."""
         for key, following in known.items():
             if following is None:
                 self.next.pop(key, None)
