@@ -111,7 +111,7 @@ def median_length(files: Iterable[SourceFile]) -> float:
 
 
 def file_name(path: str) -> Iterator[str]:
-    """A name says what is inside; these say only that somebody ran out of names."""
+    """A file name says what is inside; these names do not."""
     for part in PurePosixPath(path).with_suffix("").parts:
         banned = BANNED_NAME_PARTS.intersection(part.lower().split("_"))
         if banned:

@@ -222,7 +222,7 @@ async def _every_cell_of_a_broker(tmp_path: Path) -> None:
             asked = requests(*ids)
             served = sorted(asker.broker.router.codes)
             found: dict[str, set[int]] = {role: set() for role in ROLES}
-            # Whoever may do more comes later, because admins delete what others look at.
+            # Accounts with more permissions come later, because admins delete what others read.
             for role in ROLES:
                 for code in served:
                     ext, body = asked.get(code, ({}, b""))

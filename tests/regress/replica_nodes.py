@@ -76,7 +76,7 @@ class Group:
         master.worker.run_all()
 
     def cut_off(self, node: Node) -> None:
-        """Nobody reaches it, and it reaches nobody."""
+        """Disconnected from all other nodes."""
         for other in self.nodes:
             if other.link is not None and node in (other, other.link.master):
                 other.link.end()

@@ -366,7 +366,7 @@ class World:
         self._violated(broken, f"{state}")
 
     def _lead_again(self) -> None:
-        """Nobody is master: the operator promotes, as in `_promote`."""
+        """There is no master: the operator promotes, as in `_promote`."""
         slaves = [n for n in self.nodes if not n.is_down]
         best = max(slaves, key=_progress)
         self._unlink(best)

@@ -27,7 +27,7 @@ TOPIC = "T"
 
 
 class _Run:
-    """A store and what is known about its messages by the clock that nobody sets."""
+    """A store and the expected age of its messages by a clock that is never set."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -32,7 +32,7 @@ class _Starts:
 
 @pytest.fixture(autouse=True)
 def rare_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for the next try waits longer than a test may last."""
+    """The wait for the next try is longer than a test may last."""
     monkeypatch.setattr(role_changes, "_RETRY_S", 1e6)
 
 

@@ -267,7 +267,7 @@ def test_recalls_that_are_refused(tmp_path: Path, run_async: Run) -> None:
             ):
                 answer = await _recall(asker, handle, topic)
                 assert answer.code == code, (topic, answer.remark)
-            # As RocketMQ answers: nobody looks for the message first.
+            # As RocketMQ answers: the message is not looked up first.
             fine = await _recall(asker, RecallHandle("T", "broker-a", ahead, "none").encode())
             assert (fine.code, fine.ext) == (0, {"msgId": "none"})
 

@@ -103,7 +103,7 @@ def test_what_hangs_on_a_deletion_happens_in_the_same_turn(run_async: Run) -> No
         other = asyncio.ensure_future(ground.put("Other"))
         with pytest.raises(DiskFailed, match="its files"):
             await ground.delete("T", fails)
-        # Only whoever asked for it is told.
+        # Only the caller gets the error.
         await other
         assert forgotten == [True]
         assert (ground.queues_of("T"), ground.queues_of("Other")) == (None, 4)

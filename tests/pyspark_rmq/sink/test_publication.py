@@ -245,7 +245,7 @@ def test_a_guarantee_that_changes_is_refused(
                 errors.InvalidArgument, match=r"meant exactly_once .* means at_least_once now"
             ):
                 masters.write(0, "T", ["a"], sink=sink, run="run-2", **given)
-        # Whoever says it may; from then on that is what is written down.
+        # An explicit option may change it; the new value is stored from then on.
         explicit = {**given, "deliveryGuarantee": "at_least_once"}
         masters.write(0, "T", ["a"], sink=sink, run="run-2", **explicit)
         if has_checkpoint:

@@ -65,7 +65,7 @@ def test_an_index_that_has_the_newest_only(tmp_path: Path) -> None:
     with EmbeddedBroker(store=tmp_path, topics={"t": 1}) as broker:
         send(broker.name_server, "t", ("a", b"x"), ("b", b"y"))
         broker.stop()
-        # What the index has is gone, and nobody knows of it.
+        # The indexed messages are gone, which the reader cannot know.
         for index_file in (tmp_path / "index").iterdir():
             index_file.unlink()
         (tmp_path / "dispatch_checkpoint").write_bytes(_without_index(tmp_path))
