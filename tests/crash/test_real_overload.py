@@ -1,6 +1,7 @@
 """F18 and F19 with a real broker: consumers that take nothing, polls by the thousand, and churn.
 
-Whoever behaves is served all the while; the broker's memory, descriptors and threads stay within
+Well-behaved clients are served all the while; the broker's memory, descriptors and threads stay
+within
 bounds and are given back when the others have gone.
 """
 
@@ -94,7 +95,7 @@ def connected(broker: EmbeddedBroker, count: int) -> Iterator[list[socket.socket
 
 
 def send_what_goes(one: socket.socket, data: bytes) -> None:
-    """As much as the other side takes; whoever sends so much need not be read to the end."""
+    """Write as much as the peer accepts; a server need not read all of it."""
     one.setblocking(False)
     with contextlib.suppress(BlockingIOError, ConnectionError):
         while data:
