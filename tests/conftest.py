@@ -1,4 +1,4 @@
-"""What every test stands on: the environment, the async runner, tables in the closing report."""
+"""Shared by all tests: the environment, the async runner, tables in the closing report."""
 
 from __future__ import annotations
 

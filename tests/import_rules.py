@@ -1,4 +1,4 @@
-"""Who may import whom: the rooms' direction, the public door, foreign packages, no cycles.
+"""Import rules: direction of packages, public names, foreign packages, no cycles.
 
 A rule takes one `SourceFile` and yields findings as `path:line: text`. Nothing here touches the
 disk, so that `test_architecture.py` can show each rule a planted violation.

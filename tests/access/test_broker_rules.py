@@ -1,6 +1,6 @@
 """Every request code of a running broker and name server, asked by every kind of account.
 
-Allowed means that the handler answered, whatever it said; refused means NO_PERMISSION by the gate.
+Allowed means that the handler answered, with any code; refused means NO_PERMISSION from the gate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients that say to be others: attacks on a running broker, with accounts and without."""
+"""Clients that impersonate others: attacks on a running broker, with accounts and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that send too much or read too little: they wait, memory stays bounded, others go on."""
+"""Back-pressure: peers that send too much or read too little wait; memory stays bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The id of a master that has stepped down: kept, and never another slave's for long."""
+"""The broker id of a master that has stepped down: persisted and unique."""
 
 from __future__ import annotations
 

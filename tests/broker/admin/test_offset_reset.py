@@ -1,4 +1,5 @@
-"""Moving groups: to a time, an offset, another group's place; offline and with members online."""
+"""Offset resets to a time, an offset or another group's offsets, with and without members
+online."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger of one queue: what is in flight, what is done, what comes again."""
+"""The ledger of one queue: messages in flight, acknowledged, and to be retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pops over real sockets: messages, waiting, filters, places of groups, wrong requests."""
+"""Pops over real sockets: messages, long polling, filters, offsets of groups, invalid requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that no consumer may have yet, named by their position: not found but for administrators.
+"""Records that are hidden from consumers, requested by position: found by administrators only.
 
 Half messages, messages that wait for their time, and the broker's own notes lie in the same log as
 everything else, and their positions can be guessed or are told to the sender.

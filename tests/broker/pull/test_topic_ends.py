@@ -1,4 +1,4 @@
-"""TOPIC_ENDS and LOCAL_RANGE: what Spark's readers ask for every batch and every range."""
+"""TOPIC_ENDS and LOCAL_RANGE: requests of Spark's readers for each batch and each range."""
 
 from __future__ import annotations
 

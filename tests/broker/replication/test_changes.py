@@ -1,4 +1,4 @@
-"""Changes of role: one at a time, tried again when the start fails, given up when it is stopped."""
+"""Changes of role: one at a time, retried when the start fails, abandoned on stop."""
 
 from __future__ import annotations
 

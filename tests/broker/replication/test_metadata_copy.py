@@ -1,4 +1,4 @@
-"""A slave's copy of its master's tables: what is taken over, when, and what is never undone."""
+"""A slave's copy of its master's tables: what is copied, when, and what is never reverted."""
 
 from __future__ import annotations
 

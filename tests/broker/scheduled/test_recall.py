@@ -1,4 +1,4 @@
-"""Timer messages and their recall over real sockets: what a client sends and what it is told."""
+"""Timer messages and their recall over real sockets: requests and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with accounts: our clients in every role, copies and forgeries, secrets kept."""
+"""A cluster with accounts: our clients in every role, replays, forgeries, secrecy."""
 
 from __future__ import annotations
 

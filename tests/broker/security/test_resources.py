@@ -1,4 +1,4 @@
-"""Names that could be read in two ways: every reading has to be permitted, and none is a way round.
+"""Ambiguous names: every interpretation must be permitted, so none bypasses a rule.
 
 Attacks on a running broker with accounts, by accounts that have some of what they would need.
 """

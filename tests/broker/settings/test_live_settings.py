@@ -1,4 +1,5 @@
-"""Settings of a running broker: the allow-list changes, everything else is refused by name."""
+"""Settings of a running broker: options that may change at run time, and the refusal of all
+others."""
 
 from __future__ import annotations
 

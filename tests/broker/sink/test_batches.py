@@ -1,4 +1,4 @@
-"""Which batch of a sink is published, repeated or refused, and that a restart knows the same."""
+"""Which batch of a sink is published, repeated or refused, also after a restart."""
 
 from __future__ import annotations
 

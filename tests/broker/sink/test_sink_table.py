@@ -1,4 +1,4 @@
-"""The table of sinks: that a restart knows the same, outlives the log, and has its limits."""
+"""The table of sinks: restored by a restart, kept beyond the log, and limited."""
 
 from __future__ import annotations
 

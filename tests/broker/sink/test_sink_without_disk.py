@@ -1,4 +1,5 @@
-"""`sinkWaitForDisk=false`: a kill takes nothing of a batch, a power cut all of it or nothing."""
+"""`sinkWaitForDisk=false`: a kill loses nothing of a batch, a power cut loses all of it or
+nothing."""
 
 from __future__ import annotations
 

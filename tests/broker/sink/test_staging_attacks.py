@@ -1,4 +1,4 @@
-"""Requests of writers that have the file itself, from those who were not offered it."""
+"""Requests for direct staging files, from clients that may not use them."""
 
 from __future__ import annotations
 

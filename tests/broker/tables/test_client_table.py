@@ -1,4 +1,4 @@
-"""Members of groups: how they come and go, what they subscribe to, who is told."""
+"""Members of groups: registration, expiry, subscriptions, notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that tools order: many with one write, each in its turn, all or nothing on disk."""
+"""Changes by tools: coalesced into one write, in order, atomic on disk."""
 
 from __future__ import annotations
 

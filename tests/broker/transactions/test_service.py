@@ -1,4 +1,4 @@
-"""Transactions end once: what a commit stores, what repeats change, what a restart still knows."""
+"""Transactions end once: commits, repeated ends, restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer and brokers that answer in every way: what counts as sent, and what is tried again."""
+"""A producer against every kind of answer: what counts as sent, and what is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting bytes into commands: any split gives the same, bad lengths end it, noise does no harm."""
+"""The frame parser: any split gives the same commands, invalid lengths end the connection."""
 
 from __future__ import annotations
 

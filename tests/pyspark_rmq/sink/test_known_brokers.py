@@ -1,4 +1,4 @@
-"""Name servers that know no broker yet: nothing is said of what brokers can or which topics are."""
+"""Name servers without brokers: nothing is decided about capabilities or topics yet."""
 
 from __future__ import annotations
 

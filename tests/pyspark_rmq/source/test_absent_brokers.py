@@ -1,4 +1,4 @@
-"""Brokers that are away while a query looks: their queues wait, and a last look waits for them."""
+"""Brokers that are down while a query looks up offsets: their queues wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A position names the run of the log that its last message belongs to: what that notices.
+"""A position contains the run of the log of its last message; what that detects.
 
 Real broker processes throughout, and the driver's part of a stream without Spark.
 """

@@ -1,4 +1,4 @@
-"""Long polls wait in a place of their own: they take no request slots, and no peer takes all."""
+"""Held requests have their own limits: they use no request slots, and no peer can use all."""
 
 from __future__ import annotations
 

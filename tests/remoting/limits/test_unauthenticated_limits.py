@@ -1,4 +1,4 @@
-"""Peers that have not shown an account, where accounts are needed: they take little memory."""
+"""Unauthenticated peers use little memory where accounts are required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and plain text on one port: who gets in, who does not, and that the others do not notice."""
+"""TLS and plain text on one port: accepted and rejected peers, without effect on others."""
 
 from __future__ import annotations
 

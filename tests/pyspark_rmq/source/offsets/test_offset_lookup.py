@@ -1,4 +1,4 @@
-"""Which log a broker has: what it says, and what counts as saying nothing."""
+"""Identity of a broker's log: valid answers, and answers that count as none."""
 
 from __future__ import annotations
 

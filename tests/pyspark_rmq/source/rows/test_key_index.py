@@ -1,4 +1,4 @@
-"""`key = …` never hides a row because an index told less than it has."""
+"""`key = …` never misses a row because of an incomplete index."""
 
 from __future__ import annotations
 
