@@ -1,7 +1,7 @@
-"""The source obeys the rules of `import_rules.py`, `source_rules.py` and `duration_rules.py`.
+"""The source obeys the rules of `import_rules.py`, `source_rules.py`, `mirror_rules.py` and
+`duration_rules.py`.
 
-The second half tests the tester: each rule is shown a planted violation, which it must find, and
-a close neighbour, which it must leave alone.
+The second half tests the rules: each must find a planted violation and accept a similar valid text.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Rows = dict[tuple[str, int], Sequence[bytes]]
 
 
 def identity(batch: int = 0, run: str = "run-1", sink: str = "S", **fields: Any) -> BatchIdentity:
-    """Who publishes."""
+    """The identity that publishes."""
     return BatchIdentity(sink, batch, run, **fields)
 
 

@@ -240,7 +240,7 @@ class StoreRun:
             self._removed()
 
     def flush(self) -> None:
-        """Everything durable and visible, whatever the mode."""
+        """Make everything durable and visible, in every mode."""
         self._open_store.flush()
         self.history.everything_safe()
         self.settle()

@@ -1,4 +1,4 @@
-"""Brokers are killed while consumers pop: every message is consumed, whatever was in flight."""
+"""Brokers are killed while consumers pop: every message is consumed, also those in flight."""
 
 from __future__ import annotations
 

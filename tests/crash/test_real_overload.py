@@ -129,7 +129,7 @@ def test_consumers_that_take_nothing_and_polls_by_the_thousand(
                 send_what_goes(one, pull_frames("Empty", POLLS_EACH, waits=True))
             loud = send_some(producer, 300)
             during = usage(broker.process_id)
-            # One message wakes all those who poll for it.
+            # One message wakes all pollers.
             producer.send("Empty", b"x")
             woken = send_some(producer, 300)
             after = usage(broker.process_id)

@@ -147,7 +147,7 @@ def test_found_when_the_log_is_not_read(mode: str, monkeypatch: pytest.MonkeyPat
 
 
 def _cut_after_saving() -> list[str]:
-    """Deliver and save with ASYNC_FLUSH, then lose whatever was not synced."""
+    """Deliver and save with ASYNC_FLUSH, then lose what was not synced."""
     broker = TimerStore(**MODES["async"]).start()
     broker.put(b"x", 500)
     broker.advance(600)

@@ -336,7 +336,7 @@ class World:
                 link.end()
 
     def _heal(self) -> None:
-        """Everybody comes back; the faults are over."""
+        """All nodes return; no more faults."""
         for node in self.nodes:
             node.disk._crash_at = 1 << 62
         for _ in range(3_000):

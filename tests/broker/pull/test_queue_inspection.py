@@ -123,7 +123,7 @@ def test_without_accounts_they_are_not_found(tmp_path: Path, run_async: Run) -> 
 
 
 def test_with_accounts_only_administrators_see_them(tmp_path: Path, run_async: Run) -> None:
-    """The owner of the topic, who sent them, may write and read it, and still sees none."""
+    """The account that sent them may write and read the topic, and still sees none."""
 
     async def scenario() -> None:
         async with cluster(tmp_path) as found:

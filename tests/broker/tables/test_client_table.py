@@ -20,7 +20,7 @@ EXPIRY_MS = 120_000
 
 
 class Clients:
-    """A client table, who was told what by it, and heartbeats in few words."""
+    """A client table, its notifications, and short forms of heartbeats."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()

@@ -60,7 +60,7 @@ def test_all_kinds_of_changes_are_one_write(run_async: Run) -> None:
         assert ground.queues_of("Made") == 4
         assert ground.queues_of("T99") == 2
         assert ground.queues_of("T100") is None
-        # Those who tell others hear of what is new, and that something is gone.
+        # Listeners are called for new entries and for deletions.
         assert [len(names) for names in ground.told[1:]] == [101, 0]
 
     run_async(scenario())

@@ -1,4 +1,4 @@
-"""`rmq broker`: sources of settings, errors in them, and the modules that a start loads."""
+"""`rmq broker`: sources of settings, errors in them, memory and start time, imported modules."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_master_without_rows_is_not_waited_for(on_masters: Callable[..., None]
         assert masters.status("S", B).is_coordinator
         assert masters.status("S", C).coordinator == B
         assert not masters.status("S", A).is_known
-        # It learns who decides before it takes part, and later brokers do at once.
+        # It learns the deciding broker before it takes part; later brokers learn it at once.
         masters.topic("U", A)
         masters.write(2, "U", ["x"], run="run-2")
         assert masters.status("S", A).coordinator == B

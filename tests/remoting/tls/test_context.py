@@ -383,7 +383,7 @@ def test_half_handshakes_count(run: Run, authority: Authority) -> None:
 
 
 def test_half_handshakes_end(run: Run, authority: Authority) -> None:
-    """They have a deadline, which those who are through do not notice."""
+    """Handshakes have a deadline; established connections are not affected."""
 
     async def scenario() -> None:
         # Like `ServerTls`, but deadlines become short only when an honest peer is through.

@@ -42,7 +42,7 @@ NO_DELAYS = memoryview(b"").cast("B")
 
 @pytest.fixture(autouse=True)
 def _scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever codec is in use."""
+    """With either codec."""
     monkeypatch.setattr(written_steps, "SCANS_PAY", True)
 
 

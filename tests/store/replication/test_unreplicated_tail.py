@@ -235,7 +235,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                     answer = await asker.pull(offset=5)
                     assert answer.code != ResponseCode.SUCCESS
                     assert int(answer.ext["nextBeginOffset"]) == 5
-                    # Who has read more at the slave has lost nothing.
+                    # A consumer that has read more at the slave has lost nothing.
                     ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
                     assert (ends["ends"].split(",")[0], ends.get("slave")) == ("5", "1")
             async with running(of_master) as master, running(of_slave) as slave:
@@ -268,7 +268,7 @@ async def test_a_master_that_became_a_slave_shows_no_more_than_before(tmp_path: 
         async with running(config.with_role(role, int(role is BrokerRole.SLAVE))) as broker:
             assert broker.context.store.offsets("T", 0) == (0, 0), role
             assert broker.context.store.replication.queue_end("T", 0) == 2
-    # Who does not wait for slaves shows what there is.
+    # A master that does not wait for slaves shows its whole log.
     async with running(config.with_role(BrokerRole.ASYNC_MASTER, 0)) as master:
         assert master.context.store.offsets("T", 0) == (0, 2)
 
