@@ -1,4 +1,4 @@
-"""What every test stands on: the environment, the async runner, tables in the closing report."""
+"""Shared by all tests: the environment, the async runner, tables in the closing report."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _make_patient(patch: pytest.MonkeyPatch, kind: Any, name: str, wait_ms: int)
 def run_async() -> Callable[..., Any]:
     """`run_async(coroutine, limit_s=300.0)`: its result, on a fresh loop in debug mode.
 
-    A background task that is still running afterwards fails the test: whoever starts one stops it.
+    A background task that is still running afterwards fails the test.
     """
 
     def run(coroutine: Coroutine[Any, Any, T], limit_s: float = 300.0) -> T:

@@ -1,4 +1,4 @@
-"""How the cost of something grows with its input: no bound in seconds, which depend on the machine.
+"""Measures how a cost grows with its input, without a bound in seconds.
 
 Processor time of this process, the least of several runs, so that other programs hardly matter. The
 sizes are far apart and the margin is wide: linear work grows by the same factor as its input,

@@ -1,4 +1,4 @@
-"""Who may import whom: the rooms' direction, the public door, foreign packages, no cycles.
+"""Import rules: direction of packages, public names, foreign packages, no cycles.
 
 A rule takes one `SourceFile` and yields findings as `path:line: text`. Nothing here touches the
 disk, so that `test_architecture.py` can show each rule a planted violation.
@@ -101,7 +101,7 @@ SPARK_SHELLS = frozenset(
     }
 )
 
-# Whoever uses Spark as users do.
+# Code that uses Spark as users do.
 SPARK_USERS = ("pyspark_rmq/prove/driver.py", "tests/", "examples/", "benchmarks/")
 
 # The only files that reach the disk.
@@ -221,7 +221,7 @@ def _room_of(module: str, name: str = "") -> str:
 
 
 def import_direction(file: SourceFile) -> Iterator[str]:
-    """Rooms import downwards only, and nobody inside imports the package's own door."""
+    """Packages import downwards only, and no module imports `broker_core` itself."""
     if not file.path.startswith("broker_core/") or file.path == "broker_core/__init__.py":
         return
     room = _room_of(file.module)
@@ -316,7 +316,8 @@ def foreign_imports(file: SourceFile) -> Iterator[str]:
 
 
 def data_through_the_seam(file: SourceFile) -> Iterator[str]:
-    """Outside the seam `os` gives facts about the process only, and nobody opens a file."""
+    """Only the file-system modules open files; elsewhere `os` is used for facts about the
+    process."""
     if not file.path.startswith("broker_core/") or file.path in OS_SEAM:
         return
     for node in file.nodes:

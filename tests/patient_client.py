@@ -1,4 +1,4 @@
-"""A `RemotingClient` for tests that are not about its patience.
+"""A `RemotingClient` with long timeouts, for tests that are not about them.
 
 A machine on which all tests run may stand still for seconds. Users would rather be told soon that a
 server cannot be reached; a test would rather wait.

@@ -79,6 +79,18 @@ VIOLATIONS: dict[Rule, list[tuple[str, str]]] = {
         ("tests/a.py", "from time import sleep"),
         ("tests/a.py", "import asyncio\nasyncio.sleep(0.1)"),
     ],
+    source_rules.no_disguised_sleep: [
+        (
+            "broker_core/a.py",
+            "async def f():\n    never = loop.create_future()\n"
+            "    await asyncio.wait((never,), timeout=1)",
+        ),
+        (
+            "pyspark_rmq/a.py",
+            "async def f():\n    never: Future = loop.create_future()\n    while True:\n"
+            "        await asyncio.wait_for(never, 1)",
+        ),
+    ],
     source_rules.no_code_from_data: [
         ("broker_core/a.py", "import pickle"),
         ("broker_core/a.py", "from marshal import loads"),
@@ -171,6 +183,8 @@ NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
     ],
     source_rules.function_length: [
         ("broker_core/a.py", LONGEST_FUNCTION),
+        ("broker_core/a.py", LONG_FUNCTION.replace("f()", "build()")),
+        ("broker_core/a.py", LONG_FUNCTION.replace("f()", "__init__()")),
     ],
     source_rules.module_docstring: [
         ("broker_core/__init__.py", ""),
@@ -179,6 +193,14 @@ NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
         ("tests/a.py", "import asyncio\nasyncio.sleep(0)"),
         ("tests/a.py", "clock.sleep(1)"),
         ("examples/a.py", "import time\ntime.sleep(1)"),
+    ],
+    source_rules.no_disguised_sleep: [
+        (
+            "broker_core/a.py",
+            "async def f():\n    done = loop.create_future()\n    waiters.append(done)\n"
+            "    await asyncio.wait((done,), timeout=1)",
+        ),
+        ("broker_core/a.py", "async def f():\n    await sleep(1)"),
     ],
     source_rules.no_code_from_data: [
         ("broker_core/a.py", "model.eval(1)"),

@@ -51,7 +51,8 @@ MAY_NAME_THEM: Mapping[str, str] = {
 
 # Path -> why this file may sleep for real.
 MAY_SLEEP: Mapping[str, str] = {
-    "broker_core/runtime/clock.py": "the seam that everyone else sleeps through",
+    "broker_core/runtime/clock.py": "everything else of the package sleeps through it",
+    "pyspark_rmq/source/retry.py": "the same for the connector, which imports public names only",
 }
 
 # Path -> why this file may catch everything.
@@ -110,7 +111,7 @@ def median_length(files: Iterable[SourceFile]) -> float:
 
 
 def file_name(path: str) -> Iterator[str]:
-    """A name says what is inside; these say only that somebody ran out of names."""
+    """A file name says what is inside; these names do not."""
     for part in PurePosixPath(path).with_suffix("").parts:
         banned = BANNED_NAME_PARTS.intersection(part.lower().split("_"))
         if banned:
@@ -145,6 +146,34 @@ def no_real_sleep(file: SourceFile) -> Iterator[str]:
         )
         if owner.id == "time" or (owner.id == "asyncio" and not yields_only):
             yield file.finding(node, f"{owner.id}.sleep: advance a clock or await a watermark")
+
+
+def no_disguised_sleep(file: SourceFile) -> Iterator[str]:
+    """A wait for a future that is never completed is a sleep: use the one of the clock."""
+    if not file.path.startswith(("broker_core/", "pyspark_rmq/")):
+        return
+    for scope in file.nodes:
+        if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = list(ast.walk(scope))
+        for node in inside:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if not (
+                isinstance(target, ast.Name) and ast.unparse(node.value).endswith("create_future()")
+            ):
+                continue
+            loads = [n for n in inside if isinstance(n, ast.Name) and n.id == target.id]
+            waits = [n for n in inside if isinstance(n, ast.Call) and _waits_for(n, target.id)]
+            if waits and len(loads) - 1 == len(waits):
+                yield file.finding(node, f"{target.id} is never completed: sleep instead")
+
+
+def _waits_for(call: ast.Call, name: str) -> bool:
+    return ast.unparse(call.func) in {"asyncio.wait", "asyncio.wait_for"} and name in {
+        node.id for node in ast.walk(call) if isinstance(node, ast.Name)
+    }
 
 
 def no_code_from_data(file: SourceFile) -> Iterator[str]:

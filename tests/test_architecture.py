@@ -1,7 +1,7 @@
-"""The source obeys the rules of `import_rules.py`, `source_rules.py` and `duration_rules.py`.
+"""The source obeys the rules of `import_rules.py`, `source_rules.py`, `mirror_rules.py` and
+`duration_rules.py`.
 
-The second half tests the tester: each rule is shown a planted violation, which it must find, and
-a close neighbour, which it must leave alone.
+The second half tests the rules: each must find a planted violation and accept a similar valid text.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FILE_RULES: tuple[Rule, ...] = (
     source_rules.function_length,
     source_rules.module_docstring,
     source_rules.no_real_sleep,
+    source_rules.no_disguised_sleep,
     source_rules.no_code_from_data,
     source_rules.no_blind_except,
     source_rules.no_private_access,
@@ -243,6 +244,9 @@ def test_an_overlong_file_is_found() -> None:
     longest = "x = 1\n" * source_rules.FILE_LINES_MAX
     assert list(source_rules.file_length("broker_core/a.py", longest + "y = 2\n"))
     _report(source_rules.file_length("broker_core/a.py", longest))
+    longest_c = "int x;\n" * source_rules.C_LINES_MAX
+    assert list(source_rules.file_length("broker_core/a.c", longest_c + "int y;\n"))
+    _report(source_rules.file_length("broker_core/a.c", longest_c))
 
 
 def test_a_heavy_median_is_measured() -> None:

@@ -1,4 +1,4 @@
-"""`.ci/run` reports how `make test` ended and leaves nothing running, whatever `make test` did."""
+"""`.ci/run` reports how `make test` ended and leaves nothing running."""
 
 from __future__ import annotations
 

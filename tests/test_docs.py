@@ -20,9 +20,16 @@ _CHECKLIST_ROWS = 39
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_that_a_document_names_exists(document: str) -> None:
-    named = _OUR_PATH.findall((ROOT / document).read_text(encoding="utf-8"))
-    missing = sorted({path for path in named if not (ROOT / path).exists()})
-    assert not missing
+    assert not _missing_paths((ROOT / document).read_text(encoding="utf-8"))
+
+
+def test_a_path_that_is_not_there_is_found() -> None:
+    text = "See `broker_core/errors.py`, `docs/gone.md` and `tests/gone/`, not `/etc/gone`."
+    assert _missing_paths(text) == ["docs/gone.md", "tests/gone/"]
+
+
+def _missing_paths(text: str) -> list[str]:
+    return sorted({path for path in _OUR_PATH.findall(text) if not (ROOT / path).exists()})
 
 
 def test_the_mission_checklist_is_complete() -> None:

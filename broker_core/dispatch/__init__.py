@@ -1,1 +1,1 @@
-"""Turns log records into queue units and index entries, and says when new ones are visible."""
+"""Turns log records into queue units and index entries, and announces new ones."""

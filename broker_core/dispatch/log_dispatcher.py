@@ -43,7 +43,7 @@ class LogDispatcher:
         slice_size: int,
         written: WrittenSteps | None = None,
     ) -> None:
-        """`written` holds what appends have scanned already; taken instead of walking the log."""
+        """`written` caches what appends have scanned already."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -73,7 +73,7 @@ class LogDispatcher:
         self._limit_cuts = self._check_crc = True
 
     def pause_index(self) -> None:
-        """Leave the index out: it cannot be written and will be rebuilt."""
+        """Stop writing the index; it will be rebuilt."""
         self._index_paused = True
 
     def resume_index(self) -> None:
@@ -83,7 +83,7 @@ class LogDispatcher:
     def dispatch(
         self, limit: int, durable: int, after_step: Callable[[], object] | None = None
     ) -> int:
-        """Go up to `limit`; returns how many records were taken.
+        """Dispatch up to `limit`; returns the number of records.
 
         A group that ends above `durable` is not begun. A begun group is finished in this call, so
         that no reader can see a part of it. `after_step` must not raise.
@@ -144,7 +144,7 @@ class LogDispatcher:
         return taken
 
     def _take_step(self, step: Step, arrived: dict[QueueKey, None]) -> int:
-        """Into queues and index; how many records it has."""
+        """Add a step to queues and index; returns its number of records."""
         assert step.scan is not None
         _, _, _, count, store_timestamp, units, keys = step.scan
         self._queues.append(units)

@@ -1,4 +1,4 @@
-"""Builds derived files anew from the log: one damaged queue, or the index from some position on."""
+"""Rebuilds derived files from the log: one damaged queue, or the index from a position on."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LogSlices:
 def rebuild_queue(
     log: CommitLog, queues: ConsumeQueueSet, queue: ConsumeQueue, until: int, delays: memoryview
 ) -> None:
-    """Replace the files of `queue` by what the log below `until` says.
+    """Rebuild the files of `queue` from the log below `until`.
 
     Nothing is removed when the log cannot be read.
     """

@@ -30,7 +30,6 @@ from broker_core.client.admin.replication import (
     replication_members,
 )
 from broker_core.client.blocking.admin import SyncAdmin
-from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
@@ -38,7 +37,7 @@ from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
 from broker_core.protocol_codes import BrokerRole
-from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.runtime.clock import Clock, SystemClock, sleep
 
 MASTERS_MAX: Final = 26
 SLAVES_MAX: Final = 8
@@ -212,7 +211,7 @@ class EmbeddedCluster:
         else:
             problem = out_of_sync(members, wanted)
         if problem:
-            await pause(_LOOK_S)
+            await sleep(_LOOK_S)
         return problem
 
     def promote(self, node: str | ClusterNode, *, force: bool = False) -> Promotion:

@@ -1,1 +1,1 @@
-"""When bytes go to the disk, who waits for it, and what happens when it fails."""
+"""Decides when bytes are synced, notifies the waiters, and fences the store on failure."""

@@ -1,7 +1,7 @@
 """Where puts wait until their bytes are durable, with a deadline.
 
 One object for all waiters of a store: a future per put, settled in the order of positions by the
-watermark. Deadlines are looked at when the store ticks, so that a put costs no timer of its own.
+watermark. Deadlines are checked when the store ticks, so that a put needs no timer.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class DurableAcks:
         self._deadlines: deque[tuple[float, _Waiter]] = deque()
 
     def when(self, position: int, callback: StatusCallback) -> None:
-        """Call `callback(PUT_OK)` once `position` is flushed, or with why it was not waited for.
+        """Call `callback(PUT_OK)` once `position` is flushed, or with the status of the failure.
 
-        The bytes stay in the log whatever the answer is.
+        The bytes stay in the log in any case.
         """
         waiter = _Waiter(callback)
         self._flushed.when(position, waiter)
@@ -74,7 +74,7 @@ class DurableAcks:
         return as_future(partial(self.when, position))
 
     def tick(self) -> None:
-        """Answer `late` to those who have waited long enough."""
+        """Answer `late` to waiters whose deadline has passed."""
         deadlines = self._deadlines
         now = self._clock.monotonic()
         while deadlines and (deadlines[0][0] <= now or deadlines[0][1].is_settled):

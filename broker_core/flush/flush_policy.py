@@ -1,7 +1,6 @@
-"""Pure decisions: commit now? sync now? up to where?
-
-RocketMQ's three services as three policies. `GroupCommit` (GroupCommitService) syncs as soon as
-someone asks, one sync for all who asked meanwhile. `RealTimeFlush` (FlushRealTimeService) syncs on
+"""Flush policies: when to commit or sync, and up to where. Pure. One per flush service of RocketMQ.
+`GroupCommit` (GroupCommitService) syncs on request, one sync for all requests that are waiting.
+`RealTimeFlush` (FlushRealTimeService) syncs on
 an interval, when enough pages are dirty or a thorough interval has passed. `CommitRealTime`
 (CommitRealTimeService) decides when buffered bytes are copied to the file.
 """
@@ -15,7 +14,7 @@ from broker_core.protocol_codes import FlushDiskType
 
 
 class FlushView(NamedTuple):
-    """What a policy may look at. `moved_ms`: when this action last ran; `asked`: someone waits."""
+    """Input of a policy. `moved_ms`: when this action last ran; `asked`: something waits."""
 
     target: int
     reached: int
@@ -43,12 +42,13 @@ class GroupCommit:
     """Sync flush: at once when asked."""
 
     def due(self, view: FlushView) -> bool:
-        """One sync covers everyone who asked before it starts."""
+        """One sync covers all requests made before it starts."""
         return view.asked and view.target > view.reached
 
 
 class RealTimeFlush:
-    """Async flush: every interval, when it pays or when it has been long."""
+    """Async flush: every interval, if enough pages are dirty or the thorough interval has
+    passed."""
 
     def __init__(
         self, interval_ms: int, least_pages: int, thorough_ms: int, *, timed: bool

@@ -107,7 +107,7 @@ class FlushService:
         return self._state
 
     def note_appended(self) -> bool:
-        """Note that the log has grown; returns whether the caller should see to a `pump`.
+        """Note that the log has grown; returns whether the caller should `pump`.
 
         It need not while a job is under way: the end of that job pumps.
         """
@@ -119,7 +119,7 @@ class FlushService:
         self._pump()
 
     def flush_soon(self) -> None:
-        """Sync what is appended now, whatever the policy says; does not wait."""
+        """Sync what is appended now, independent of the policy; does not wait."""
         self._forced_until = self._log.position
         self._pump()
 

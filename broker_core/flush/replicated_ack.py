@@ -58,7 +58,7 @@ class ReplicatedAcks:
         return as_future(partial(self.when, position))
 
     def tick(self) -> None:
-        """Answer those who have waited long enough."""
+        """Answer waiters whose deadline has passed."""
         if self._disk is not None:
             self._disk.tick()
         self._slaves.tick()

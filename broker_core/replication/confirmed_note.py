@@ -1,4 +1,4 @@
-"""How far the slaves of a SYNC_MASTER had its log, remembered for its next start.
+"""Persists the position that the slaves of a SYNC_MASTER confirmed, for its next start.
 
 File `replication_confirmed`, one sector that is overwritten in place:
 
@@ -9,7 +9,7 @@ File `replication_confirmed`, one sector that is overwritten in place:
 
 Written before readers see what was confirmed, so a killed master shows afterwards exactly what it
 has shown before. Synced now and then: after a power cut the position may be an older one, which
-hides more for a moment and never shows too much.
+hides more for a moment, never less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The slave's side of one replication connection. Pure: bytes and times in, bytes out.
 
 Appends to its log what the master sends, exactly where it belongs, and reports what is safe. With a
-master of ours it compares the two logs first; whatever does not fit ends the session and nothing is
+master of ours it compares the two logs first; on any mismatch the session ends and nothing is
 appended.
 """
 
@@ -221,7 +221,7 @@ class FollowerSession:
             )
 
     def _agree(self, welcome: Welcome) -> None:
-        """The master's word about their common log, before its first byte."""
+        """The master's epochs of the common log, before its first byte."""
         self._learn(welcome.epochs)
         if self._claimed is not None and self._claimed.position != self._log.end:
             self._log.begin_at(self._claimed.position)

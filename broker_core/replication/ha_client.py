@@ -1,4 +1,4 @@
-"""The slave's link to its master: connects, copies, and connects again.
+"""The slave's connection to its master; reconnects with back-off.
 
 Owns one connection at a time and the task that keeps it. Decides nothing about the log, see
 `follower_session`; when the log has to be cut first, its owner is told, again with every try.
@@ -19,7 +19,7 @@ from broker_core.replication.handshake import NONCE_SIZE, Identity
 from broker_core.replication.log_epochs import Epoch, EpochHistory
 from broker_core.replication.replicated_log import ReplicatedLog
 from broker_core.runtime.cancelled import end_tasks
-from broker_core.runtime.clock import Clock
+from broker_core.runtime.clock import Clock, sleep
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,6 @@ class HaClient:
         self._refused = refused
         self._task: asyncio.Task[None] | None = None
         self._link: _MasterConnection | None = None
-        self._ended: asyncio.Future[None]
         self.master: MasterAddress | None = None
         """The master that was connected to last."""
         self.problem: RmqError | None = None
@@ -95,7 +94,6 @@ class HaClient:
 
     def start(self) -> None:
         """Start connecting to the master."""
-        self._ended = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
@@ -133,8 +131,7 @@ class HaClient:
                 problem = error if isinstance(error, RmqError) else _unreachable(error)
                 self._note(problem)
             delay_s = _DELAY_MIN_S if self._log.end > copied_from else delay_s
-            # A pause between two tries: this future is never set, the task is cancelled instead.
-            await asyncio.wait((self._ended,), timeout=delay_s)
+            await sleep(delay_s)
             delay_s = min(delay_s * 2, _DELAY_MAX_S)
 
     async def _follow(self) -> None:

@@ -8,8 +8,8 @@
 
     message   u32 size of the body, 32 bytes HMAC-SHA-256 (zeros without a key), body (msgpack)
 
-The magic is no position: as RocketMQ's i64 it is negative, so a master knows whether a slave is one
-of ours or an Apache one by its first eight bytes. With a key, every message after the hello is
+The magic is not a valid position: as RocketMQ's i64 it is negative. So the first eight bytes tell a
+master whether a slave is ours or Apache's. With a key, every message after the hello is
 signed together with both sides' random bytes, so that nothing can be replayed.
 """
 

@@ -1,8 +1,9 @@
 """The master's side of one replication connection. Pure: bytes and times in, bytes out.
 
-Says nothing until the slave has spoken. The first eight bytes tell which slave it is: a position is
-Apache's, the magic is ours, which has to go through the handshake. Whatever does not fit ends the
-session before it can count as an acknowledgement: a report must lie between the last one and what
+Sends nothing before the slave's first bytes. The first eight bytes tell which slave it is: a
+position is
+Apache's, the magic is ours, which has to go through the handshake. A mismatch ends the session
+before it can count as an acknowledgement: a report must lie between the last one and what
 was sent.
 """
 
@@ -43,7 +44,7 @@ class LeaderSettings(NamedTuple):
     key: bytes = b""
     leans_on_slaves: bool = False
     needs_key: bool = False
-    """The broker has accounts, so without a key no slave is let in."""
+    """The broker has accounts: slaves without a key are rejected."""
     far_behind: int = 16 << 20
     """Bytes before the end of the log that are in memory for sure."""
 
@@ -89,7 +90,7 @@ class LeaderSession:
         self._ahead = ReadAhead(settings.far_behind)
         self.phase = Phase.FIRST
         self.peer: Identity | None = None
-        """Who a slave of ours says it is."""
+        """Identity that a slave of ours has sent."""
         self.position = 0
         """What the slave has reported."""
         self.sent = 0

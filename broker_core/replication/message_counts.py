@@ -45,5 +45,5 @@ class MessageCounts:
         first, last = positions[place - 1], positions[place]
         between = counts[place] - counts[place - 1]
         below = between * (position - first) // (last - first)
-        # Something is behind: a single message that is half there must not count as none.
+        # Something is missing: half a message must not count as none.
         return max(counts[-1] - counts[place - 1] - below, 1)

@@ -18,7 +18,7 @@ DUPLICATE_ID: Final = "duplicate id"
 
 
 class ReplicaSettings(NamedTuple):
-    """How many copies a put is to have, the master's own included."""
+    """Required number of copies of a put, the master's own included."""
 
     in_sync_replicas: int = 2
     min_in_sync_replicas: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-# What any thread may call, and what the owner calls afterwards, whatever came of it.
+# A read for any thread, and a call for the owner afterwards, also if the read failed.
 LaterRead = tuple[Callable[[], bytes], Callable[[], object]]
 
 
@@ -30,7 +30,7 @@ class ReplicatedLog(Protocol):
 
     @property
     def safe_end(self) -> int:
-        """End of what this side answers for: durable with SYNC_FLUSH, else appended."""
+        """End of what this side acknowledges: durable with SYNC_FLUSH, else appended."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`, of one file; empty at the end."""

@@ -6,6 +6,7 @@ uses `wall_ms`, which may jump either way. Nothing else of ours reads the time.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Protocol
 
@@ -29,6 +30,11 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Epoch milliseconds; may jump in both directions."""
         return time.time_ns() // 1_000_000
+
+
+async def sleep(seconds: float) -> None:
+    """Pause a task between two tries or two rounds; a cancellation ends it early."""
+    await asyncio.sleep(seconds)
 
 
 class SteadyTime:

@@ -1,1 +1,1 @@
-"""The one door to a message store, composed of storage, flush and dispatch."""
+"""The message store: storage, flush and dispatch behind one interface."""

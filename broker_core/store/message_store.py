@@ -1,4 +1,4 @@
-"""The one door to a store: open, put, get, query, look up, close.
+"""The interface of a store: open, put, get, query, look up, close.
 
     .writes       appends and their acknowledgement        store/writes/appender.py
     .reads        by offset, position, time and key        store/reads/message_reader.py
@@ -10,7 +10,7 @@
 The methods of this class call these. Owned by one thread. Without `start` a store works inline:
 `flush` makes everything durable and visible on the caller's thread. After `start` it serves an
 event loop: a flush thread waits for the disk, a background thread prepares files and writes
-checkpoints, and `put` answers when its promise is met.
+checkpoints, and `put` returns when the flush mode's guarantee is met.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class MessageStore:
     # Puts
 
     def append(self, message: Message) -> PutResult:
-        """Append without waiting for the disk; PUT_OK means no more than "in the log"."""
+        """Append without waiting for the disk; PUT_OK means only that the message is in the log."""
         return self.writes.append(message)
 
     def append_text(
@@ -258,7 +258,7 @@ class MessageStore:
 
     # Not `async`: this returns the coroutine of `writes`, without one more of its own.
     def put(self, message: Message) -> Coroutine[Any, Any, PutResult]:
-        """Append and wait for what the mode promises."""
+        """Append and wait until the flush mode's guarantee is met."""
         return self.writes.put(message)
 
     async def put_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
@@ -286,7 +286,7 @@ class MessageStore:
         self.writes.when_acknowledged(result, callback)
 
     def acknowledged(self, result: PutResult) -> Coroutine[Any, Any, PutResult]:
-        """Wait until an append is durable (SYNC_FLUSH) and say so in the status."""
+        """Wait until an append is durable (SYNC_FLUSH); the status tells whether it is."""
         return self.writes.acknowledged(result)
 
     def message_ids(self, result: PutResult) -> str:
@@ -314,7 +314,7 @@ class MessageStore:
         await self.groups.prepare_room(size)
 
     async def put_group(self, runs: Sequence[RecordRun], note: bytes = b"") -> PutResult:
-        """Append a group and wait until all of it is durable, whatever the flush mode."""
+        """Append a group and wait until all of it is durable, in every flush mode."""
         return await self.groups.acknowledged(self.groups.append(runs, note))
 
     async def publish(self, parts: Sequence[StagedPart], note: bytes = b"") -> PutResult:
@@ -326,7 +326,7 @@ class MessageStore:
         return self.groups.publish_now(parts, note)
 
     async def group_acknowledged(self, result: PutResult) -> PutResult:
-        """Wait until an appended group is durable and with that visible."""
+        """Wait until an appended group is durable and therefore visible."""
         return await self.groups.acknowledged(result)
 
     async def group_on_disk(self, result: PutResult) -> None:
@@ -459,7 +459,7 @@ class MessageStore:
 
     @property
     def replication(self) -> StoreReplication:
-        """The log as bytes, and what slaves have to do with puts. Raises `StoreClosed`."""
+        """Raw log access and the effect of slaves on puts. Raises `StoreClosed`."""
         self._flags.require_open()
         return self._replication
 

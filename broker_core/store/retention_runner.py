@@ -1,4 +1,4 @@
-"""Carries out a retention plan so that no reader and no crash sees half of it.
+"""Executes a retention plan atomically for readers and crashes.
 
 Order: the state says durably that older files may be gone, readers stop at the new minimum, the
 dispatch checkpoint no longer names the queue and index files that go, and only then are

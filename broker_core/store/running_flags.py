@@ -1,4 +1,4 @@
-"""Why a store cannot be written to or read from at the moment: RocketMQ's bits, and `closed`."""
+"""RocketMQ's running flags of a store (not writable, not readable, …), and `closed`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunningFlags:
         self.closed = False
 
     def set(self, bit: Running, on: bool) -> None:
-        """Raise or lower one bit."""
+        """Set or clear one bit."""
         self.bits = self.bits | bit if on else self.bits & ~bit
         self.writeable = not self.closed and self.bits & ~Running.NOT_READABLE == 0
 

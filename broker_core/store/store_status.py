@@ -1,4 +1,4 @@
-"""What a store says of itself: identity, positions, counters. Works on a closed store, too."""
+"""Status of a store: identity, positions, counters. Also works on a closed store."""
 
 from __future__ import annotations
 

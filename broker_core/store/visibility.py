@@ -42,6 +42,6 @@ class Visibility:
         self.held_back = held
 
     def release(self) -> HeldBack | None:
-        """Show readers all that the queues have; returns what was held back."""
+        """Show all queue entries to readers; returns what was held back."""
         held, self.held_back = self.held_back, None
         return held

@@ -17,5 +17,4 @@ def is_passing(error: errors.RmqError) -> bool:
 
 async def pause(seconds: float) -> None:
     """Wait on the client's event loop."""
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    await asyncio.wait((never,), timeout=seconds)
+    await asyncio.sleep(seconds)

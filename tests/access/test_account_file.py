@@ -1,4 +1,5 @@
-"""The access file on disk: private or refused, read again when it changes, kept when it breaks."""
+"""The access file on disk: rejected unless private, reloaded on change, the old one kept if
+invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access files: what is accepted, what refuses the whole file, and that no secret gets out."""
+"""Access files: accepted and rejected content; no error shows a secret."""
 
 from __future__ import annotations
 

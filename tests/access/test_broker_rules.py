@@ -1,6 +1,6 @@
 """Every request code of a running broker and name server, asked by every kind of account.
 
-Allowed means that the handler answered, whatever it said; refused means NO_PERMISSION by the gate.
+Allowed means that the handler answered, with any code; refused means NO_PERMISSION from the gate.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ async def _every_cell_of_a_broker(tmp_path: Path) -> None:
             asked = requests(*ids)
             served = sorted(asker.broker.router.codes)
             found: dict[str, set[int]] = {role: set() for role in ROLES}
-            # Whoever may do more comes later, because admins delete what others look at.
+            # Accounts with more permissions come later, because admins delete what others read.
             for role in ROLES:
                 for code in served:
                     ext, body = asked.get(code, ({}, b""))

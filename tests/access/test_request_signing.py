@@ -1,4 +1,4 @@
-"""Signed requests that were recorded, changed or aimed at something else: none of them passes."""
+"""Signed requests that were recorded, changed or redirected are rejected."""
 
 from __future__ import annotations
 

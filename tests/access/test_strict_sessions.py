@@ -1,4 +1,4 @@
-"""Copies of signed requests: the same again, on another connection, later, after a restart."""
+"""Replays of signed requests: at once, on another connection, later, after a restart."""
 
 from __future__ import annotations
 

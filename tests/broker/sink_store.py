@@ -37,7 +37,7 @@ Rows = dict[tuple[str, int], Sequence[bytes]]
 
 
 def identity(batch: int = 0, run: str = "run-1", sink: str = "S", **fields: Any) -> BatchIdentity:
-    """Who publishes."""
+    """The identity that publishes."""
     return BatchIdentity(sink, batch, run, **fields)
 
 
@@ -122,7 +122,7 @@ class SinkStore:
 
     @property
     def staged_files(self) -> list[str]:
-        """What lies in the staging directory for somebody."""
+        """Staging files that belong to a draft."""
         names = self.disk.list("staging") if self.disk.is_dir("staging") else []
         return [name for name in names if not name.startswith("spare-")]
 

@@ -92,7 +92,7 @@ def test_name_servers_know_everything_at_once(tmp_path: Path, run_async: Run) ->
     async def scenario() -> None:
         server = NameServer()
         port = await server.start("127.0.0.1", 0)
-        # The second one is not there; nobody waits for it.
+        # The second one is down; the start does not wait for it.
         addresses = f"127.0.0.1:{port};127.0.0.1:1"
         async with running(broker_config(tmp_path, namesrvAddr=addresses)) as asker:
             assert server.table.route("TBW102") is not None

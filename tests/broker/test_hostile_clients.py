@@ -1,4 +1,4 @@
-"""Clients that say to be others: attacks on a running broker, with accounts and without."""
+"""Clients that impersonate others: attacks on a running broker, with accounts and without."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_half_messages_are_shown_to_accounts_that_may_send_them(tmp_path: Path) 
                 assert sent.code == 0, sent.remark
                 await until(lambda key=key: stranger.has_seen(key.encode()))
             assert not stranger.has_seen(b"of T")
-            # It waits for one who may be asked.
+            # It waits for a producer that may be asked.
             assert (await colleague.join("colleague")).code == 0
             await until(lambda: colleague.has_seen(b"of T"))
             assert not stranger.has_seen(b"of T")

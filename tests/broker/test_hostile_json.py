@@ -1,4 +1,4 @@
-"""Texts of JSON that are small and want to be large work, sent to running servers and clients."""
+"""Small JSON texts that are expensive to process, sent to running servers and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that want a broker to keep or to build much: memory and tables, with accounts."""
+"""Requests that try to fill a broker's memory and tables, with accounts."""
 
 from __future__ import annotations
 

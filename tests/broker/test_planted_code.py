@@ -1,4 +1,4 @@
-"""Pickles that run when they are read, in every file of a store and in every request: none runs."""
+"""Pickles with code, planted in every file of a store and in every request: none is executed."""
 
 from __future__ import annotations
 

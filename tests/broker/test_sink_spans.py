@@ -209,7 +209,7 @@ def test_a_broker_that_was_taken_away_after_its_last_batch() -> None:
 
 
 def test_a_broker_that_is_away_and_may_lack_its_part() -> None:
-    """Another process wrote the last batch: nobody knows whether it came to its end."""
+    """Another process wrote the last batch, and it is unknown whether it ended."""
     three = cluster(A, B, C)
     three.write(identity(0), {name: {T0: [f"0/{name}".encode()]} for name in (A, B, C)})
     later = SinkCluster(three.brokers)

@@ -91,7 +91,7 @@ def test_by_default_only_this_machine_can_connect(tmp_path: Path) -> None:
 
 
 # Of RocketMQ's history: keys through which its brokers could be made to run something, or to write
-# where nobody expects it.
+# where it is not expected.
 EXPLOITS = (
     "rocketmqHome", "filterServerNums", "configStorePath", "kvConfigPath", "brokerConfigPath",
     "storePathRootDir", "storePathCommitLog", "namesrvAddr", "accessFile", "bindAddress",

@@ -55,7 +55,7 @@ class ScriptedBroker:
         self.file_count = 1_000_000
         self.has_bulk = False
         self.suggested_id = 0
-        # Answers wait so long, or for so many turns of the loop, in which whoever asks may ask on.
+        # Delay of answers, in time or in turns of the loop; clients may send more meanwhile.
         self.delay_s = 0.0
         self.delay_turns = 0
         # Called with each pull; an answer of its own replaces the broker's.

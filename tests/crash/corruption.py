@@ -41,7 +41,7 @@ NAMED_PLACES = ("commitlog", "consumequeue", "index", "config", "store_state", "
 
 
 class Violation(AssertionError):
-    """The store served damage, hid it, cut it away, or failed in a way that nobody can handle."""
+    """The store served damage, hid it, cut it away, or failed with an untyped error."""
 
 
 class Described:

@@ -142,7 +142,7 @@ def attempt(run: StoreRun, step: Step) -> None:
 
 
 def _take_note(run: StoreRun) -> None:
-    """The answer is unknown: look at the log's end, as nobody but this test can."""
+    """The answer is unknown: read the log's end, which only this test can do."""
     append = run.history.pending
     if append is None or run.store is None:
         return

@@ -29,7 +29,7 @@ from tests.fakes.simulated_disk import OperationSite, SimulatedDisk, path_class
 
 DERIVED = ("consumequeue", "index", "dispatch_checkpoint", "checkpoint")
 VIOLATIONS_KEPT_MAX = 20
-# Whatever a broken store may do short of dying; anything else ends the run with its own trace.
+# Errors that a broken store may raise; any other ends the run with its own traceback.
 FAILURES = (
     RmqError,
     OSError,

@@ -88,7 +88,7 @@ def loop_mount(image: Path, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """A directory that nobody can write to, root included: bound over itself, read-only."""
+    """A directory that is read-only even for root: a bind mount over itself."""
     _run("mount", "--bind", path, path)
     try:
         _run("mount", "-o", "remount,bind,ro", path)

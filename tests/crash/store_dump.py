@@ -86,7 +86,7 @@ def dump_store(store: MessageStore, disk: SimulatedDisk) -> Dump:
     start, end = store.log_range
     heals = _count_heals(store)
     queues = {key: _dump_queue(store, *key) for key in store.queues()}
-    # Asking for a key that nobody has makes the index look at (and heal) every file.
+    # A query for an unknown key makes the index read (and repair) every file.
     store.query("t0", NO_SUCH_KEY)
     rebuilt = store.recovery.rebuilt_queues + heals.count
     return Dump(

@@ -287,7 +287,7 @@ class StoreProcess:
         for pipe in (process.stdout, process.stderr):
             pipe.close()
         with contextlib.suppress(BrokenPipeError):
-            # A command may be left that nobody reads any more.
+            # A command may be left that is never read.
             process.stdin.close()
         self._ended = status, errors
         return self._ended

@@ -240,7 +240,7 @@ class StoreRun:
             self._removed()
 
     def flush(self) -> None:
-        """Everything durable and visible, whatever the mode."""
+        """Make everything durable and visible, in every mode."""
         self._open_store.flush()
         self.history.everything_safe()
         self.settle()
@@ -328,7 +328,7 @@ class StoreRun:
             self.history.start_max = self._open_store.log_range[0]
 
     def _arrived(self, topic: bytes, queue_id: int, _: int) -> None:
-        # A reader that is refused gets nothing, and nobody else is bothered.
+        # A refused reader gets nothing; other readers are not affected.
         with contextlib.suppress(DiskFailed):
             self._read_queue(topic.decode("ascii"), queue_id)
 

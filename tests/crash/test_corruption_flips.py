@@ -25,7 +25,7 @@ from tests.crash.sample_store import Sample, closed_sample, killed_sample
 
 pytestmark = pytest.mark.crash
 
-# Files that the log can replace: damage to them costs nobody anything.
+# Files that can be rebuilt from the log: damage to them loses nothing.
 DERIVED = re.compile(r"(consumequeue|index)/|(checkpoint|dispatch_checkpoint|abort|lock)$")
 # Unused space is long and all alike; one byte of each stretch stands for the rest.
 UNUSED = re.compile(rb"\0{24,}")

@@ -124,7 +124,7 @@ def test_found_when_the_log_is_not_read(mode: str, monkeypatch: pytest.MonkeyPat
 
 
 def _cut_after_saving() -> list[str]:
-    """Deliver and save with ASYNC_FLUSH, then lose whatever was not synced."""
+    """Deliver and save with ASYNC_FLUSH, then lose what was not synced."""
     broker = ParkedStore(**MODES["async"]).start()
     broker.park(b"x", 1)
     broker.advance(3_000)

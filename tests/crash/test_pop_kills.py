@@ -1,4 +1,4 @@
-"""Brokers are killed while consumers pop: every message is consumed, whatever was in flight."""
+"""Brokers are killed while consumers pop: every message is consumed, also those in flight."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PopRun:
         self.consumed: Counter[bytes] = Counter()
         self.number = 0
         self.is_over = False
-        # Of this life of the broker: where a message is -> until when nobody else may get it.
+        # Of this life of the broker: position of a message -> end of its invisible time.
         self.held: dict[tuple[str, int, int], float] = {}
         self.lives = 0
         self.twice: list[bytes] = []
@@ -79,7 +79,7 @@ class PopRun:
                 await self.pause(0.02)
 
     def note(self, message: Popped, life: int, until_s: float) -> None:
-        """While a broker lives, nobody gets a message that somebody else has."""
+        """While a broker runs, a message in flight is delivered to no second client."""
         if life != self.lives:
             return
         now = asyncio.get_running_loop().time()
@@ -175,7 +175,7 @@ def test_what_was_acknowledged_below_the_stored_offset_never_comes_again(
         again = await consumer.pop(maxMsgNums=32, queueId=0)
         # The holder of this one never answered; those behind it are at least once.
         assert [m.record.queue_offset for m in again] == list(range(20, 52))
-        # A handle of the life before: the message is somebody else's now.
+        # A handle of the previous run: another client has the message now.
         assert await consumer.ack(kept) != 0
         for message in again:
             assert await consumer.ack(message) == 0

@@ -59,7 +59,7 @@ def replace_by_directory(path: Path) -> None:
 
 
 def replace_by_fifo(path: Path) -> None:
-    """A log file becomes a FIFO, which would block whoever opens it."""
+    """A log file becomes a FIFO, which would block an open."""
     (path / LOG_FILE).unlink()
     os.mkfifo(path / LOG_FILE)
 

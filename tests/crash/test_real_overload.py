@@ -1,6 +1,7 @@
 """F18 and F19 with a real broker: consumers that take nothing, polls by the thousand, and churn.
 
-Whoever behaves is served all the while; the broker's memory, descriptors and threads stay within
+Well-behaved clients are served all the while; the broker's memory, descriptors and threads stay
+within
 bounds and are given back when the others have gone.
 """
 
@@ -94,7 +95,7 @@ def connected(broker: EmbeddedBroker, count: int) -> Iterator[list[socket.socket
 
 
 def send_what_goes(one: socket.socket, data: bytes) -> None:
-    """As much as the other side takes; whoever sends so much need not be read to the end."""
+    """Write as much as the peer accepts; a server need not read all of it."""
     one.setblocking(False)
     with contextlib.suppress(BlockingIOError, ConnectionError):
         while data:
@@ -128,7 +129,7 @@ def test_consumers_that_take_nothing_and_polls_by_the_thousand(
                 send_what_goes(one, pull_frames("Empty", POLLS_EACH, waits=True))
             loud = send_some(producer, 300)
             during = usage(broker.process_id)
-            # One message wakes all those who poll for it.
+            # One message wakes all pollers.
             producer.send("Empty", b"x")
             woken = send_some(producer, 300)
             after = usage(broker.process_id)

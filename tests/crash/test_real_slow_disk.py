@@ -1,6 +1,6 @@
 """F17 with real processes: a disk that is slow, or hangs for a while, delays those who wait for it.
 
-Whoever asks for something that needs no disk is answered meanwhile; who waits too long is told so;
+Requests that need no disk are answered meanwhile; those that wait too long get a timeout status;
 nothing that was promised is lost, and when the disk is well again, so is everything else. The
 delays are put into `fdatasync` by strace, which is attached to a running broker.
 """
@@ -28,7 +28,8 @@ RunAsync = Callable[..., Any]
 
 SLOW_S = 0.5
 HANGS_S = 4.0
-# So many answers during a sync show that nobody waits for it, and so many syncs that it is no luck.
+# This many answers during a sync show that they do not wait for it, and this many syncs that it is
+# not chance.
 ANSWERS = 5
 SYNCS = 6
 LIMIT_S = 180.0

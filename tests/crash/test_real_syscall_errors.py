@@ -1,6 +1,6 @@
 """F04: system calls of a real process fail with EIO, by injection with strace.
 
-Whatever fails and whenever: no acknowledgement after a failed sync, and everything acknowledged is
+For every call and moment: no acknowledgement after a failed sync, and everything acknowledged is
 there afterwards. The call fails once only; a store that tries again would see it succeed.
 """
 

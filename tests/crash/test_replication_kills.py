@@ -147,7 +147,7 @@ def test_a_master_that_was_away_does_not_undo_a_promotion(
         async with replicated_run(tmp_path) as run:
             for _ in range(rounds):
                 run.master.pause()
-                # Nobody can reach it, and nobody knows that it is gone for good.
+                # It is unreachable, and no peer knows that it will not come back.
                 await asyncio.to_thread(run.cluster.promote, run.slave, force=True)
                 run.master.resume()
                 await until_followed(run)

@@ -142,7 +142,7 @@ def test_readers_of_a_killed_broker_see_whole_batches() -> None:
             polling = asyncio.ensure_future(poll(stopped))
             for number, point in enumerate(("publishing", "published", "publishing")):
                 await writer.batch(number, point, 2.0)
-            # The last look, at the latest, finds a broker that nobody kills.
+            # The last attempt, at the latest, finds a broker that is not killed.
             while not seen and not polling.done():
                 await asyncio.wait((polling,), timeout=0.05)
             stopped.set()

@@ -5,7 +5,7 @@ did not have. One writer publishes batches on two simulated disks. Before every 
 either broker the disks are taken as a kill leaves them, and the disk of the one that decides is
 exchanged for one of its own earlier states. Then a new run repeats the last batch, with its rows
 split in another way. A batch that is committed then is there exactly once. It may be refused only
-when the other broker shows its part already: nobody can tell then what the rest was. Nothing is
+when the other broker shows its part already: the rest is unknown then. Nothing is
 ever there twice.
 """
 

@@ -147,7 +147,7 @@ def test_found_when_the_log_is_not_read(mode: str, monkeypatch: pytest.MonkeyPat
 
 
 def _cut_after_saving() -> list[str]:
-    """Deliver and save with ASYNC_FLUSH, then lose whatever was not synced."""
+    """Deliver and save with ASYNC_FLUSH, then lose what was not synced."""
     broker = TimerStore(**MODES["async"]).start()
     broker.put(b"x", 500)
     broker.advance(600)
@@ -164,7 +164,7 @@ def _cut_after_saving() -> list[str]:
 
 def test_a_power_cut_after_a_save(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _cut_after_saving() == []
-    # Even if the progress were ahead of the log, nobody would believe it.
+    # Progress ahead of the log would not be trusted either.
     monkeypatch.setattr(MessageStore, "flushed_position", property(lambda s: s.log_range[1]))
     assert _cut_after_saving() == []
 

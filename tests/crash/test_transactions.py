@@ -187,7 +187,7 @@ def test_found_when_an_op_record_is_written_before_its_copy(
 
 
 def _cut_after_saving() -> list[str]:
-    """Commit and save with ASYNC_FLUSH, then lose whatever was not synced."""
+    """Commit and save with ASYNC_FLUSH, then lose what was not synced."""
     broker = HalfStore(**MODES["async"]).start()
     offset = broker.send(b"x")
     broker.end(offset)

@@ -97,7 +97,7 @@ def test_slaves_are_read_and_promoted() -> None:
             ("SYNC_MASTER", done.address), ("SLAVE", old.address),
         ]  # fmt: skip
         assert {row["epoch"] for row in rows} == {done.epoch}
-        # A restart changes nothing about who is who.
+        # A restart changes no role.
         cluster.restart("broker-a:1")
         cluster.wait_in_sync()
         send(cluster.name_server, "orders", b"last")

@@ -21,7 +21,7 @@ IP_LOCAL_PORT_RANGE = 51
 
 
 def is_given_away(port: int) -> bool:
-    """Whether somebody who asks for any free port may get this one."""
+    """Whether a request for any free port may return this one."""
     with socket.socket() as asking:
         try:
             only = struct.pack("I", port | port << 16)

@@ -1,4 +1,4 @@
-"""Name server and broker on one loop: whoever is told that it serves can use it."""
+"""Name server and broker on one loop: usable as soon as it reports that it serves."""
 
 from __future__ import annotations
 

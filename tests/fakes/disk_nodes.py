@@ -20,7 +20,7 @@ _VERSIONED_SECTORS_MAX = 64
 
 
 class FileNode:
-    """The content of one file, whatever names it has."""
+    """The content of one file, independent of its names."""
 
     __slots__ = (
         "cache",
@@ -158,7 +158,7 @@ class FileNode:
         self.durable = patched(self.durable, new, kept, length)
         self.lost.update(set(dirty).difference(kept))
         if length < len(new):
-            # Whatever lies past the length that the disk knows is gone with it.
+            # Bytes past the durable length are lost.
             self.lost.update(s for s in dirty if (s + 1) * SECTOR_SIZE > length)
         self.length_lost = length != len(new)
 

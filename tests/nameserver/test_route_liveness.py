@@ -1,4 +1,5 @@
-"""Brokers leave: by word, by silence, with their connection; and take their topics along."""
+"""Brokers leave by unregistering, by silence or with their connection; their topics go with
+them."""
 
 from __future__ import annotations
 

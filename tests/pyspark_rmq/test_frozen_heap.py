@@ -1,4 +1,4 @@
-"""Workers that Spark uses again do not search what stays for garbage after every call."""
+"""Reused Spark workers do not garbage-collect long-lived objects after every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: strict, in any case, with hints, and silent about secrets."""
+"""Options: strict, case-insensitive, with hints; errors show no secrets."""
 
 from __future__ import annotations
 

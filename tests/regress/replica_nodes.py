@@ -76,7 +76,7 @@ class Group:
         master.worker.run_all()
 
     def cut_off(self, node: Node) -> None:
-        """Nobody reaches it, and it reaches nobody."""
+        """Disconnected from all other nodes."""
         for other in self.nodes:
             if other.link is not None and node in (other, other.link.master):
                 other.link.end()
@@ -91,7 +91,7 @@ class Group:
         node.stop_serving()
 
     def promote(self, node: Node) -> None:
-        """As an operator does who knows that it has most; the others are slaves from now on."""
+        """Promote the node with the longest log, as an operator would; the others become slaves."""
         self.cut_off(node)
         node.promote()
 
@@ -104,7 +104,7 @@ class Group:
         assert not node.is_master
 
     def check(self, master: Node) -> None:
-        """Everybody has the same log, and in it everything that was acknowledged, once."""
+        """All nodes have the same log, with everything that was acknowledged, once."""
         for node in self.nodes:
             assert node.bytes_from(0) == master.bytes_from(0), f"{node.name} has another log"
             assert node.bodies() == master.bodies(), f"readers of {node.name} see something else"

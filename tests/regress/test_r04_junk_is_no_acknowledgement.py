@@ -43,7 +43,8 @@ async def _junk(master: Broker, data: bytes) -> None:
 async def _scenario(root: Path) -> None:
     rng = random.Random(4)
     async with name_server() as names:
-        # Long enough for a slave on a busy machine; who waits for a liar waits so long at most.
+        # Long enough for a slave on a busy machine; this is also the limit of a wait for a lying
+        # peer.
         of_master = config_of(root / "m", BrokerRole.SYNC_MASTER, 0, names, slave_timeout_ms=10_000)
         of_slave = config_of(root / "s", BrokerRole.SLAVE, 1, names)
         async with running(of_slave) as slave:

@@ -30,7 +30,7 @@ def _scenario() -> None:
     for node in group.nodes:
         assert node.store is not None
     assert b"new 3" in group.acked
-    # Everybody sees everybody again.
+    # All nodes are connected again.
     suffix = a.log.end
     group.step_down(a)
     group.copy(b, a)

@@ -21,7 +21,7 @@ from tests.replication.simulated_node import Node
 
 
 def _switch(group: Group, old: Node, new: Node, bodies: tuple[bytes, ...]) -> None:
-    """The leader dies with messages that nobody else has; the other one leads at once."""
+    """The leader dies with messages that no other node has; the other one leads at once."""
     group.send(old, b"lost with " + bodies[0])
     group.kill(old)
     group.promote(new)

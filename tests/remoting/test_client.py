@@ -140,7 +140,7 @@ def test_timeouts_leave_the_connection_alone(run_async: Callable[..., Any]) -> N
             with pytest.raises(RequestTimeout):
                 await caller.request(address, RemotingCommand(11), 10)
             await arrived.wait()
-            # The late answer meets nobody.
+            # The late answer has no waiter.
             held[0][0].send(held[0][1].reply(body=b"late"))
             answer = await caller.request(address, RemotingCommand(12), PATIENT_MS)
             assert answer.body == b"new"

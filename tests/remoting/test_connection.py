@@ -1,4 +1,4 @@
-"""Peers that send too much or read too little: they wait, memory stays bounded, others go on."""
+"""Back-pressure: peers that send too much or read too little wait; memory stays bounded."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_client_waits_for_a_server_that_does_not_read(run_async: Callable[...,
                 command = RemotingCommand(10, body=bytes(60 << 10))
                 sent.append(connection.begin_request(command, PATIENT_MS))
                 await asyncio.sleep(0)
-            # Those who do not wait for room are told at last.
+            # Callers that do not wait for room get an error in the end.
             with pytest.raises(SystemBusy):
                 for _ in range(100):
                     command = RemotingCommand(10, body=bytes(60 << 10))

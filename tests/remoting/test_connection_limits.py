@@ -207,7 +207,7 @@ def test_running_requests_are_answered_before_the_end(run_async: Callable[..., A
             await until(lambda: server.budget.requests == 1)
             stopping = asyncio.ensure_future(server.stop(10_000))
             await asyncio.sleep(0)
-            # Nobody new, and nothing new.
+            # No new connections and no new requests.
             with pytest.raises(OSError):
                 async with raw_peer(f"127.0.0.1:{port}"):
                     pass

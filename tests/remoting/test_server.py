@@ -296,7 +296,7 @@ def test_too_many_requests_are_told_so(run_async: Callable[..., Any]) -> None:
             other.send(*numbered(3))
             answer = await other.next()
             assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, 2)
-            # Nobody waits for this one, so nobody is told.
+            # Nothing waits for this one, so no error is reported.
             one.send(RemotingCommand(15, flag=2), RemotingCommand(16, opaque=77))
             assert (await one.next()).opaque == 77
 

@@ -200,7 +200,7 @@ class Node:
 
     @property
     def identity(self) -> Identity:
-        """Who this is in a handshake."""
+        """Identity of this node in a handshake."""
         return Identity("C", "B", self.number + 1, self.log.store_id)
 
     def new_session(self) -> FollowerSession:

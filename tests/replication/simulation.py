@@ -336,7 +336,7 @@ class World:
                 link.end()
 
     def _heal(self) -> None:
-        """Everybody comes back; the faults are over."""
+        """All nodes return; no more faults."""
         for node in self.nodes:
             node.disk._crash_at = 1 << 62
         for _ in range(3_000):
@@ -366,7 +366,7 @@ class World:
         self._violated(broken, f"{state}")
 
     def _lead_again(self) -> None:
-        """Nobody is master: the operator promotes, as in `_promote`."""
+        """There is no master: the operator promotes, as in `_promote`."""
         slaves = [n for n in self.nodes if not n.is_down]
         best = max(slaves, key=_progress)
         self._unlink(best)

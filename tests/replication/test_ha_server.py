@@ -1,4 +1,4 @@
-"""The replication port of a real master against peers that mean no good, or do badly."""
+"""The replication port of a real master against hostile and faulty peers."""
 
 from __future__ import annotations
 

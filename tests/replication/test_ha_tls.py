@@ -1,4 +1,4 @@
-"""The link between master and slave, encrypted: what is copied, and who is turned away."""
+"""Replication over TLS: what is copied, and which peers are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use the replication port of a broker that has accounts, and where it may listen."""
+"""Access to the replication port of a broker with accounts, and where it may listen."""
 
 from __future__ import annotations
 

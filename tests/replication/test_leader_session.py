@@ -25,7 +25,7 @@ DATA = bytes(n % 251 for n in range(2500))
 
 
 def leader(log: MemoryLog, history: EpochHistory = EPOCHS, **settings: Any) -> LeaderSession:
-    """Admits everybody."""
+    """Admits every slave."""
     return LeaderSession(
         log, MASTER, history, LeaderSettings(**settings), b"M" * 16, 0.0,
         lambda identity, seen: None,

@@ -95,7 +95,7 @@ async def test_an_old_master_that_runs_on_steps_down(tmp_path: Path) -> None:
             assert new.config.is_master
             with pytest.raises(InvalidArgument):
                 await new.promote()
-        # It stays a slave, whatever its configuration says and whoever can be asked.
+        # It stays a slave, independent of its configuration and of which brokers are up.
         async with running(old_config) as old:
             assert not old.config.is_master
             await old.promote()

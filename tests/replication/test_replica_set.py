@@ -1,4 +1,4 @@
-"""When a master feeds its slave: at once for whoever sends alone, otherwise once in a turn."""
+"""When a master feeds its slave: at once for a single producer, otherwise once in a turn."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def ack_before_durable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_position_check() -> Iterator[None]:
-    """Apache's way: a slave asks for its own end, and gets whatever is there at the master."""
+    """Apache's way: a slave requests from its own end, and gets the master's bytes there."""
 
     def anything(ours: Any, our_end: int, theirs: Any, their_end: int) -> int:
         return max(our_end, their_end)
@@ -96,7 +96,7 @@ def confirmed_is_not_noted() -> Iterator[None]:
         yield
 
 
-# What each bug does to users. Whatever else goes wrong on the way is not a proof.
+# What each bug does to users. Other failures on the way are not a proof.
 BUGS = [
     (ack_before_durable, {Broken.ACKED_LOST}),
     (no_position_check, {Broken.SPLICED, Broken.LOGS_DIFFER}),

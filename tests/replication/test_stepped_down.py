@@ -1,4 +1,4 @@
-"""The id of a master that has stepped down: kept, and never another slave's for long."""
+"""The broker id of a master that has stepped down: persisted and unique."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_slave_that_was_away_gets_its_id_back(tmp_path: Path) -> None:
         await follows(master, broker)
         assert broker.config.broker_id == 1
         async with running(slave) as other:
-            # The name servers tell the old master that somebody else has it.
+            # The name servers tell the old master that another broker has it.
             await until(lambda: broker.config.broker_id == 2)
             await follows(master, other)
             await follows(master, broker)

@@ -1,6 +1,6 @@
 """Sends that arrive together at a SYNC_MASTER with ASYNC_FLUSH: no SEND_OK before a slave has them.
 
-Whatever made the broker what it is: its configuration, a promotion, or settings that changed.
+For masters by configuration, by promotion, and after changed settings.
 """
 
 from __future__ import annotations

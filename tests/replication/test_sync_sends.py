@@ -1,4 +1,4 @@
-"""What producers are told by a SYNC_MASTER, over the wire, on every way that a message can come."""
+"""Answers of a SYNC_MASTER to producers, for every kind of send."""
 
 from __future__ import annotations
 

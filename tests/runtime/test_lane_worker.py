@@ -136,7 +136,7 @@ def test_a_note_that_cannot_be_written_is_a_failure(
         assert worker.run(lambda: worker.sync_failed)
         slot.exchange(InlineWorker())
         assert errors == [None], "the sync itself was fine"
-        assert slot.sync_failed, "known to whoever comes after"
+        assert slot.sync_failed, "the next user of the slot sees it"
 
     async def run() -> None:
         await scenario(LaneWorker("rmq-test", asyncio.get_running_loop(), lanes))

@@ -1,4 +1,4 @@
-"""A cache with a budget: what it keeps, what it lets go, what it never takes."""
+"""A cache with a size limit: what it keeps, evicts and never stores."""
 
 from __future__ import annotations
 

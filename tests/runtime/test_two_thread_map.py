@@ -1,4 +1,4 @@
-"""Shared work: every item once, results in order, nobody left behind when something fails."""
+"""A map on two threads: every item once, results in order, both threads stop on a failure."""
 
 from __future__ import annotations
 

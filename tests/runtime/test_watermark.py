@@ -1,4 +1,4 @@
-"""A position that only grows and wakes those who wait for it."""
+"""A position that only grows, and its waiters."""
 
 from __future__ import annotations
 

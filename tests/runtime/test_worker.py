@@ -132,7 +132,7 @@ def test_a_slot_finishes_with_one_worker_before_the_next(run_async: Callable[...
 
 
 def test_what_the_last_reports_bring_up_is_done_at_once() -> None:
-    """Nobody would carry it out after the end: a mark of a failed sync would be lost."""
+    """After the end no thread would run it: the mark of a failed sync would be lost."""
     seen: list[object] = []
     worker = ThreadWorker("rmq-test", lambda call: None)
 

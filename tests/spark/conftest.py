@@ -52,7 +52,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="session")
 def new_topic(broker: EmbeddedBroker) -> Callable[..., str]:
-    """`new_topic(queue_count)`: the name of a topic that nobody else uses."""
+    """`new_topic(queue_count)`: the name of a topic that no other test uses."""
     numbers = count()
 
     def make(queue_count: int = 4) -> str:

@@ -28,7 +28,7 @@ POINTS = ("partitions", "read", "sink_after", "source_commit", "latestOffset")
 
 
 class Trap(NamedTuple):
-    """Where to kill whom."""
+    """Point and victim of a kill."""
 
     work: str
     at: str
@@ -116,7 +116,7 @@ def take_batch(work: Path, frame: Any, batch_id: int) -> None:
 
 
 def run_query(spark: Any, work: Path, options: dict[str, str], trap: Trap) -> Any:
-    """Run to the end of what is there; the query that ended, in whatever way."""
+    """Run to the end of the input; returns the ended query, also if it failed."""
 
     def take(frame: Any, batch_id: int) -> None:
         take_batch(work, frame, batch_id)

@@ -51,7 +51,7 @@ def test_a_new_checkpoint_begins_new_rows(
     tmp_path: Path,
     is_inner: bool,
 ) -> None:
-    """Its batches are counted from 0 again, whatever the name of the sink: none is a copy."""
+    """Its batches are counted from 0 again under any name of the sink: none is a copy."""
     topic = new_topic(2)
     options = {
         **broker.options,

@@ -89,7 +89,7 @@ def test_a_restored_checkpoint_is_told_apart(inner: Inner) -> None:
 
 
 def test_a_job_group_that_the_function_sets(inner: Inner) -> None:
-    """Each start is a run of its own, and one start is one run, whatever the function does."""
+    """Each start is exactly one run, independent of the function."""
     inner.feed("0", "a")
     inner.feed("1", "b")
     inner.feed("2", "c")

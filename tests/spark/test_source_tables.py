@@ -83,7 +83,7 @@ def test_conditions(spark: Any, broker: EmbeddedBroker, new_topic: Callable[...,
             assert sorted(bytes(row.value) for row in found.collect()) == wanted, query
     finally:
         spark.conf.unset(PUSHDOWN)
-    # The setting is Spark's, and off unless somebody asks for it.
+    # The setting is Spark's and off by default.
     assert read().where("key = 'k9'").count() == 1
 
 

@@ -45,7 +45,7 @@ def test_a_close_whose_flush_fails_says_so_and_releases_everything() -> None:
 
 
 def test_a_table_that_was_read_survives_a_power_cut() -> None:
-    """A kill anywhere in a save: what the next process reads must stay, whatever comes then."""
+    """A kill anywhere in a save: what the next process reads must stay afterwards."""
     whole = new_disk()
     JsonTable(whole, "config/t.json").save({"value": 1})
     first = whole.operation_count

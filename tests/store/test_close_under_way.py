@@ -1,4 +1,4 @@
-"""Closing while syncs are under way and producers wait: everything is let go, whatever they do."""
+"""Closing while syncs are under way and producers wait releases everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F14: whatever is done to the wall clock, messages keep their order and go only when they are old.
+"""F14: under all changes of the wall clock, messages keep their order and expire only by age.
 
 The clock steps by seconds, hours and ten years, both ways, stands still and runs on, between puts,
 reads, retention and restarts. Delays, transactions and timers meet the same steps in
@@ -27,7 +27,7 @@ TOPIC = "T"
 
 
 class _Run:
-    """A store and what is known about its messages by the clock that nobody sets."""
+    """A store and the expected age of its messages by a clock that is never set."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,4 +1,4 @@
-"""The short cut of single messages: it stores and refuses exactly what the long way does."""
+"""The fast path of single messages stores and refuses exactly what the general path does."""
 
 from __future__ import annotations
 

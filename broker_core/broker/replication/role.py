@@ -47,7 +47,7 @@ from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
 from broker_core.replication.message_counts import MessageCounts
 from broker_core.replication.replica_set import DUPLICATE_ID, Replica, ReplicaSet, ReplicaSettings
 from broker_core.runtime.cancelled import end_tasks
-from broker_core.runtime.clock import Clock
+from broker_core.runtime.clock import Clock, sleep
 from broker_core.storage.files.file_system import FileSystem
 from broker_core.store.message_store import MessageStore
 from broker_core.store.replication.log_cut import ASIDE_DIR
@@ -276,10 +276,8 @@ class ReplicationRole:
         self._store.confirmed_moved()
 
     async def _sync_note(self, note: ConfirmedNote) -> None:
-        # Never set: the task is cancelled instead.
-        never = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.wait((never,), timeout=_NOTE_SYNC_S)
+            await sleep(_NOTE_SYNC_S)
             if note.is_unsynced:
                 await asyncio.to_thread(note.sync)
 

@@ -14,7 +14,7 @@ from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.end import EndTransactionProcessor
 from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
-from broker_core.broker.transactions.resume import TransactionResumeProcessor
+from broker_core.broker.transactions.resume_check import TransactionResumeProcessor
 from broker_core.broker.transactions.service import Transactions
 
 _HOUR_MS: Final = 3_600_000

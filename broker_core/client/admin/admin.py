@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_core.client.admin import message_lookup
-from broker_core.client.connection.backoff import pause
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance, checked
 from broker_core.client.connection.lifecycle import Lifecycle
@@ -25,6 +24,7 @@ from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import group_name_problem, topic_name_problem
 from broker_core.errors import BrokerNotExist, InvalidArgument, RequestTimeout, TopicNotExist
 from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
+from broker_core.runtime.clock import sleep
 
 _SHOWN_POLL_S: Final = 0.05
 
@@ -242,7 +242,7 @@ class Admin(QueueOffsets, Lifecycle):
             if self.client.clock.monotonic() > deadline:
                 text = f"topic {topic} was created, but no name server showed it within"
                 raise RequestTimeout(f"{text} {within_ms} ms")
-            await pause(_SHOWN_POLL_S)
+            await sleep(_SHOWN_POLL_S)
         # Other users of the shared client get the new route, too.
         await self.client.routes.route(topic, refresh=True)
 

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.answers import answer_object
-from broker_core.client.connection.backoff import pause
 from broker_core.errors import BrokerNotExist, InvalidArgument, PromotionRefused, RmqError
 from broker_core.protocol_codes import MASTER_ID, BrokerRole, RequestCode, ResponseCode
+from broker_core.runtime.clock import sleep
 
 PROMOTION_TIMEOUT_MS: Final = 30_000
 _LOOK_S: Final = 0.05
@@ -167,7 +167,7 @@ async def promote(
             return Promotion(
                 broker_name, slave.address, member.reach[0], str(member.status["role"]), log_end
             )
-        await pause(_LOOK_S)
+        await sleep(_LOOK_S)
     raise PromotionRefused(
         f"{slave.address} did not become the master of {broker_name} within {timeout_ms} ms: see "
         "its log"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
+from broker_core.runtime.clock import sleep
 
 # Transient refusals: Apache also answers SYSTEM_ERROR while it starts or stops.
 _PASSING_CODES = frozenset(
@@ -25,17 +25,6 @@ _PASSING_CODES = frozenset(
 def may_pass(error: RmqError) -> bool:
     """Whether the same request may succeed later."""
     return error.retriable or (isinstance(error, RemoteError) and error.code in _PASSING_CODES)
-
-
-async def pause(seconds: float) -> None:
-    """Sleep; only a cancellation ends it early."""
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
-    timer = loop.call_later(seconds, over.set_result, None)
-    try:
-        await over
-    finally:
-        timer.cancel()
 
 
 class Backoff:
@@ -58,4 +47,4 @@ class Backoff:
 
     async def wait(self) -> None:
         """Sleep for the next delay."""
-        await pause(self.next_s())
+        await sleep(self.next_s())

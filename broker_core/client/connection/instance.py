@@ -28,7 +28,7 @@ from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RemoteError, RequestTimeout
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient
-from broker_core.runtime.clock import Clock, SystemClock
+from broker_core.runtime.clock import Clock, SystemClock, sleep
 
 # Time limit for unregistering at brokers on stop.
 _UNREGISTER_MS: Final = 1_000
@@ -158,9 +158,8 @@ class ClientInstance(Lifecycle):
 
     async def _poll_routes(self) -> None:
         interval_s = self.config.route_poll_interval_ms / 1000
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.wait((never,), timeout=interval_s)
+            await sleep(interval_s)
             await self.routes.poll()
 
 

@@ -44,6 +44,7 @@ from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
 from broker_core.errors import InvalidArgument, RmqError, TopicNotExist
 from broker_core.protocol_codes import RequestCode
+from broker_core.runtime.clock import sleep
 
 _log = logging.getLogger(__name__)
 
@@ -301,9 +302,8 @@ class PushConsumer(Lifecycle):
             _log.warning("progress of %s could not be saved: %s", self.group, error)
 
     async def _every(self, interval_ms: float, work: Callable[[], Awaitable[None]]) -> None:
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.wait((never,), timeout=interval_ms / 1000)
+            await sleep(interval_ms / 1000)
             try:
                 await work()
             except RmqError as error:

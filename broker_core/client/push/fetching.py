@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.client.connection.backoff import Backoff, pause
+from broker_core.client.connection.backoff import Backoff
 from broker_core.client.pull.consumer import matching
 from broker_core.client.pull.received_message import decode_messages
 from broker_core.client.pull.request import PullRequest
@@ -17,7 +17,7 @@ from broker_core.client.push.stats import ConsumeStats
 from broker_core.client.push.types import PushSettings
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
-from broker_core.runtime.clock import Clock
+from broker_core.runtime.clock import Clock, sleep
 
 _log = logging.getLogger(__name__)
 
@@ -84,16 +84,16 @@ class QueueFetching:
             self._take(assigned, result, seconds)
         except RmqError as error:
             if isinstance(error, RemoteError) and error.code == ResponseCode.FLOW_CONTROL:
-                await pause(_FLOW_CONTROL_PAUSE_S)
+                await sleep(_FLOW_CONTROL_PAUSE_S)
                 return
             _log.warning("pull of %s at %d: %s", assigned.queue, request.offset, error)
-            await pause(failures.next_s())
+            await sleep(failures.next_s())
             return
         if result.status is PullStatus.FOUND or result.next_offset > request.offset:
             failures.reset()
         elif result.status is not PullStatus.NO_NEW_MESSAGE or seconds < _HELD_S:
             # An immediate empty answer: back off, to avoid a busy loop.
-            await pause(failures.next_s())
+            await sleep(failures.next_s())
 
     def _take(self, assigned: AssignedQueue, result: PullResult, seconds: float) -> None:
         assigned.last_pull_ms = self._clock.wall_ms()

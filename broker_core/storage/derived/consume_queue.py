@@ -1,8 +1,8 @@
 """The 20-byte units of one queue: offset → position, size and tag hash of a record.
 
 A pure function of the log. New units wait in memory (`_tail`) until `write_out` stores them with
-plain writes, never through a map: a sparse file cannot hurt then, and ten thousand queues need no
-ten thousand maps. Every file carries a checksum of its used part in the dispatch checkpoint; it is
+plain writes, never through a map: sparse files are harmless then, and thousands of queues need no
+maps. Every file carries a checksum of its used part in the dispatch checkpoint; it is
 checked when the file is first read, and a queue that fails is rebuilt from the log.
 """
 
@@ -89,7 +89,7 @@ class ConsumeQueue:
         )
 
     def restore(self, entry: QueueEntry) -> None:
-        """Take over what the dispatch checkpoint says."""
+        """Set the state to that of the dispatch checkpoint."""
         self.min_offset = entry.min_offset
         self.max_offset = entry.max_offset
         self._files = list(entry.files)
@@ -99,10 +99,10 @@ class ConsumeQueue:
         self._verified.clear()
 
     def append(self, first_offset: int, units: bytes) -> None:
-        """Take the units of the next records; known ones are skipped, a gap is an error.
+        """Add the units of the next records; known ones are skipped, a gap is an error.
 
         A later record with an earlier offset means that another broker deleted the topic and then
-        counted from the start again: what was before is gone there, and so it is here.
+        counted from the start again; the earlier entries are dropped here too.
         """
         if units and first_offset < self.max_offset and self._is_later(units):
             self.clear()
@@ -229,7 +229,7 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = 0
 
     def _is_later(self, units: bytes) -> bool:
-        """Whether the record of the first unit lies behind all that the queue knows.
+        """Whether the record of the first unit is after all records of the queue.
 
         Entries of a checkpoint always precede what is dispatched after it.
         """

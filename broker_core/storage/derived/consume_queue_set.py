@@ -53,7 +53,7 @@ class ConsumeQueueSet:
         return self._queues.get((topic, queue_id))
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
-        """The queue, made when it is new; nothing appears on disk before its first unit."""
+        """The queue, created if new; no file is created before its first unit."""
         queue = self._queues.get(key)
         if queue is None:
             queue = ConsumeQueue(self._files, self._file_size, *key)
@@ -61,7 +61,7 @@ class ConsumeQueueSet:
         return queue
 
     def append(self, units: dict[QueueKey, tuple[int, bytes]]) -> None:
-        """Take the units of one scan."""
+        """Add the units of one scan."""
         for key, (first_offset, data) in units.items():
             queue = self.queue(key)
             queue.append(first_offset, data)
@@ -70,11 +70,11 @@ class ConsumeQueueSet:
         self._dirty.update(units)
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
-        """Have the next checkpoint sync this queue."""
+        """Mark the queue to be synced by the next checkpoint."""
         self._dirty.add(queue.key)
 
     def write_out_long_tails(self) -> None:
-        """Store the waiting units of queues that have many; the others are not looked at."""
+        """Write out the queues that have many waiting units."""
         for key in tuple(self._long_tails):
             queue = self._queues.get(key)
             if queue is not None:
@@ -89,7 +89,7 @@ class ConsumeQueueSet:
                 queue.write_out()
 
     def take_unsynced(self) -> tuple[list[str], list[str]]:
-        """Files and directories to sync before the entries of now may be called durable."""
+        """Files and directories to sync before the current entries count as durable."""
         files: list[str] = []
         directories: set[str] = set()
         for key in self._dirty:
@@ -136,7 +136,7 @@ def queue_file_bases(file_system: FileSystem, directory: str) -> list[int]:
 
 
 def end_by_scan(file_system: FileSystem, key: QueueKey, file_size: int) -> int:
-    """Max offset of a queue by its files alone: up to the first unit that is not one.
+    """Max offset of a queue by its files alone: up to the first invalid unit.
 
     Used when no checkpoint of ours describes the queue, to keep its numbering.
     """
@@ -170,7 +170,7 @@ def _used_size(file_system: FileSystem, path: str) -> int:
 
 
 def _valid_units(units: bytes) -> int:
-    """How many units come before the first with a negative position or no size.
+    """Number of units before the first with a negative position or no size.
 
     Looks at one byte of all units at a time: a unit by itself costs a hundred times as much.
     """

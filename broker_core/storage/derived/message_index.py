@@ -3,7 +3,7 @@
 A pure function of the log, except for the file names (the local time of creation). A file that is
 full is sealed and checksummed; the open one is rebuilt after a crash. Blocks are allocated ahead of
 use although the file has its full length from the start: a store into an unallocated page of a full
-disk would end the process.
+disk would kill the process.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class MessageIndex:
         self._file_size = self._entries_at + entries_max * ENTRY_SIZE
         self._files: list[IndexFile] = []
         self._unsynced_names = False
-        # Why entries are missing, until they have been put again; queries raise it.
+        # Why entries are missing, until they are rebuilt; queries raise it.
         self.problem: RmqError | None = None
 
     @property
@@ -198,7 +198,8 @@ class MessageIndex:
         return rebuild_from
 
     def _drop_damaged_end(self) -> int | None:
-        """The last file must be right before anything follows it: entries go on from its header."""
+        """Verify the last file before anything is appended: new entries continue from its
+        header."""
         damaged_from = None
         while self._files:
             last = self._files[-1]
@@ -250,7 +251,7 @@ class MessageIndex:
         return dropped
 
     def unlink(self, files: list[IndexFile]) -> None:
-        """Remove files that `drop_before` gave."""
+        """Remove files that `drop_before` returned."""
         for file in files:
             self._remove(file)
         if files:
@@ -276,7 +277,7 @@ class MessageIndex:
             file.allocate(0, self._entries_at)
             added = IndexFile(name, file, position, None)
         except OSError:
-            # Tried again soon, under another name: a full disk must not fill with attempts.
+            # Retried soon, under another name: attempts must not fill a full disk.
             file.close()
             self._file_system.unlink(path)
             raise

@@ -1,4 +1,4 @@
-"""Replace a small file so that a crash leaves the old content or the new, never neither."""
+"""Replaces small files atomically: a crash leaves the old content or the new."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def replace_file(file_system: FileSystem, path: str, data: bytes) -> None:
 
 
 def replace_file_keeping_backup(file_system: FileSystem, path: str, data: bytes) -> None:
-    """The same, with the previous content kept as `{path}.bak`, which RocketMQ reads too."""
+    """`replace_file` that keeps the previous content as `{path}.bak`, which RocketMQ reads too."""
     aside = f"{path}.tmp"
     directory = path.rpartition("/")[0]
     _write_aside(file_system, aside, data)

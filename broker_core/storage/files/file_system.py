@@ -1,4 +1,4 @@
-"""The one seam to the disk: two protocols and nothing else of ours imports `os` or `mmap` for data.
+"""The interface to the disk. Nothing else of the package uses `os` or `mmap` for data.
 
 Paths are relative to the store root and use `/`. Every call may raise `OSError`. The real
 implementation is `posix_file_system.py`; the simulated one, which can cut the power at every
@@ -8,8 +8,7 @@ What is durable when:
   bytes stored through `buffer()` (declared by `wrote`) or `write`   after `StoreFile.sync` returns
   a name that was created, renamed or removed                        after `sync_dir` of its parent
   the length of a file                                               after `StoreFile.sync` returns
-A `sync` that raised has lost: the bytes may or may not be on disk and a second `sync` proves
-nothing.
+After a `sync` that raised, the bytes may or may not be on disk; a second `sync` proves nothing.
 """
 
 from __future__ import annotations
@@ -69,23 +68,23 @@ class StoreFile(Protocol):
         """Descriptor whose `fdatasync` does what `sync` does; -1 when there is none."""
 
     def drop_cache(self) -> None:
-        """Forget clean cached pages, so that the next read comes from the disk."""
+        """Drop clean cached pages, so that the next read comes from the disk."""
 
     def expect_appends(self) -> None:
-        """`buffer()` will be stored to in a row: make a page that is not there, and none behind it.
+        """`buffer()` will be stored to sequentially: fault in single pages, without read-ahead.
 
         Otherwise the first store to a page waits for megabytes of zeros.
         """
 
     def load(self, start: int, end: int, *, singly: bool) -> None:
-        """Have the pages of a range in memory, so that the first store to each finds it there.
+        """Pre-fault the pages of a range.
 
-        The kernel keeps pages that are read in a row as one large page, which is quick to make and
-        is written back as a whole. `singly` keeps each for itself.
+        The kernel keeps pages that are read sequentially as one large page, which is written back
+        as a whole. `singly` keeps them separate.
         """
 
     def release(self, start: int, end: int) -> None:
-        """The bytes of `[start, end)` are not needed soon: clean pages of them may be forgotten."""
+        """Evict clean pages of `[start, end)` from memory."""
 
     def try_lock(self) -> bool:
         """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False when another has it."""
@@ -137,4 +136,4 @@ class FileSystem(Protocol):
         """Changes when the machine restarts, that is, when unsynced pages may be lost."""
 
     def close(self) -> None:
-        """Give back what the file system itself holds open."""
+        """Close what the file system itself holds open."""

@@ -33,7 +33,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ZEROS = bytes(1 << 20)
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-# Reads in a row of this size: the kernel takes them for a stream.
+# Sequential reads of this size: the kernel detects a stream.
 _LOAD_SIZE = 64 << 10
 _FALLOCATE_MISSING = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
@@ -166,7 +166,7 @@ class PosixFile:
                     os.pread(self._descriptor, min(_LOAD_SIZE, end - at), at)
             finally:
                 if singly:
-                    # Others read old messages through this descriptor, in a row.
+                    # Other code reads old messages through this descriptor sequentially.
                     self._advise("POSIX_FADV_NORMAL")
 
     def _advise(self, name: str) -> None:
@@ -174,7 +174,7 @@ class PosixFile:
             os.posix_fadvise(self._descriptor, 0, 0, getattr(os, name))
 
     def release(self, start: int, end: int) -> None:
-        """Unmap and forget clean cached pages of a range; they are read again when needed."""
+        """Evict clean pages of a range; they are read again when needed."""
         start -= start % mmap.PAGESIZE
         with self._naming(), contextlib.suppress(AttributeError):
             if self._map is not None:

@@ -1,4 +1,4 @@
-"""The record locks of this process, beside the file system that takes and closes files."""
+"""Record locks (`fcntl`) of this process."""
 
 from __future__ import annotations
 

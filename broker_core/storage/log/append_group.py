@@ -1,4 +1,4 @@
-"""Many records, all or nothing: the header record that makes a run of records one unit.
+"""Append groups: a header record that makes the records after it one atomic unit.
 
 A group is a stretch of the log that begins with one header record in topic `GROUP_TOPIC`:
 
@@ -48,7 +48,7 @@ class GroupHeader(NamedTuple):
 
 
 class GroupLayout(NamedTuple):
-    """Where a group will lie, and how many records each run adds to each of its queues."""
+    """Layout of a group, and the number of records that each run adds to each queue."""
 
     header: ColumnBatch
     header_size: int
@@ -59,7 +59,7 @@ class GroupLayout(NamedTuple):
 
 
 class InspectedRun(NamedTuple):
-    """What a run was found to hold, wherever it will lie."""
+    """Result of the inspection of a run; independent of its later position."""
 
     record_count: int
     counts: array[int]

@@ -1,11 +1,11 @@
-"""What long appends wrote, turned into queue units while the processor's cache still has it.
+"""Scans long appends into queue units while their bytes are still in the processor's cache.
 
     append ── scratch ── write ──► file
                  └─ scan ─► kept ─► dispatch, once it is visible
 
 Dispatch would otherwise read the same records again through the map: pages that are not mapped yet,
-and memory that has left the cache by then. Dispatch walks what is not kept; it finds the same,
-because both see the same bytes.
+and memory that has left the cache by then. Dispatch scans what is not in this cache itself; the
+result is the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker_core.storage.log.log_walk import KEPT_SIZE_MAX, KeptSteps, Step
 
 # The Python twin gains nothing from the cache, and producers would wait for it.
 SCANS_PAY: Final = codec_backend() == "native"
-# Of shorter appends dispatch takes several in one walk, which costs less than a step for each.
+# Dispatch handles several shorter appends in one walk, which is cheaper than a step for each.
 SIZE_MIN: Final = 64 << 10
 
 
@@ -37,7 +37,7 @@ class WrittenSteps:
     def scan(self, data: memoryview, size: int, position: int) -> Step | None:
         """Walk whole records that begin at `position` of the log; on any thread.
 
-        None for what dispatch has to look at itself: short appends, headers of groups.
+        None for what dispatch must scan itself: short appends, headers of groups.
         """
         if size < SIZE_MIN or self._kept.is_full or not SCANS_PAY:
             return None
@@ -49,16 +49,16 @@ class WrittenSteps:
         return Step(position, position + size, scan, False, "")
 
     def note(self, data: memoryview, size: int, position: int) -> None:
-        """Scan and keep: for what was written behind all that is kept."""
+        """Scan and cache records that were written after all cached ones."""
         self.keep(self.scan(data, size, position))
 
     def keep(self, step: Step | None) -> None:
-        """Take a step behind all others."""
+        """Append a step."""
         if step is not None:
             self._kept.add(step)
 
     def forget_from(self, position: int) -> None:
-        """The log ends there again."""
+        """The log was cut at this position."""
         self._kept.forget_from(position)
 
     def take(self, position: int, limit: int) -> Step | None:

@@ -110,14 +110,14 @@ class CommitLog:
             self._segments.reserve(min(count, -(-size // usable)))
 
     def prepare_room(self, size: int, done: Callable[[], object]) -> bool:
-        """Have files made for `size` more bytes; False when there is nothing to wait for."""
+        """Request files for `size` more bytes; False when there is nothing to wait for."""
         missing = self.position + size - self._segments.next_base
         # Each file may leave some room unused at its end.
         usable = self._segments.size - self._segments.size // 64
         return missing > 0 and self._segments.prepare(-(-missing // usable), done)
 
     def reserve_until(self, end: int) -> None:
-        """The same for a layout that is known to end at log position `end`."""
+        """`reserve` for a layout that ends at log position `end`."""
         missing = end - self._segments.next_base
         if missing > 0:
             self._segments.reserve(-(-missing // self._segments.size))
@@ -176,7 +176,8 @@ class CommitLog:
         return position
 
     def has_room_for(self, batch: ColumnBatch) -> bool:
-        """Whether all rows fit into the current file; may say no when they only just would."""
+        """Whether all rows fit into the current file. Conservative: may be False for a close
+        fit."""
         segment = self._segments.last
         return segment is not None and segment.size - segment.wrote > _size_max(batch)
 

@@ -15,12 +15,12 @@ from typing import Final
 from broker_core.runtime.clock import Clock, SteadyTime
 from broker_core.storage.log.segment_file import Segment
 
-# Files live for hours: what a clock is corrected by now and then is not worth a thought.
+# Files live for hours: small corrections of the clock do not matter.
 STEP_MS: Final = 60_000
 
 
 class FileAges:
-    """Owner thread only. Asked again and again, every few seconds."""
+    """Owner thread only. Called every few seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

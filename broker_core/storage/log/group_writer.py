@@ -144,7 +144,7 @@ class GroupWriter:
     def _write_run(
         self, segment: Segment, hand: _Hand, place: _Place, stamp: Stamp
     ) -> list[Step | None]:
-        """On either thread: read, fill in, write, and look at it while it is at hand."""
+        """On either thread: read, fill in, write, and scan the run while it is in the cache."""
         run, offsets, position = place
         records, places = run.load(hand.memory), encode_places(run.queues)
         scratch = hand.scratch

@@ -60,7 +60,7 @@ class KeptSteps:
         return self._room <= 0
 
     def add(self, step: Step) -> None:
-        """Take a step behind all others."""
+        """Append a step."""
         if step.scan is None or self.is_full:
             return
         size = sum(len(data) + _QUEUE_OVERHEAD for _, data in step.scan.queues.values())
@@ -87,7 +87,7 @@ class KeptSteps:
         return limit
 
     def forget_from(self, position: int) -> None:
-        """Steps from there on do not count any more."""
+        """Drop the steps from this position on."""
         while self._steps and self._steps[-1][0].start >= position:
             _, size = self._steps.pop()
             self._room += size

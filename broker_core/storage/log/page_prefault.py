@@ -63,12 +63,12 @@ class FreshPages:
         self._read(max(position, self._ready), position + AHEAD_SIZE, singly=self._singly)
 
     def expect(self, size: int) -> None:
-        """So many bytes are staged and will be appended as groups."""
+        """Set the number of staged bytes that will be appended as groups."""
         self._expected = self._log.position + min(size, EXPECTED_MAX)
         self._read_expected()
 
     def make(self, size: int, done: Callable[[], object]) -> bool:
-        """Have pages for so many bytes before they are appended; False: nothing to wait for."""
+        """Pre-fault pages for this many bytes; False when there is nothing to wait for."""
         self.expect(size)
         if not self._reading:
             return False

@@ -1,4 +1,4 @@
-"""Pure plan: which commit-log files may go, and why; and whether the disk counts as full."""
+"""Retention plan: which commit-log files to delete and why, and whether the disk is full. Pure."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Segment:
         return self._view
 
     def map(self) -> None:
-        """Map the file now, so that no append or read finds out later that it cannot be."""
+        """Map the file now, so that a failure does not surface in a later append or read."""
         if self._view is None:
             self._view = self.file.buffer()
 
@@ -106,7 +106,7 @@ class Segment:
         self.committed = min(self.committed, until)
 
     def give_buffer_back(self) -> None:
-        """Nothing is stored here any more."""
+        """Return the write buffer to its pool."""
         if self._buffer is not None:
             self._buffer.give_back()
             self._buffer = None

@@ -80,7 +80,7 @@ class SegmentSequence:
         return self._segments[index]
 
     def reserve(self, count: int) -> None:
-        """Have at least `count` spares, or raise `DiskFull` and leave everything as it was."""
+        """Prepare at least `count` spares; raises `DiskFull` and changes nothing if that fails."""
         if self._pool is not None and self._pool_fail_fast and not self._pool.available:
             raise DiskFull("no write buffer is free and transient_pool_fail_fast is set")
         self._drop_vanished()
@@ -196,7 +196,7 @@ class SegmentSequence:
         self._made.clear()
 
     def _drop_vanished(self) -> None:
-        """Forget spares whose files are gone, so that nothing is written into the void.
+        """Drop spares whose files were removed.
 
         A Java broker that is started on this directory by mistake removes files behind the end of
         the log before it asks for the lock.
@@ -206,7 +206,7 @@ class SegmentSequence:
             try:
                 there = self._file_system.exists(path)
             except OSError:
-                # Who cannot look assumes nothing; the spare was real when it was made.
+                # If the directory cannot be read, keep the spare: it existed when it was created.
                 return
             if not there:
                 while len(self._spares) > number:

@@ -1,4 +1,4 @@
-"""Write buffers for the transient-pool mode: borrowed by a segment, given back when it is full.
+"""Write buffers for the transient-pool mode: taken by a segment, returned when it is full.
 
 Appends of a buffered segment live in process memory until the commit service copies them to the
 file, so a kill of the process loses what was not committed. Readers never see those bytes.

@@ -1,7 +1,7 @@
 """RocketMQ's `checkpoint` page: the times from which its own recovery would start.
 
-We do not need it to recover, an Apache broker that opens the directory does. So it is written only
-after the queue and index files that it vouches for were synced.
+Our recovery does not use it; an Apache broker that opens the directory does. So it is written only
+after the queue and index files that it covers were synced.
 """
 
 from __future__ import annotations

@@ -39,12 +39,12 @@ def _lock(file: StoreFile) -> None:
 
 
 def ended_cleanly(file_system: FileSystem) -> bool:
-    """Whether the last run removed its mark."""
+    """Whether the last run removed its `abort` file."""
     return not file_system.exists(ABORT_FILE)
 
 
 def mark_running(file_system: FileSystem, process_id: int) -> None:
-    """From here on a missing clean stop is noticed.
+    """Create the `abort` file: a missing clean stop is detected from here on.
 
     The name is what counts. Its sync also makes the other new names in the root durable.
     """

@@ -1,4 +1,4 @@
-"""Where the valid log ends (`find_log_end`), and making the files say so (`cut_log`).
+"""Finds the end of the valid log (`find_log_end`) and cuts the files there (`cut_log`).
 
 Two rules tell a torn tail from damage. At or above the durable watermark an invalid record is the
 tail of an interrupted write: the log is cut there and the rest of the file zeroed, so that stale
@@ -190,8 +190,8 @@ def open_segments(
 def forget_unwritten_pages(segments: list[Segment], position: int, *, compare: bool) -> bool:
     """Push pages that a killed process left dirty to the disk, then read from the disk only.
 
-    After a failed sync the page cache may show bytes that the disk never got; dropping the cache
-    makes the scan see the truth. With `compare`, returns whether that changed anything.
+    After a failed sync the page cache may show bytes that the disk never got; after dropping the
+    cache the scan reads the disk. With `compare`, returns whether that changed anything.
     """
     changed = False
     for segment in segments:

@@ -43,7 +43,7 @@ _MAGIC = b"RMQS"
 
 
 class StoreState(NamedTuple):
-    """What must be known about a log before one byte of it is read."""
+    """State of a log, read before the log itself."""
 
     store_id: str
     epoch: int
@@ -166,7 +166,7 @@ class StoreStateFile:
             self.sync()
 
     def note(self, state: StoreState) -> tuple[int, int, bytes]:
-        """The write that stores `state`: descriptor, place, bytes. The caller sees to it."""
+        """The write that stores `state`: descriptor, position, bytes. The caller executes it."""
         self._generation += 1
         self._state = state
         slot = self._generation % 2

@@ -137,7 +137,7 @@ class StoreGroups:
         return result
 
     async def acknowledged(self, result: PutResult) -> PutResult:
-        """Wait until an appended group is durable and with that visible."""
+        """Wait until an appended group is durable and therefore visible."""
         acks = self._acks
         if not result.ok:
             return result
@@ -145,7 +145,7 @@ class StoreGroups:
             # As safe as asked for; a group that was answered is visible.
             self._scheduler.dispatch()
             return result
-        # A group is a promise of its own: it waits for the disk in every flush mode.
+        # A group waits for the disk in every flush mode.
         self._flush.flush_soon()
         status = await acks.groups.wait(result.end_position)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)

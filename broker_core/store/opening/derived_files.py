@@ -61,12 +61,12 @@ class DerivedFiles:
         return DerivedSnapshot(files, directories, full, self._describe(), self._page())
 
     def saved(self, snapshot: DerivedSnapshot) -> None:
-        """The owner learns that `save` succeeded; until then its syncs stay owed."""
+        """Called on the owner after `save` succeeded; until then the syncs remain due."""
         self._owed = [], []
         self.saved_position = snapshot.checkpoint.position
 
     def save(self, snapshot: DerivedSnapshot) -> None:
-        """Sync the files, then the checkpoint that vouches for them, then Apache's page."""
+        """Sync the files, then the checkpoint that covers them, then Apache's page."""
         for full in snapshot.full_index_files:
             if self._index is not None:
                 self._index.seal(full)

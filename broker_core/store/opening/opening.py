@@ -120,7 +120,7 @@ class Opening:
             raise
 
     def _run(self) -> OpenedStore:
-        # Names in the root become durable with the `abort` mark, before anything is appended.
+        # Names in the root become durable with the `abort` file, before anything is appended.
         self._fs.make_dir(COMMIT_LOG_DIR)
         self._fs.make_dir(QUEUE_DIR)
         self._state_file = StoreStateFile.load(self._fs)
@@ -191,7 +191,7 @@ class Opening:
             pool = WriteBufferPool(config.transient_pool_size, config.commit_log_file_size)
         start = position - position % config.commit_log_file_size
         if self._segments:
-            # Mapped now: an append must not find out half way that it cannot be.
+            # Mapped now, so that an append cannot fail on it half-way.
             self._segments[-1].map()
             if self._segments[-1].base + self._segments[-1].size == position:
                 start = position
@@ -234,7 +234,7 @@ class Opening:
             self._state_file = StoreStateFile.create(self._fs, settled)
             return settled
         # A power cut alone takes no position that a reader keeps: ends are named once they are
-        # durable, in every flush mode (`durable_end`). A disk that failed is not taken at its word.
+        # durable, in every flush mode (`durable_end`). A disk that failed is not trusted.
         disk_failed = state.flags & FLAG_SYNC_FAILED or self._pages_lost
         seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
         bump = 1 if not facts.clean_stop and disk_failed and seen_early else 0
@@ -312,7 +312,7 @@ class Opening:
 
 
 class _Progress:
-    """Says now and then how far the check of a long log is."""
+    """Logs the progress of a long check."""
 
     def __init__(self, clock: Clock, start: int, top: int) -> None:
         self._clock = clock

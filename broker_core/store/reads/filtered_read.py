@@ -21,7 +21,7 @@ _WORK_PER_MESSAGE: Final = 16
 
 
 class RecordFilter(Protocol):
-    """Says by its properties whether a message is wanted."""
+    """Selects messages by their properties."""
 
     @property
     def cost(self) -> int:

@@ -290,7 +290,7 @@ class MessageReader:
 
     @names_disk_errors
     def local_range(self, directory: str, topic: str, queue_id: int) -> LocalRange:
-        """What a reader in another process of this host must know to read the files itself.
+        """Bounds for a reader in another process on this host that reads the files itself.
 
         The bounds come from here because the files do not say what is visible. Writes the units of
         the queue (without a sync): everything below `max_offset` is in the files.

@@ -1,4 +1,4 @@
-"""The files of a store that another process of this host owns, read without asking it for bytes.
+"""Reads the files of a store that another process on this host owns.
 
 Takes no lock, writes nothing, follows no link, and trusts nothing: the identity in the state file
 must be the one that the owner named, and every record is verified against its place in the log, its
@@ -136,7 +136,8 @@ class ReadOnlyStore:
         )  # fmt: skip
 
     def _decoded_anew(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
-        """Tell damage from files that were replaced or entries that were rebuilt meanwhile."""
+        """Distinguish damage from files that were replaced or entries that were rebuilt
+        meanwhile."""
         for base in self._bases(run):
             if base in self._segments:
                 self._segments.pop(base).close()

@@ -1,7 +1,7 @@
-"""Takes the end off a closed store's log: saved aside first, never thrown away.
+"""Cuts the end of a closed store's log and saves it in a file first.
 
 Order, so that a crash anywhere leaves a store that opens: the bytes are durable in a file of their
-own; the state no longer vouches for them; the queues are to be built anew; then the log is cut. An
+own; the state no longer covers them; the queues are marked for a rebuild; then the log is cut. An
 interrupted cut leaves the whole log, and the caller repeats it.
 """
 

@@ -1,4 +1,4 @@
-"""What a store lets replication do: read and append its log, hold puts back, report positions."""
+"""Replication interface of a store: raw log, puts that wait for slaves, positions."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class StoreReplication:
             self._visibility.hold_back(hold_back(log, queues, heal, position, until, shown_topics))
 
     def hold_nothing_back(self) -> None:
-        """Show readers all that there is."""
+        """Show the whole log to readers."""
         held = self._visibility.release()
         if held is not None:
             self._dispatcher.announce(held.ends)
 
     def confirmed_moved(self) -> None:
-        """The gate's position has grown: show more to readers."""
+        """Called when the slaves' position has grown: shows more to readers."""
         held, confirmed = self._visibility.held_back, self._visibility.confirmed
         if held is not None and confirmed is not None and confirmed.position >= held.until:
             self.hold_nothing_back()

@@ -24,7 +24,7 @@ class HeldBack(NamedTuple):
     ends: dict[QueueKey, int]
     """The end of every queue that has more, as readers see it."""
     shown_topics: frozenset[str]
-    """Of the broker itself, which has to know what it did."""
+    """Topics of the broker itself, which are never hidden from it."""
 
     def hides(self, end: int, topic: str) -> bool:
         """Whether readers may not see a record of `topic` that ends at `end`."""
@@ -85,7 +85,7 @@ def _search(queue: ConsumeQueue, position: int) -> int:
     low, high = queue.min_offset, queue.max_offset
     last = queue.unit(high - 1) if low < high else None
     if last is not None and last[0] + last[1] <= position:
-        # Almost every queue of a broker that was stopped in peace.
+        # The case for almost every queue after a clean stop.
         return high
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""When a put or a group is as safe as it was promised to be: disk, slaves, or neither."""
+"""Decides when a put or a group is acknowledged: after the disk, the slaves, or neither."""
 
 from __future__ import annotations
 

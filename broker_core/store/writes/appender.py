@@ -1,6 +1,6 @@
-"""Puts: checks, queue offsets, store time, the append itself, and the wait for its promise.
+"""Puts: checks, queue offsets, store time, the append, and the wait for its guarantee.
 
-Owns the queue counters. All rows or none: a refusal is a status and leaves no byte behind.
+Owns the queue counters. A batch is appended completely or not at all; a refusal is a status.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Appender:
         self.store_host = encode_host((config.store_host, config.store_port))
 
     def append(self, message: Message) -> PutResult:
-        """One message, without waiting for the disk; PUT_OK means no more than "in the log".
+        """One message, without waiting for the disk; PUT_OK means only that it is in the log.
 
         The common case skips the checks that it cannot fail.
         """
@@ -117,7 +117,7 @@ class Appender:
         try:
             queue = self._known.get((message[0], message[2]))
         except TypeError:
-            # Something that has no hash is no topic.
+            # An unhashable value is not a topic.
             queue = None
         if (
             queue is None
@@ -205,7 +205,7 @@ class Appender:
         reconsumed: int,
         prepared: int,
     ) -> PutResult | None:
-        """To a queue that took messages before; None when the long way has to say what is wrong."""
+        """Append to a known queue; None when the general route must report what is wrong."""
         host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
@@ -249,7 +249,7 @@ class Appender:
         except MalformedBatch:
             return None
         except OSError as error:
-            # From now on the long way says so.
+            # The general route reports it from now on.
             self._fence(error)
             return None
         if not count:
@@ -349,12 +349,12 @@ class Appender:
     # Waiting for what the flush mode promises
 
     async def put(self, message: Message) -> PutResult:
-        """Append and wait for what the mode promises."""
+        """Append and wait until the flush mode's guarantee is met."""
         result = self.append(message)
         return await self.acknowledged(result) if message.wants_wait else result
 
     async def acknowledged(self, result: PutResult) -> PutResult:
-        """Wait until an append is as safe as the mode promises; the status says whether it is."""
+        """Wait until the guarantee of the flush mode is met; the status tells whether it is."""
         acks = self.acks
         if not result.ok or acks.puts_at_once:
             return result
@@ -471,7 +471,7 @@ class Appender:
         return PutResult(PutStatus.MESSAGE_ILLEGAL, str(reason))
 
     def _broken(self, error: Exception) -> PutResult:
-        """A write into the log failed: what is there now, only recovery can say."""
+        """A write into the log failed: only recovery can tell what was written."""
         self._fence(error)
         return PutResult(PutStatus.UNKNOWN_ERROR, f"the log cannot be written: {error}")
 
@@ -513,5 +513,5 @@ class Appender:
 
 
 def _is_plain(properties: Any) -> bool:
-    """Whether these are properties as they should be, as far as their encoder does not look."""
+    """Whether the properties are valid, apart from what their encoder checks."""
     return type(properties) is dict and TAGS not in properties and KEYS not in properties

@@ -1,4 +1,4 @@
-"""What callers of the store hand over: texts and numbers, or `InvalidArgument` with the name."""
+"""Checks of texts and numbers that callers pass; `InvalidArgument` names the argument."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def encoded_text(name: str, value: Any) -> bytes:
 
 
 def check_integer(name: str, value: Any) -> None:
-    """Nothing but a whole number will do."""
+    """Raise `InvalidArgument` unless the value is an integer."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgument(f"{name} must be int, not {value!r:.80}")
 
 
 def check_numbers(**numbers: Any) -> None:
-    """Positions, offsets and counts."""
+    """Raise `InvalidArgument` unless all are non-negative integers."""
     for name, value in numbers.items():
         check_integer(name, value)
         if value < 0 or value >= 1 << 63:

@@ -1,4 +1,4 @@
-"""One message as a caller gives it, and its way into a one-row column batch."""
+"""A message as the caller passes it, and its conversion to a one-row column batch."""
 
 from __future__ import annotations
 

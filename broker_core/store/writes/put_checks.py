@@ -54,7 +54,7 @@ class PutChecks:
         self._config = config
         self._flags = flags
         self._pressure = pressure
-        # Names are few and repeat: each is looked at once.
+        # Names are few and repeat: each is checked once.
         self._good_topics: set[bytes] = set()
 
     def refuse_store(self) -> PutResult | None:

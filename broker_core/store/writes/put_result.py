@@ -1,4 +1,4 @@
-"""What a put answers."""
+"""The result of a put."""
 
 from __future__ import annotations
 

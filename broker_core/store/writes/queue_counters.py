@@ -1,4 +1,4 @@
-"""Next queue offset per queue and the last store time: what an append assigns.
+"""Assigns queue offsets and store times: the next offset of each queue and the last time.
 
 Owned by the appending thread. Ahead of the consume queues by what is not dispatched yet.
 """
@@ -25,11 +25,11 @@ class QueueCounters:
         return array("q", [known.get(key, 0) for key in queues])
 
     def advance(self, queues: tuple[QueueKey, ...], offsets: array[int]) -> None:
-        """The append succeeded."""
+        """Store the numbers after a successful append."""
         self.next.update(zip(queues, offsets, strict=True))
 
     def restore(self, known: dict[QueueKey, int | None]) -> None:
-        """As it was before an append that was taken back; None: not known then."""
+        """Restore earlier numbers after an append was taken back; None: the queue was new."""
         for key, following in known.items():
             if following is None:
                 self.next.pop(key, None)

@@ -1,4 +1,4 @@
-"""Runtime info has every key that the tools read, with true values; so has the configuration."""
+"""Runtime info and configuration have every key that the tools read, with correct values."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_correction_is_the_least_of_all_groups(broker: AskedBroker) -> None:
         broker.offsets.commit(group, "T", 1, second)
     answer = broker.ask(CORRECT, topic="T", compareGroup="a", filterGroups="left-out,other")
     assert answer.body == b'{"correctionOffsets":{"0":3,"1":7}}'
-    # A group that is behind everybody needs no correction.
+    # A group that is behind all others needs no correction.
     answer = broker.ask(CORRECT, topic="T", compareGroup="left-out", filterGroups="left-out")
     assert body_of(answer) == {"correctionOffsets": {"0": MAX, "1": MAX}}
     assert body_of(broker.ask(CORRECT, topic="x", compareGroup="y")) == {"correctionOffsets": {}}

@@ -117,7 +117,7 @@ def test_attributes_are_set_kept_and_removed(broker: AskedBroker) -> None:
     assert asked('"+priority.factor":"50"') == 0
     assert attributes() == {"priority.factor": "50"}
     assert asked("") == 0
-    assert attributes() == {"priority.factor": "50"}, "what nobody changes stays"
+    assert attributes() == {"priority.factor": "50"}, "other attributes stay"
     assert asked('"priority.factor":"50"') == 0, "as a tool got it"
     assert broker.ask(PUT_LIST, b'{"groupConfigList":[{"groupName":"CG"}]}').code == 0
     assert attributes() == {"priority.factor": "50"}

@@ -1,4 +1,5 @@
-"""Moving groups: to a time, an offset, another group's place; offline and with members online."""
+"""Offset resets to a time, an offset or another group's offsets, with and without members
+online."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_an_idle_group_goes_to_a_time(broker: AskedBroker) -> None:
     answer = broker.ask(RESET, topic="T", group="g", timestamp=str(middle), isForce="true")
     assert targets(answer) == {0: 2, 1: 0}
     assert (broker.offsets.query("g", "T", 0), broker.offsets.query("g", "T", 1)) == (2, 0)
-    assert not broker.offsets.has_resets, "nobody is there to be told"
+    assert not broker.offsets.has_resets, "no member is online"
     assert b'{{"brokerName":"broker-a","queueId":0,"topic":"T"}:2,' in bytes(answer.body)
 
 

@@ -1,4 +1,4 @@
-"""Topics by request: what is made, what is refused, golden bodies, and what deletion leaves."""
+"""Topic requests: creation, refusals, golden bodies, and deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A heartbeat that waits for its groups does not bring back what its client took leave of."""
+"""A heartbeat that waits for new groups does not re-register a group that its client left
+meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members on real connections: told within the same moment when one joins, leaves or dies."""
+"""Members on real connections are notified at once when one joins, leaves or dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that the broker passes on to a client, over real sockets."""
+"""Requests that the broker relays to a client, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a running broker: names, values, limits, and an endpoint without surprises."""
+"""The metrics of a running broker: names, values, limits, and the HTTP endpoint."""
 
 from __future__ import annotations
 

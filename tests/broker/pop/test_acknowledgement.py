@@ -1,4 +1,5 @@
-"""What becomes of popped messages: acknowledged, hidden for longer, moved, dead; wrong handles."""
+"""Popped messages: acknowledgement, longer invisible time, retries, dead letters, invalid
+handles."""
 
 from __future__ import annotations
 

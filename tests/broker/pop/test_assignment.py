@@ -1,4 +1,4 @@
-"""Shares of queues that the broker computes: those of its members, over all brokers of a topic."""
+"""Queue assignment by the broker, over all brokers of a topic."""
 
 from __future__ import annotations
 

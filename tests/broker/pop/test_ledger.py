@@ -1,4 +1,4 @@
-"""The ledger of one queue: what is in flight, what is done, what comes again."""
+"""The ledger of one queue: messages in flight, acknowledged, and to be retried."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_queue_that_keeps_its_messages_gives_them_out_again_and_counts() -> No
     assert not ledger.is_locked("b")
     assert ledger.given_again("", 1) == [0]
     assert ledger.given_again("", 32) == [0, 2]
-    # Nobody else has it yet: better late than twice.
+    # No other client has it yet: a late acknowledgement is accepted.
     assert ledger.acknowledge(2, 1) is AckOutcome.DONE
     assert not ledger.change(0, 1, Lease(2, 60.0))
     ledger.take_again(Lease(2, 60.0, is_order=True), [0])

@@ -35,7 +35,7 @@ class PopModel(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.acknowledged: set[int] = set()
         self.moved: set[int] = set()
-        # Offset -> (handle, until when nobody else may have it), of this run of the broker.
+        # Offset -> (handle, end of its invisible time), of this run of the broker.
         self.held: dict[int, tuple[int, float]] = {}
         self.handles: list[tuple[int, int]] = []
         self.start()
@@ -163,7 +163,7 @@ class PopModel(RuleBasedStateMachine):
         assert self.ledgers.in_flight_count <= 20
 
     def teardown(self) -> None:
-        """Whoever goes on gets everything that is left."""
+        """The remaining clients get everything that is left."""
         for _ in range(200):
             self.clock.advance(60_000)
             self.move_due(is_full=False)

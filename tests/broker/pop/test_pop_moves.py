@@ -1,4 +1,4 @@
-"""Whoever moves a group moves its pops: resets, deletions, other queues, retention, restarts."""
+"""Pops follow changes of their group: resets, deletions, other queues, retention, restarts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_start_goes_on_where_the_group_was(tmp_path: Path, run_async: Run) -> 
         async with running(config) as asker:
             client = PoppingClient(asker)
             assert asker.broker.context.offsets.query("G", "T", 0) == 3
-            # Its holder has outlived the broker: nobody gets this one again.
+            # The client that holds it has outlived the broker: it is not delivered again.
             assert await client.ack(before[7]) == 0
             assert await client.ack(before[1]) == 0
             again = await client.pop()
@@ -231,7 +231,7 @@ def test_a_copy_that_slaves_do_not_have_yet(
             assert asker.broker.context.offsets.query("G", "T", 0) == 0, (
                 "not done before it is safe"
             )
-            # Somebody wants everything again while the copy is still not safe.
+            # An offset reset arrives while the copy is not durable yet.
             [copy] = await client.pop(invisibleTime=60_000)
             assert (copy.handle.topic_type, await client.ack(copy)) == ("1", 0)
             reset = await asker.ask(

@@ -1,4 +1,4 @@
-"""Pops and replication: slaves serve none, a promoted slave goes on where the groups were."""
+"""Pops and replication: slaves serve no pops, a promoted slave continues at the groups' offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pops over real sockets: messages, waiting, filters, places of groups, wrong requests."""
+"""Pops over real sockets: messages, long polling, filters, offsets of groups, invalid requests."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_held_pop_ends_in_time_and_with_its_connection(tmp_path: Path, run_asy
             await asker.client.close()
             await until(lambda: len(pending) == 0)
             await asyncio.gather(held, return_exceptions=True)
-            # Nobody holds what comes now.
+            # No request is held for what comes now.
             async with running(broker_config(tmp_path / "other")) as other:
                 await other.make_topic("T")
 
@@ -155,7 +155,7 @@ def test_filters(tmp_path: Path, run_async: Run) -> None:
             assert {m.body for m in found} == {b"10", b"11", b"12"}
             wrong = await by_sql.answer(expType="SQL92", exp="n BETWEEN")
             assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-            # A message that nobody wants leaves a held pop waiting.
+            # A message that matches no filter leaves a held pop waiting.
             held = asyncio.ensure_future(by_tag.pop(exp="B", pollTime=60_000))
             await until(lambda: len(asker.broker.features.pop.pending) == 1)
             await fill(asker, 4, tags="A")

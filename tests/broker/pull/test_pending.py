@@ -1,4 +1,4 @@
-"""What ending held pulls and pops costs: as many steps each, however many are held."""
+"""Ending a held pull or pop takes the same number of steps for any number of held requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls over real sockets: every status, the held ones, filters, and who may read."""
+"""Pulls over real sockets: every status, held pulls, filters, and permissions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_statuses(tmp_path: Path, run_async: Run) -> None:
             assert (found.code, bounds(found)) == (FOUND, (5, 0, 40))
             assert [m.body for m in records(found)] == [b"%d" % n for n in range(5)]
             assert found.ext["suggestWhichBrokerId"] == "0"
-            # As many as RocketMQ gives at once, whatever was asked for.
+            # RocketMQ's limit per answer, independent of the requested number.
             assert bounds(await asker.pull(maxMsgNums=1000))[0] == 32
             end = await asker.pull(offset=40)
             assert (end.code, bounds(end)) == (NOTHING, (40, 0, 40))

@@ -1,4 +1,4 @@
-"""Records that no consumer may have yet, named by their position: not found but for administrators.
+"""Records that are hidden from consumers, requested by position: found by administrators only.
 
 Half messages, messages that wait for their time, and the broker's own notes lie in the same log as
 everything else, and their positions can be guessed or are told to the sender.
@@ -123,7 +123,7 @@ def test_without_accounts_they_are_not_found(tmp_path: Path, run_async: Run) -> 
 
 
 def test_with_accounts_only_administrators_see_them(tmp_path: Path, run_async: Run) -> None:
-    """The owner of the topic, who sent them, may write and read it, and still sees none."""
+    """The account that sent them may write and read the topic, and still sees none."""
 
     async def scenario() -> None:
         async with cluster(tmp_path) as found:

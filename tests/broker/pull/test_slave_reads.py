@@ -1,4 +1,5 @@
-"""Reading from slaves: who is sent there, what a slave answers, and that nobody is moved."""
+"""Reading from slaves: which consumers are redirected, what a slave answers, and that no offset
+moves."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_the_master_is_asked_about_a_new_topic_at_once(
 ) -> None:
     async def scenario() -> None:
         async with slave_pair(tmp_path) as pair:
-            # From here on nobody asks because it is time to.
+            # No periodic request from here on.
             monkeypatch.setattr(slave_metadata, "CHANGES_INTERVAL_MS", 10_000_000)
             metadata = pair.slave.broker.features.replication.slave_metadata
             assert metadata is not None

@@ -119,7 +119,7 @@ def test_a_registered_expression(tmp_path: Path, run_async: Run) -> None:
             await send(asker, b"two", a="2")
             await subscribe(asker, "a = 2")
             assert texts(await asker.pull(**REGISTERED)) == [b"two"]
-            # Go names the type TAG whatever its subscription is.
+            # Go always sends type TAG.
             assert texts(await asker.pull(**REGISTERED, expressionType="TAG")) == [b"two"]
             go = await asker.pull(sysFlag=4, subscription="a = 2", expressionType="TAG")
             assert texts(go) == [b"two"]

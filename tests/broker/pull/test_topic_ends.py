@@ -1,4 +1,4 @@
-"""TOPIC_ENDS and LOCAL_RANGE: what Spark's readers ask for every batch and every range."""
+"""TOPIC_ENDS and LOCAL_RANGE: requests of Spark's readers for each batch and each range."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_range_and_its_files(tmp_path: Path, run_async: Run) -> None:
             assert (layout.store_id, layout.epoch) == (store.store_id, store.epoch)
             assert Path(layout.directory) == Path(config.store_root)
             [units] = (Path(layout.directory) / "consumequeue" / "T" / "1").iterdir()
-            # In the file though nobody flushed the queue.
+            # In the file although the queue was not flushed.
             assert len(units.read_bytes()[: 7 * 20].strip(b"\0")) > 6 * 20
             assert (await asker.ask(RequestCode.CAPABILITIES)).ext["localReads"] == "1"
 

@@ -1,4 +1,4 @@
-"""Changes of role: one at a time, tried again when the start fails, given up when it is stopped."""
+"""Changes of role: one at a time, retried when the start fails, abandoned on stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Starts:
 
 @pytest.fixture(autouse=True)
 def rare_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for the next try waits longer than a test may last."""
+    """The wait for the next try is longer than a test may last."""
     monkeypatch.setattr(role_changes, "_RETRY_S", 1e6)
 
 

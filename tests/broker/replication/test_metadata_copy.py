@@ -1,4 +1,4 @@
-"""A slave's copy of its master's tables: what is taken over, when, and what is never undone."""
+"""A slave's copy of its master's tables: what is copied, when, and what is never reverted."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_offsets_go_forward_only_and_follow_a_reset(scenario: Callable[..., None
         pair.metadata._tokens.pop("offsets")
         await pair.metadata.copy_once()
         assert _offset(pair.slave) == 4
-        # Somebody asked for it: that is one.
+        # Read by a request: that counts as one.
         pair.master.broker.context.offsets.reset("CG", "T", 0, 1)
         await pair.metadata.copy_once()
         assert _offset(pair.slave) == 1

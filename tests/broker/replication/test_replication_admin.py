@@ -1,4 +1,4 @@
-"""Which slave may be promoted, and what members say about replication."""
+"""Which slave may be promoted, and the reported replication status."""
 
 from __future__ import annotations
 

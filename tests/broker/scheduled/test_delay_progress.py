@@ -1,4 +1,4 @@
-"""Where delivery goes on after a restart: from the file, from the log, from Apache's file."""
+"""Where delivery resumes after a restart: by the file, the log, or Apache's file."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_the_copy_is_the_message_under_its_own_name() -> None:
     )
     copy = delivered(record)
     assert (copy.topic, copy.queue_id) == ("T", 4)
-    # Byte for byte: not even text that nobody could encode is touched.
+    # Byte for byte: even text that cannot be encoded stays.
     assert copy.property_text == text
     for field in ("body", "flag", "sys_flag", "born_timestamp", "born_host", "reconsume_times"):
         assert getattr(copy, field) == getattr(record, field)

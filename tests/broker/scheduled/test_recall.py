@@ -1,4 +1,4 @@
-"""Timer messages and their recall over real sockets: what a client sends and what it is told."""
+"""Timer messages and their recall over real sockets: requests and answers."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_recalls_that_are_refused(tmp_path: Path, run_async: Run) -> None:
             ):
                 answer = await _recall(asker, handle, topic)
                 assert answer.code == code, (topic, answer.remark)
-            # As RocketMQ answers: nobody looks for the message first.
+            # As RocketMQ answers: the message is not looked up first.
             fine = await _recall(asker, RecallHandle("T", "broker-a", ahead, "none").encode())
             assert (fine.code, fine.ext) == (0, {"msgId": "none"})
 

@@ -1,4 +1,4 @@
-"""Timer messages come when they are due: not before, not twice, in order, whatever goes wrong."""
+"""Timer messages are delivered when due, once and in order, under all faults."""
 
 from __future__ import annotations
 

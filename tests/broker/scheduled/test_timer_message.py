@@ -1,4 +1,4 @@
-"""What senders may ask for, how it is stored, and what a handle says: pure functions."""
+"""Timer properties, their stored form, and recall handles: pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timer messages, clocks that are set, files that go, disks that fail, and other brokers."""
+"""Timer messages under clock changes, lost files, disk errors and other brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with accounts: our clients in every role, copies and forgeries, secrets kept."""
+"""A cluster with accounts: our clients in every role, replays, forgeries, secrecy."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_forged_registrations_are_refused(tmp_path: Path) -> None:
-    """Without a broker's account nobody can send clients elsewhere."""
+    """Redirecting clients needs a broker's account."""
 
     async def scenario() -> None:
         async with cluster(tmp_path) as found:

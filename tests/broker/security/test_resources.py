@@ -1,4 +1,4 @@
-"""Names that could be read in two ways: every reading has to be permitted, and none is a way round.
+"""Ambiguous names: every interpretation must be permitted, so none bypasses a rule.
 
 Attacks on a running broker with accounts, by accounts that have some of what they would need.
 """
@@ -122,7 +122,7 @@ def test_retries_of_a_group_are_not_those_of_another_with_part_of_its_name(
                 assert is_refused(answer)
                 pulled = await found.of(OWNER).pull("%RETRY%a_x", consumerGroup="a_x")
                 assert [message.body for message in records(pulled)] == [SECRET]
-                # Who may do both is told of no mistake, and gets what is the group's own.
+                # An account with both permissions gets no error, and the group's own messages.
                 assert not is_refused(await found.of(BOTH).pull("%RETRY%a_x", consumerGroup="a"))
 
     asyncio.run(scenario())
@@ -142,7 +142,7 @@ def test_a_group_that_pops_still_gets_its_own_retries(tmp_path: Path) -> None:
             again = await attacker.ask(RequestCode.POP_MESSAGE, **fields)
             (message,) = records(again)
             handle = message.properties["POP_CK"]
-            # By name, as consumers do whom the broker tells to pull instead.
+            # By name, as consumers that the broker redirects to pulls.
             pulled = await attacker.pull("%RETRY%a_x", consumerGroup="a")
             assert [each.body for each in records(pulled)] == [b"popped"]
             # A group whose name says the same does not get them, and takes nothing away.

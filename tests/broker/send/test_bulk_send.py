@@ -1,4 +1,4 @@
-"""Batches of ordinary messages take a short way: stored and answered as those of the long one."""
+"""The fast path of batches stores and answers exactly as the general path does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends that arrive together: answered and stored as if each had come alone."""
+"""Sends that arrive together are stored and answered as if each had arrived alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer gives messages back: retries with growing delays, then dead letters."""
+"""A consumer sends messages back: retries with growing delays, then dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker can be told, from Python and from `broker.conf`, and how mistakes are named."""
+"""The configuration of a broker, from Python and from `broker.conf`, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings of a running broker: the allow-list changes, everything else is refused by name."""
+"""Settings of a running broker: options that may change at run time, and the refusal of all
+others."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_a_configuration_that_was_changed_later_wins(
 
 
 def test_a_change_that_ended_never_comes_back(tmp_path: Path, run_async: Run) -> None:
-    """Who configures something else and then the old value again wants the old value."""
+    """A changed configuration file overrides a live setting, also when it returns to the old
+    value."""
 
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:

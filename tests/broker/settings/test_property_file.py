@@ -1,4 +1,4 @@
-"""Java property text: every case of its grammar, and files that are none."""
+"""Java property text: every case of its grammar, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are too large: refused while nothing of them is visible, in words that help."""
+"""Batches that are too large are refused before anything is visible, with a helpful error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batch of a sink is published, repeated or refused, and that a restart knows the same."""
+"""Which batch of a sink is published, repeated or refused, also after a restart."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_copied_checkpoint_is_refused() -> None:
             sinks.stage(identity(1, "run-2", lineage="file:/b"), [b"1"])
         with pytest.raises(SinkFenced, match="copied checkpoint"):
             sinks.publish(identity(1, "run-2", lineage="file:/b"))
-        # Not even the refused run replaced anybody.
+        # The refused run replaced no other run.
         sinks = sinks.restart()
     assert not sinks.write(identity(1, lineage="file:/a"), [b"1"]).is_repeat
 

@@ -1,4 +1,5 @@
-"""A staging file that is changed after it was proven: refused, and the broker and its log go on."""
+"""A staging file that changes after its verification is refused; broker and log are not
+affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink's requests over sockets, with everything that a broker checks."""
+"""The sink's requests over sockets, with all checks of a broker."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
         with pytest.raises(BrokerNotExist):
             alone.write(identity(0, "run-2"), {name: {T0: [b"0"]}})
         staged = alone.stage(identity(0, "run-2"), {name: {T0: [b"0"]}})
-        # A client that asks nobody is told by the broker.
+        # A client that does not ask first gets the error from the broker.
         with pytest.raises(InvalidArgument, match="broker-a decides"):
             asyncio.run(alone.client.publish(identity(0, "run-2"), staged))
 

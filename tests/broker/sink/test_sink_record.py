@@ -1,4 +1,4 @@
-"""A sink belongs to one query, which brokers of every version and every file agree about."""
+"""A sink belongs to one query, in the files and messages of every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sink does not block the others: take-overs free what was staged, and nobody takes all."""
+"""One sink does not block the others: take-overs free what was staged, and no sink can use all."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_writers_are_shared_too() -> None:
         for _ in range(16):
             begun.append(sinks.staging.begin(identity()))
     assert len(begun) == 8
-    # Whoever comes next gets half of the rest.
+    # The next sink gets half of the rest.
     for _ in range(4):
         sinks.staging.begin(identity(sink="third"))
     with pytest.raises(SystemBusy):

@@ -1,4 +1,4 @@
-"""The table of sinks: that a restart knows the same, outlives the log, and has its limits."""
+"""The table of sinks: restored by a restart, kept beyond the log, and limited."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_outlives_the_log_files_of_its_batches() -> None:
     assert read_file(sinks.disk, SINKS_FILE) is None
     _fill(sinks)
     assert sinks.store.offsets("rmq_sys_append_group", 0)[0] > 0
-    # Saved by the cleaning itself: nobody else did.
+    # Saved by the retention itself; nothing else saved it.
     after = sinks.killed()
     assert after.batches.status("S").batch == 0
     again = after.publish(identity(0, "run-2", content="c"))

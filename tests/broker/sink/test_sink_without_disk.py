@@ -1,4 +1,5 @@
-"""`sinkWaitForDisk=false`: a kill takes nothing of a batch, a power cut all of it or nothing."""
+"""`sinkWaitForDisk=false`: a kill loses nothing of a batch, a power cut loses all of it or
+nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_a_power_cut_takes_whole_batches(saves: bool) -> None:
         assert found == expected[: len(found)]
         assert len(found) % 20 == 0
         assert after.batches.status("S").batch == len(found) // 20 - 1
-        # Whoever asks again gets each batch once.
+        # A retry publishes each batch once.
         for batch in range(len(found) // 20, 3):
             rows = expected[20 * batch : 20 * batch + 20]
             assert not after.write(identity(batch, "run-2"), {T0: rows}).is_repeat

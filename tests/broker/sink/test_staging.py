@@ -1,4 +1,4 @@
-"""Staged blocks: what an ordinary send would be refused for is refused, repeats do no harm."""
+"""Staged blocks: the checks of an ordinary send apply, and repeats are harmless."""
 
 from __future__ import annotations
 

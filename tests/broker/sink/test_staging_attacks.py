@@ -1,4 +1,4 @@
-"""Requests of writers that have the file itself, from those who were not offered it."""
+"""Requests for direct staging files, from clients that may not use them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def part_of(staging_id: str, numbers: dict[str, str]) -> StagedPart:
 
 
 def test_old_rows_of_a_used_file_are_not_published_again(tmp_path: Path, run_async: Run) -> None:
-    """The file of a published batch serves the next writer, who may not write to its topic."""
+    """The file of a published batch is reused by a writer without permission for its topic."""
 
     async def scenario() -> None:
         async with cluster(tmp_path) as servers:
@@ -80,7 +80,7 @@ def test_old_rows_of_a_used_file_are_not_published_again(tmp_path: Path, run_asy
             assert await publish(servers, WRITER, "S", part_of(mine, numbers)) != 0
             grown = await servers.ask(WRITER, APPEND, stagingId=mine, size=numbers["size"])
             assert grown.code != 0
-            # Not even those who may do everything are offered files.
+            # Even administrators are not offered files.
             own = await begun(servers, ADMIN, "Q2")
             for code, fields in ((APPEND, {"size": numbers["size"]}), (SEAL, numbers)):
                 answer = await servers.ask(ADMIN, code, stagingId=own, **fields)

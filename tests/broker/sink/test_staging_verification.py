@@ -1,4 +1,4 @@
-"""Staged records are proven on threads before anybody waits for them, and never on trust."""
+"""Staged records are verified on threads, ahead of their publication."""
 
 from __future__ import annotations
 

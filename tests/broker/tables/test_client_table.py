@@ -1,4 +1,4 @@
-"""Members of groups: how they come and go, what they subscribe to, who is told."""
+"""Members of groups: registration, expiry, subscriptions, notifications."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPIRY_MS = 120_000
 
 
 class Clients:
-    """A client table, who was told what by it, and heartbeats in few words."""
+    """A client table, its notifications, and short forms of heartbeats."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()

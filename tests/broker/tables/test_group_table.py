@@ -1,4 +1,4 @@
-"""Consumer groups: made, found, changed, limited, and the same after a power cut."""
+"""Consumer groups: creation, look-up, change, limits, and a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of a log, which its copies share, and when its epoch is another one."""
+"""The identity of a log, which its copies share, and when its epoch changes."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_sends_that_come_while_a_topic_is_made_do_not_overtake(
 ) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
-            # Whoever waits for the connection may be overtaken there.
+            # A request that waits for the connection may be overtaken there.
             await asker.send("Connected")
             for topic in (f"T{number}" for number in range(20)):
                 sends = []

@@ -1,4 +1,4 @@
-"""Changes that tools order: many with one write, each in its turn, all or nothing on disk."""
+"""Changes by tools: coalesced into one write, in order, atomic on disk."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_all_kinds_of_changes_are_one_write(run_async: Run) -> None:
         assert ground.queues_of("Made") == 4
         assert ground.queues_of("T99") == 2
         assert ground.queues_of("T100") is None
-        # Those who tell others hear of what is new, and that something is gone.
+        # Listeners are called for new entries and for deletions.
         assert [len(names) for names in ground.told[1:]] == [101, 0]
 
     run_async(scenario())
@@ -103,7 +103,7 @@ def test_what_hangs_on_a_deletion_happens_in_the_same_turn(run_async: Run) -> No
         other = asyncio.ensure_future(ground.put("Other"))
         with pytest.raises(DiskFailed, match="its files"):
             await ground.delete("T", fails)
-        # Only whoever asked for it is told.
+        # Only the caller gets the error.
         await other
         assert forgotten == [True]
         assert (ground.queues_of("T"), ground.queues_of("Other")) == (None, 4)

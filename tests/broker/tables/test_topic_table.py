@@ -1,4 +1,4 @@
-"""Topics: made, found, changed, limited, and the same after a power cut."""
+"""Topics: creation, look-up, change, limits, and a power cut."""
 
 from __future__ import annotations
 

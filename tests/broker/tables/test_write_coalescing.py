@@ -1,4 +1,4 @@
-"""One write for many who wait; one who goes away takes nothing from the others."""
+"""One write for many waiters; a cancelled waiter does not affect the others."""
 
 from __future__ import annotations
 

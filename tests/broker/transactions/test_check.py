@@ -1,4 +1,4 @@
-"""Producers are asked about open transactions: when, how often, and what becomes of them."""
+"""Checks of open transactions: when, how often, and their outcome."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_commit_and_rollback(tmp_path: Path, run_async: Run, mode: dict[str, str
 
 
 def test_a_commit_right_behind_its_half(tmp_path: Path, run_async: Run) -> None:
-    """With ASYNC_FLUSH the answer may be out before anybody can read the half."""
+    """With ASYNC_FLUSH the answer may be sent before the half message is readable."""
 
     async def one(asker: Asker, number: int) -> None:
         fields = await send_half(asker, f"K{number}")

@@ -1,4 +1,4 @@
-"""Transactions end once: what a commit stores, what repeats change, what a restart still knows."""
+"""Transactions end once: commits, repeated ends, restarts."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_verdict_that_cannot_be_stored_is_tried_again(
         assert broker.end(offset, verdict).result.status is PutStatus.OS_PAGE_CACHE_BUSY
         broker.advance(3_000)
         assert broker.open_offsets() == [offset]
-        # It is the producer's word that counts, not what somebody says later.
+        # The producer's first verdict counts, not a later one.
         broker.end(offset, Verdict.GIVEN_UP)
     broker.advance(1_000)
     assert broker.open_offsets() == []
@@ -316,7 +316,7 @@ def test_a_file_with_impossible_content() -> None:
     broker.store.close()
 
 
-# Records that nobody can end
+# Records that cannot be ended
 
 
 def test_a_half_without_a_topic_is_left_out(

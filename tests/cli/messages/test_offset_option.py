@@ -1,4 +1,4 @@
-"""What `-o` can say, and the offset it means."""
+"""Values of `-o` and the offsets they mean."""
 
 from __future__ import annotations
 

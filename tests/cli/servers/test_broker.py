@@ -1,4 +1,4 @@
-"""`rmq broker`: where settings come from, what is wrong with them, and what a start costs."""
+"""`rmq broker`: sources of settings, errors in them, memory and start time, imported modules."""
 
 from __future__ import annotations
 

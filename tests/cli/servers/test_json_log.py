@@ -1,4 +1,4 @@
-"""Log lines as JSON: every line one object, whatever was logged."""
+"""Log lines as JSON: every line is one object, for any log record."""
 
 from __future__ import annotations
 

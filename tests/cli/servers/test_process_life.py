@@ -90,7 +90,7 @@ def test_the_pid_file_is_there_while_it_serves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symlink", "hard link"])
 def test_a_pid_file_that_is_a_link_is_refused(tmp_path: Path, make: Callable[..., None]) -> None:
-    """Somebody else may have put it into a shared directory."""
+    """Another user may have put it into a shared directory."""
     precious, pid_file = tmp_path / "precious", tmp_path / "pid"
     precious.write_text("precious")
     make(precious, pid_file)

@@ -1,4 +1,4 @@
-"""Name servers that fail, lie or forget, and what the client remembers meanwhile."""
+"""Name servers that fail or return wrong routes, and the client's cache meanwhile."""
 
 from __future__ import annotations
 

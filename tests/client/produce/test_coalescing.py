@@ -1,4 +1,4 @@
-"""Many sends of one moment: few requests, and still each its own result."""
+"""Concurrent sends are coalesced into few requests, each with its own result."""
 
 from __future__ import annotations
 

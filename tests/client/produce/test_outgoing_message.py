@@ -1,4 +1,4 @@
-"""Messages before they are sent: property text, and what is refused with which words."""
+"""Outgoing messages: property text, refusals and their errors."""
 
 from __future__ import annotations
 

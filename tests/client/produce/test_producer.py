@@ -1,4 +1,4 @@
-"""A producer and brokers that answer in every way: what counts as sent, and what is tried again."""
+"""A producer against every kind of answer: what counts as sent, and what is retried."""
 
 from __future__ import annotations
 
@@ -480,7 +480,7 @@ def test_stopping_ends_every_send(run_async: Callable[..., Any]) -> None:
 
 
 def test_a_full_connection_keeps_the_order(run_async: Callable[..., Any]) -> None:
-    # Whoever waits for room, a route or the connection is not overtaken by who comes later.
+    # A send that waits for room, a route or the connection is not overtaken by later ones.
     async def scenario() -> None:
         async with sending(config={"compress_from_size": 0}) as (cluster, producer):
             queue = MessageQueue("T", "broker-a", 0)

@@ -1,4 +1,4 @@
-"""How much is asked for at once."""
+"""The size of each request of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly the range that was asked for, in order, whatever the broker does meanwhile."""
+"""A stream returns exactly its range, in order, under all faults of the broker."""
 
 from __future__ import annotations
 

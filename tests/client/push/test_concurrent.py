@@ -1,4 +1,4 @@
-"""What becomes of messages after the listener: done, again, given up; one at a time if in order."""
+"""Messages after the listener: done, retried, given up; one at a time if ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A push consumer and a broker that does what brokers do only now and then."""
+"""A push consumer against rare behaviour of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client half of the sink against a real broker, a broker that dies, and Apache-like ones."""
+"""The sink's client against a real broker, one that dies, and Apache-like ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink's client asks for again, and for how long; and whom it need not ask any more."""
+"""Retries of the sink's client: which requests, how long, and which brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that names files of others when a writer begins to stage: none of them is touched."""
+"""A broker that names foreign files when a writer begins to stage: no such file is touched."""
 
 from __future__ import annotations
 

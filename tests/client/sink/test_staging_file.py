@@ -1,4 +1,4 @@
-"""Writers on the broker's machine write its staging files themselves; what they write is proven."""
+"""Writers on the broker's machine write its staging files directly; the broker verifies them."""
 
 from __future__ import annotations
 

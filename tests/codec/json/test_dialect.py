@@ -120,7 +120,7 @@ def test_references_that_unfold_without_end() -> None:
 
 
 def test_references_cannot_repeat_a_long_text() -> None:
-    """The size that a text unfolds to is bounded by its own, whatever it consists of."""
+    """The unfolded size of a text is bounded by its own size, for any content."""
     long = "x" * 10_000
     repeated = ",".join(['{"$ref":"$.a"}'] * 1_000)
     with pytest.raises(MalformedJson, match="unfold"):
@@ -333,7 +333,7 @@ def test_texts_made_to_take_long() -> None:
 
 
 def test_equal_keys() -> None:
-    # As fastjson does, unless someone's rights depend on it.
+    # As fastjson does, except in texts that decide about permissions.
     for text in ('{"a":1,"a":2}', '{0:1,"0":2,"a":2}'):
         assert 2 in parsed(text).values()
         with pytest.raises(MalformedJson, match="twice"):

@@ -1,4 +1,4 @@
-"""Bodies in and out of every compression that clients use, and bombs that must not go off."""
+"""Every compression that clients use, and decompression bombs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of rows: whatever their order and split, and other ones for other rows."""
+"""Digests of rows: independent of order and split, different for different rows."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_relocation_compares_topics_and_queues(codec: ModuleType) -> None:
 
 @pytest.mark.parametrize("damaged", ["body", "checksum", "checksum past 31 bits"])
 def test_damage_after_the_inspection_stays_visible(codec: ModuleType, damaged: str) -> None:
-    """The copy gets no fresh checksum over whatever is there by then."""
+    """The copy gets no new checksum over changed bytes."""
     run = bytearray(encode_all(codec, batch_of(b"b" * 300, append_crc=True), -1))
     codec.inspect_run(run, 1, 0, 1 << 20)
     if damaged == "body":

@@ -1,4 +1,4 @@
-"""Cutting bytes into commands: any split gives the same, bad lengths end it, noise does no harm."""
+"""The frame parser: any split gives the same commands, invalid lengths end the connection."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
 
 def test_mutated_frames(long_run: bool, summary_lines: list[str]) -> None:
     count, workers = 10_000_000 if long_run else 2_000_000, 4
-    # Each worker has its own seed, so that a failure is found again whatever the machine.
+    # Each worker has its own seed, so that a failure is reproducible on every machine.
     seeds = range(20_240_601, 20_240_601 + workers)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=context) as pool:

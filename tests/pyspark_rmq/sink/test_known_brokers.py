@@ -1,4 +1,4 @@
-"""Name servers that know no broker yet: nothing is said of what brokers can or which topics are."""
+"""Name servers without brokers: nothing is decided about capabilities or topics yet."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_broker_is_an_error_that_may_pass(guarantee: str, run_async: Run) -> 
 def test_a_broker_that_registers_late_is_waited_for(
     guarantee: str, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its topic is not taken for missing, nor the broker for somebody else's."""
+    """Its topic does not count as missing, nor the broker as another product."""
     asked: list[int] = []
     cluster_info = NameServerClient.cluster_info
 

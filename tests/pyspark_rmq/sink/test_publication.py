@@ -109,7 +109,7 @@ def test_a_master_without_rows_is_not_waited_for(on_masters: Callable[..., None]
         assert masters.status("S", B).is_coordinator
         assert masters.status("S", C).coordinator == B
         assert not masters.status("S", A).is_known
-        # It learns who decides before it takes part, and later brokers do at once.
+        # It learns the deciding broker before it takes part; later brokers learn it at once.
         masters.topic("U", A)
         masters.write(2, "U", ["x"], run="run-2")
         assert masters.status("S", A).coordinator == B
@@ -245,7 +245,7 @@ def test_a_guarantee_that_changes_is_refused(
                 errors.InvalidArgument, match=r"meant exactly_once .* means at_least_once now"
             ):
                 masters.write(0, "T", ["a"], sink=sink, run="run-2", **given)
-        # Whoever says it may; from then on that is what is written down.
+        # An explicit option may change it; the new value is stored from then on.
         explicit = {**given, "deliveryGuarantee": "at_least_once"}
         masters.write(0, "T", ["a"], sink=sink, run="run-2", **explicit)
         if has_checkpoint:

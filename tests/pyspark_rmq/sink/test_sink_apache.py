@@ -1,4 +1,4 @@
-"""At least once into Apache RocketMQ's own brokers, and no more promised than that."""
+"""At-least-once writes to Apache RocketMQ's own brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batch is which: queries, contents and checkpoints that come again under one sinkId."""
+"""Identity of batches: queries, contents and checkpoints that reuse a sinkId."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that do not exist: made as broker and options say, or an error on the driver at once."""
+"""Missing topics: created according to broker and options, or an error on the driver."""
 
 from __future__ import annotations
 

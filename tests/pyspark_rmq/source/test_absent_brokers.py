@@ -1,4 +1,4 @@
-"""Brokers that are away while a query looks: their queues wait, and a last look waits for them."""
+"""Brokers that are down while a query looks up offsets: their queues wait."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_slave_that_cannot_name_its_log_is_not_read() -> None:
     """An old master that came back: the end of its log may be in no other log."""
     seen = Seen({QUEUE_A: 9, QUEUE_B: 9}, {"broker-b": STORES["broker-b"]}, {"broker-a"})
     assert seen.since(START).ends == {QUEUE_B: 9}
-    # With another product nobody expects a name.
+    # Another product sends no name.
     nameless = START._replace(stores={"broker-a": StoreIdentity()})
     assert seen.since(nameless).ends == {QUEUE_A: 9, QUEUE_B: 9}
     # A slave that is behind takes nothing back.

@@ -1,4 +1,4 @@
-"""A position names the run of the log that its last message belongs to: what that notices.
+"""A position contains the run of the log of its last message; what that detects.
 
 Real broker processes throughout, and the driver's part of a stream without Spark.
 """
@@ -95,7 +95,8 @@ def test_a_promoted_slave_that_was_away_while_another_one_confirmed(
         master, stale, other = cluster.nodes
         send(cluster.name_server, "orders", *numbered(5))
         cluster.wait_in_sync()
-        # In a run in which `stale` is the only slave it has whatever readers see, and is told so.
+        # In a run in which `stale` is the only slave it has everything that readers see, and is
+        # told so.
         cluster.kill(other)
         cluster.restart(master)
         cluster.wait_in_sync()

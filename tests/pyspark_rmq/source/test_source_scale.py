@@ -108,7 +108,7 @@ def test_a_thousand_queues(
     rows = running.read()
     assert Counter(row["partition"] for row in rows) == dict.fromkeys(range(0, 1_000, 3), 2)
     assert all(row["value"] == b"%d" % row["partition"] for row in rows)
-    # One question for each look, whatever the number of queues.
+    # One request per look-up, for any number of queues.
     assert questions_of(lambda: [running.look() for _ in range(5)], asked) <= 5 + 1, asked
 
 

@@ -1,4 +1,4 @@
-"""Long polls wait in a place of their own: they take no request slots, and no peer takes all."""
+"""Held requests have their own limits: they use no request slots, and no peer can use all."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_held_pulls_leave_the_request_slots_alone(
                 RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
             )
             assert (await peers[0].next()).code == 0
-            # And somebody else may still wait.
+            # Another peer may still wait.
             async with raw_peer(address) as late:
                 late.send(poll(1, queue=1))
                 await holds(asker, 7 * each + 1)

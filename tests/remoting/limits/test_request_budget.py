@@ -1,4 +1,4 @@
-"""What peers may take, counted per connection, per host and in all."""
+"""Limits of peers, per connection, per host and in total."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that have not shown an account, where accounts are needed: they take little memory."""
+"""Unauthenticated peers use little memory where accounts are required."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def gate(connection: Connection, command: RemotingCommand) -> RemotingCommand:
-    """As the gate of a broker: who shows the account is known from then on."""
+    """Like the gate of a broker: a peer is authenticated once it has sent the account."""
     if command.ext.get("AccessKey") != SECRET:
         raise NoPermission(ResponseCode.NO_PERMISSION, "who are you?")
     if connection.load.is_stranger:
@@ -98,7 +98,7 @@ def test_bodies_of_strangers_share_a_small_budget(run_async: Callable[..., Any],
             for peer in peers:
                 peer.send_bytes(frame[:-1])
             await until(lambda: server.budget.size > 2 * MIB)
-            # Who is known is not slowed down.
+            # Authenticated peers are not slowed down.
             for _ in range(20):
                 known.send_bytes(sized(900 << 10, SECRET))
                 assert (await answer(known))[0] == 0

@@ -1,4 +1,4 @@
-"""TLS and plain text on one port: who gets in, who does not, and that the others do not notice."""
+"""TLS and plain text on one port: accepted and rejected peers, without effect on others."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def test_half_handshakes_count(run: Run, authority: Authority) -> None:
 
 
 def test_half_handshakes_end(run: Run, authority: Authority) -> None:
-    """They have a deadline, which those who are through do not notice."""
+    """Handshakes have a deadline; established connections are not affected."""
 
     async def scenario() -> None:
         # Like `ServerTls`, but deadlines become short only when an honest peer is through.

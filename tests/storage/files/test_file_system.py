@@ -1,4 +1,4 @@
-"""The promises of `file_system.py`, kept by the real disk and by the simulated one alike."""
+"""The contract of `file_system.py`, for the real and for the simulated disk."""
 
 from __future__ import annotations
 

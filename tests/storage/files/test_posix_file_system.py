@@ -257,7 +257,7 @@ def test_a_root_without_write_permission_is_refused(root: Path, tmp_path: Path) 
     root.chmod(0o555)
     is_root = os.geteuid() == 0
     if is_root:
-        # Root may write anywhere; look with the eyes of somebody else.
+        # Root may write anywhere, so check as another user.
         # Every directory that pytest made: one more when tests run on several cores.
         for directory in (tmp_path, *tmp_path.parents):
             directory.chmod(0o755)

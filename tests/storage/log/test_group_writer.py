@@ -42,7 +42,7 @@ NO_DELAYS = memoryview(b"").cast("B")
 
 @pytest.fixture(autouse=True)
 def _scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever codec is in use."""
+    """With either codec."""
     monkeypatch.setattr(written_steps, "SCANS_PAY", True)
 
 
@@ -122,7 +122,7 @@ def test_two_threads_write_what_one_does(
 
 
 def test_a_run_that_is_not_one_any_more(tmp_path: Path, helper: ThreadWorker) -> None:
-    """Whoever staged it changed it: an error on whichever thread finds it, none in a log."""
+    """A staged file was changed: either thread reports it, and the log stays clean."""
     runs = [run_of(*[b"x" * 900] * 200) for _ in range(40)]
     broken = bytearray(runs[30].records)
     broken[4:8] = b"\0\0\0\0"

@@ -1,4 +1,4 @@
-"""Room ahead of the log: read in time, once, on the worker, and never beyond the file."""
+"""Pages ahead of the log: pre-faulted in time, once, on the worker, within the file."""
 
 from __future__ import annotations
 

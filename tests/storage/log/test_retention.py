@@ -1,4 +1,4 @@
-"""What retention may delete (a pure plan), and that carrying it out hides before it removes."""
+"""The retention plan, and its execution: files are hidden before they are removed."""
 
 from __future__ import annotations
 

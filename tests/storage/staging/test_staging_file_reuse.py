@@ -1,4 +1,4 @@
-"""Staging files that are used again: never while somebody may still write to them, and nothing of
+"""Staging files that are used again: never while a client may still write to them, and nothing of
 what an earlier batch left in them is ever published."""
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_files_are_removed_by_the_worker() -> None:
     disk.clock.advance(HOUR_MS)
     staging.expire()
     assert (names(disk), worker.waiting) == (["spare-0"], 1)
-    # Forgotten already: nobody gets it.
+    # Dropped already: no writer gets it.
     assert sealed(staging, b"b").staging_id in names(disk)
     worker.run_all()
     assert "spare-0" not in names(disk)

@@ -1,4 +1,4 @@
-"""Runs that were verified ahead of their append: no second look at the bytes, but no surprise."""
+"""Runs that were verified ahead of their append are not verified again; changes are detected."""
 
 from __future__ import annotations
 

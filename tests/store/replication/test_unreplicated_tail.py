@@ -147,7 +147,7 @@ def test_every_way_to_read_ends_there() -> None:
         result = store.get("T", 0, 0, 32, record_filter=Everything())
         assert (result.message_count, result.next_offset) == (4, 4)
         for offset in range(4, 10):
-            # Somebody may have read so far before a power cut: it waits, and is not sent back.
+            # A consumer may have read so far before a power cut: it waits and is not moved back.
             result = store.get("T", 0, offset)
             assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, offset)
         assert store.get("T", 0, 10).status is GetStatus.OFFSET_OVERFLOW_BADLY
@@ -235,7 +235,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                     answer = await asker.pull(offset=5)
                     assert answer.code != ResponseCode.SUCCESS
                     assert int(answer.ext["nextBeginOffset"]) == 5
-                    # Who has read more at the slave has lost nothing.
+                    # A consumer that has read more at the slave has lost nothing.
                     ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
                     assert (ends["ends"].split(",")[0], ends.get("slave")) == ("5", "1")
             async with running(of_master) as master, running(of_slave) as slave:
@@ -245,7 +245,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
                 ends = (await asker.ask(RequestCode.TOPIC_ENDS, topic="T")).ext
                 assert (ends["ends"].split(",")[0], ends.get("slave")) == ("12", None)
                 assert (await Asker(master, client).send("T", b"safe")).code == ResponseCode.SUCCESS
-            # Who waits for nobody shows everything, and remembers nothing.
+            # A master that waits for no slave shows everything and stores no note.
             free = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, names, **settings)
             async with running(free) as master:
                 await Asker(master, client).send("T", b"free")
@@ -258,7 +258,7 @@ def test_a_restarted_master_waits_for_its_slave(tmp_path: Path, flush: FlushDisk
 
 @on_loop
 async def test_a_master_that_became_a_slave_shows_no_more_than_before(tmp_path: Path) -> None:
-    """Nobody has the end of its log but itself, and the next master may never see it."""
+    """Only this broker has the end of its log, and the next master may never see it."""
     config = config_of(tmp_path, BrokerRole.SYNC_MASTER, 0, "")
     async with running(config) as master:
         make_topic(master)
@@ -268,7 +268,7 @@ async def test_a_master_that_became_a_slave_shows_no_more_than_before(tmp_path: 
         async with running(config.with_role(role, int(role is BrokerRole.SLAVE))) as broker:
             assert broker.context.store.offsets("T", 0) == (0, 0), role
             assert broker.context.store.replication.queue_end("T", 0) == 2
-    # Who does not wait for slaves shows what there is.
+    # A master that does not wait for slaves shows its whole log.
     async with running(config.with_role(BrokerRole.ASYNC_MASTER, 0)) as master:
         assert master.context.store.offsets("T", 0) == (0, 2)
 

@@ -1,4 +1,4 @@
-"""The put of servers: property text as it came, hosts as bytes, answers by callback."""
+"""Puts of servers: property text unchanged, hosts as bytes, answers by callback."""
 
 from __future__ import annotations
 

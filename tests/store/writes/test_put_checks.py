@@ -336,7 +336,7 @@ def test_properties_of_at_most_32767_bytes(warm: bool) -> None:
 
 def test_a_slow_append_makes_the_page_cache_busy_for_a_while() -> None:
     disk = new_disk()
-    # Flushed by nobody, so that the store into the map is the only operation of an append.
+    # Not flushed, so that the store into the map is the only operation of an append.
     store = open_small(disk, flush_disk_type=FlushDiskType.ASYNC_FLUSH, flush_interval_ms=60_000)
     store.put_now(Message("T", b"a"))
     disk.on_operation = lambda _: disk.clock.advance(700)

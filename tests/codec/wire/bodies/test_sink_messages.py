@@ -96,7 +96,7 @@ def test_messages_of_earlier_versions() -> None:
         ("rows:1:2:a", "rows:1:2:a", True),
         ("rows:1:2:a", "rows:1:2:b", False),
         ("rows:1:2:a", "rows:1:3:a", False),
-        # The range of offsets decides where both have it, whatever rows come of it.
+        # If both have the range of offsets, it decides, independent of the rows.
         ("offsets:x rows:1:2:a", "offsets:x rows:3:9:b", True),
         ("offsets:x rows:1:2:a", "offsets:y rows:1:2:a", False),
         ("offsets:x rows:1:2:a", "rows:1:2:a", True),
@@ -106,7 +106,7 @@ def test_messages_of_earlier_versions() -> None:
         ("rows:1:3", "offsets:x rows:1:2:a", False),
         ("offsets:x", "offsets:x rows:1:2:a", True),
         ("offsets:x", "rows:1:2:a", False),
-        # Whatever else a writer gives is compared as it is.
+        # Other identities of a writer are compared as they are.
         ("rows 1", "rows 1", True),
         ("rows 1", "rows 2", False),
         ("rows:", "rows:1", False),

@@ -1,4 +1,4 @@
-"""Who a task is, by the properties that Spark 4.3 was seen to give its tasks."""
+"""The identity of a task, from the properties that Spark 4.3 sets."""
 
 from __future__ import annotations
 

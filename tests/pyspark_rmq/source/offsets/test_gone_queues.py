@@ -1,4 +1,4 @@
-"""Queues that are gone while they have messages that were not read: that is loss, always told."""
+"""Queues that are gone with unread messages: always reported as data loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where to begin, in all the ways that it can be said."""
+"""Start positions in every form of the option."""
 
 from __future__ import annotations
 

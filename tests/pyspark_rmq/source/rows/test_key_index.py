@@ -1,4 +1,4 @@
-"""`key = …` never hides a row because an index told less than it has."""
+"""`key = …` never misses a row because of an incomplete index."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_index_that_has_the_newest_only(tmp_path: Path) -> None:
     with EmbeddedBroker(store=tmp_path, topics={"t": 1}) as broker:
         send(broker.name_server, "t", ("a", b"x"), ("b", b"y"))
         broker.stop()
-        # What the index has is gone, and nobody knows of it.
+        # The indexed messages are gone, which the reader cannot know.
         for index_file in (tmp_path / "index").iterdir():
             index_file.unlink()
         (tmp_path / "dispatch_checkpoint").write_bytes(_without_index(tmp_path))

@@ -147,7 +147,7 @@ def test_a_position_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_batch_with_more_partitions_than_any_is_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever makes up names could let every position grow for ever."""
+    """Forged names could make every position grow without limit."""
     monkeypatch.setattr(seen_rows, "INTERVALS_MAX", 50)
     monkeypatch.setattr(seen_rows, "UNITS_MAX", 100)
     seen = SeenRows(64)

@@ -1,4 +1,4 @@
-"""A transaction that was given up is taken up again by order, and then ends as any other."""
+"""Checks of a given-up transaction are resumed by a request, and it ends as any other."""
 
 from __future__ import annotations
 
