@@ -31,7 +31,7 @@ ifdef STALE
 export RMQ_INTEROP_STALE := $(STALE)
 endif
 
-.PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check lint types format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,13 +60,13 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## Measure the store; ARGS=--quick takes at most 3 minutes
+bench: $(INSTALLED) ## Measure the store; ARGS=--quick takes minutes
 	@$(BIN)/python benchmarks/store.py $(ARGS)
 
-bench-broker: $(INSTALLED) ## Measure the broker beside Apache's; ARGS=--quick takes at most 5 minutes
+bench-broker: $(INSTALLED) ## Measure the broker beside Apache's; ARGS=--quick takes minutes
 	@$(BIN)/python benchmarks/broker.py $(ARGS)
 
-bench-replication: $(INSTALLED) ## Measure master and slave beside Apache's; ARGS=--quick takes at most 5 minutes
+bench-replication: $(INSTALLED) ## Measure master and slave beside Apache's; ARGS=--quick takes minutes
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/replication.py $(ARGS)
 
@@ -85,13 +85,17 @@ test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 a
 	@bash tools/ensure_java.sh jre
 	$(PYTEST) tests/spark/test_versions.py
 
-bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARGS=--quick takes at most 5 minutes
+bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARGS=--quick takes fewer rows and rounds
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/spark_source.py $(ARGS)
 
-bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--quick takes at most 5 minutes
+bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--quick takes fewer rows and rounds
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/spark_sink.py $(ARGS)
+
+bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; hours, ARGS=--quick takes one
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/report.py $(ARGS)
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit

@@ -95,6 +95,8 @@ setup(
             "grpcio-status>=1.76",
             "hypothesis",
             "lz4",
+            # Charts of `make bench-report`.
+            "matplotlib",
             "mypy",
             "prometheus_client",
             "pyarrow>=15",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.broker_servers import APACHE, kinds, one_cluster
-from benchmarks.measure import info, ratio, run_loop
+from benchmarks.broker_produce import kind_name
+from benchmarks.broker_servers import APACHE, LOAD_FLAGS, kinds, one_cluster
+from benchmarks.measure import run_loop
+from benchmarks.results import ratio, row
+from benchmarks.rounds import better, figure, order, ratio_of
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.produce.bulk_producer import BulkProducer
@@ -16,6 +20,7 @@ from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from tests.interop.java_client import JavaClient
 from tests.interop.server_processes import BROKER_NAME, OURS
 
 BODY = bytes(100)
@@ -47,20 +52,21 @@ async def measure_batches(name_server: str, quick: bool) -> None:
     async with ClientInstance(ClientConfig((name_server,))) as client:
         bulk = BulkProducer(client, "bench")
         await bulk.send_bodies("PyBulk", bodies[:1_000])
-        rates = []
-        for _ in range(ROUNDS):
-            started = time.perf_counter()
-            await bulk.send_bodies("PyBulk", bodies)
-            rates.append(count / (time.perf_counter() - started))
+        rates, batches = [], []
         async with Producer(client, "bench") as producer:
             await producer.send("PyBatches", b"creates the topic")
-            batches = [await send_all(producer, "PyBatches", count // 4, None) for _ in range(3)]
-    info(
-        f"our producer, message objects in batches: {statistics.median(batches) / 1e3:.0f} k msg/s"
-    )
-    rate = statistics.median(rates)
-    info(f"our bulk producer into our broker: {rate / 1e3:.0f} k msg/s of 100 B")
-    ratio("our_batch_producer_k_msg_per_s", rate / 1e3, ">=500")
+            for number in range(ROUNDS):
+                for index in order(number, 2):
+                    if index:
+                        batches.append(await send_all(producer, "PyBatches", count // 4, None))
+                        continue
+                    started = time.perf_counter()
+                    await bulk.send_bodies("PyBulk", bodies)
+                    rates.append(count / (time.perf_counter() - started))
+    table, settings = "our client into our broker, 100 B", "ASYNC_FLUSH"
+    row(table, "message objects in batches", settings, "msg/s", figure(batches))
+    row(table, "bulk producer", settings, "msg/s", figure(rates))
+    ratio("our_batch_producer_k_msg_per_s", figure(rates).median / 1e3, ">=500")
 
 
 async def filled_queue(config: ClientConfig, count: int) -> MessageQueue:
@@ -95,24 +101,60 @@ async def streamed(consumer: PullConsumer, queue: MessageQueue, until: int) -> f
     return count / spent
 
 
-async def measure_pulls(name_server: str, kind: str, quick: bool) -> None:
+async def measure_pulls(
+    name_server: str, kind: str, java_rate: Callable[[MessageQueue, int], float], quick: bool
+) -> None:
+    """One pull at a time by our client and by Apache's, and our stream; all are connected."""
     counts = {APACHE: (20_000, 200_000), OURS: (20_000, 1_000_000)}[kind]
     few, many = (counts[0], counts[1] // 2) if quick else counts
     config = ClientConfig((name_server,))
     queue = await filled_queue(config, many)
+    taken: dict[str, list[float]] = {"one": [], "java": [], "stream": []}
     async with ClientInstance(config) as client:
         consumer = PullConsumer(client, "bench")
-        single: list[float] = []
-        stream: list[float] = []
-        for _ in range(ROUNDS):
-            single.append(await one_at_a_time(consumer, queue, few))
-            stream.append(await streamed(consumer, queue, many))
-    alone, together = statistics.median(single), statistics.median(stream)
-    info(f"our pulls from {kind}: one at a time {alone:.0f}, streamed {together:.0f} msg/s")
+        # Round 0 only warms up and connects.
+        for number in range(ROUNDS + 1):
+            for index in order(number, len(taken)):
+                name = list(taken)[index]
+                if name == "one":
+                    rate = await one_at_a_time(consumer, queue, few)
+                elif name == "java":
+                    rate = await asyncio.to_thread(java_rate, queue, few)
+                else:
+                    rate = await streamed(consumer, queue, many)
+                if number:
+                    taken[name].append(rate)
+    found = {name: figure(rates) for name, rates in taken.items()}
+    table = f"pulls from {kind_name(kind)}, 100 B"
+    single = f"{PULL_COUNT} messages a pull, connected before"
+    row(table, "our client, one pull at a time", single, "msg/s", found["one"])
+    row(table, "Apache's Java client, one pull at a time", single, "msg/s", found["java"])
+    row(table, "our client, stream", "several requests in flight", "msg/s", found["stream"])
     if kind == APACHE:
-        ratio("pipelined_over_single_pulls_from_apache", together / alone, ">=5")
+        peer = better(found, ["one", "java"])
+        value = ratio_of(found["stream"], found[peer])
+        ratio("pipelined_over_single_pulls_from_apache", value, ">=5", peer)
     else:
-        ratio("bulk_pull_m_msg_per_s", together / 1e6, ">=2")
+        ratio("bulk_pull_m_msg_per_s", found["stream"].median / 1e6, ">=2")
+
+
+@contextmanager
+def java_pulls(name_server: str) -> Iterator[Callable[[MessageQueue, int], float]]:
+    """A call that has Apache's Java client pull so many messages of a queue; messages/s."""
+    with JavaClient(APACHE, LOAD_FLAGS, quick_start=False) as java:
+        java.call(
+            "pull.start", consumer="single", ns=name_server, instance="single", group="single"
+        )
+
+        def rate(queue: MessageQueue, rows: int) -> float:
+            figures = java.call(
+                "pull.rate", consumer="single", topic=queue.topic, broker=queue.broker_name,
+                queue=queue.queue_id, rows=rows, count=PULL_COUNT,
+            )  # fmt: skip
+            return float(figures["read"]) / float(figures["seconds"])
+
+        yield rate
+        java.call("pull.close", consumer="single")
 
 
 def run_batches(root: Path, quick: bool) -> None:
@@ -126,4 +168,6 @@ def run_pulls(root: Path, quick: bool) -> None:
     """Our consumer out of either broker."""
     for kind in kinds():
         with one_cluster(root, kind) as cluster:
-            run_loop(measure_pulls(cluster.name_server_address, kind, quick))
+            name_server = cluster.name_server_address
+            with java_pulls(name_server) as java_rate:
+                run_loop(measure_pulls(name_server, kind, java_rate, quick))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from pathlib import Path
 
+from benchmarks.broker_produce import kind_name
 from benchmarks.broker_servers import APACHE, Side, sides
-from benchmarks.measure import info, ratio
+from benchmarks.results import ratio, row, samples
+from benchmarks.rounds import SAMPLES_FOR_P99, compare, figure, in_turns, ratio_of
 from tests.interop.server_processes import BROKER_NAME, OURS
-
-LATENCY_ROUNDS = 100
 
 
 def fill(side: Side, topic: str, count: int) -> int:
@@ -38,25 +39,28 @@ def consume_rate(side: Side, topic: str, count: int, number: int) -> float:
 def run(root: Path, quick: bool) -> None:
     """Throughput of a backlog, in turns."""
     count, rounds = (100_000, 3) if quick else (1_000_000, 5)
+    numbers = itertools.count()
     with sides(root) as found:
+        by_kind = {side.kind: side for side in found}
         topics = {side.kind: side.new_topic() for side in found}
-        there = {side.kind: fill(side, topics[side.kind], count) for side in found}
-        rates: dict[str, list[float]] = {side.kind: [] for side in found}
-        for number in range(rounds + 1):
-            for side in found:
-                rate = consume_rate(side, topics[side.kind], min(there.values()), number)
-                if number > 0:
-                    rates[side.kind].append(rate)
-    results = {kind: statistics.median(taken) for kind, taken in rates.items()}
+        there = min(fill(side, topics[side.kind], count) for side in found)
+
+        def take(kind: str) -> float:
+            return consume_rate(by_kind[kind], topics[kind], there, next(numbers))
+
+        results = compare(list(by_kind), take, rounds)
     for kind, rate in results.items():
-        info(f"push consumer {kind}: {rate:.0f} msg/s of 100 B")
+        row("broker, Java push consumer", kind_name(kind), "100 B, backlog", "msg/s", rate)
     if OURS in results:
-        ratio("push_consumer_rate_over_apache", results[OURS] / results[APACHE], ">=1")
+        value = ratio_of(results[OURS], results[APACHE])
+        ratio("push_consumer_rate_over_apache", value, ">=1", kind_name(APACHE))
 
 
 def run_latency(root: Path, quick: bool) -> None:
     """From before the send until the listener of a waiting consumer, one message at a time."""
+    rounds = 3 if quick else 6
     with sides(root) as found:
+        by_kind = {side.kind: side for side in found}
         topics = {side.kind: side.new_topic(1) for side in found}
         for side in found:
             side.java.call(
@@ -68,22 +72,30 @@ def run_latency(root: Path, quick: bool) -> None:
                 topic=topics[side.kind],
                 brief=True,
             )
-        medians: dict[str, list[float]] = {side.kind: [] for side in found}
-        for number in range(3 if quick else 6):
-            for side in found:
-                spent = side.java.call(
-                    "producer.latency",
-                    producer=side.producer,
-                    broker=BROKER_NAME,
-                    topic=topics[side.kind],
-                    rounds=LATENCY_ROUNDS,
-                    gap_ms=10,
-                    mark=f"{side.kind}-{number}-",
-                )
-                if number > 0:
-                    medians[side.kind].append(spent[len(spent) // 2])
-    results = {kind: statistics.median(taken) for kind, taken in medians.items()}
-    for kind, spent_us in results.items():
-        info(f"long-poll delivery {kind}: p50 {spent_us / 1000:.2f} ms")
-    if OURS in results:
-        ratio("long_poll_p50_over_apache", results[OURS] / results[APACHE], "<=1")
+        taken: dict[str, list[list[float]]] = {side.kind: [] for side in found}
+
+        def take(kind: str, number: int) -> None:
+            spent = by_kind[kind].java.call(
+                "producer.latency",
+                producer=by_kind[kind].producer,
+                broker=BROKER_NAME,
+                topic=topics[kind],
+                rounds=SAMPLES_FOR_P99 // rounds + 1,
+                gap_ms=10,
+                mark=f"{kind}-{number}-",
+            )
+            if number >= 0:
+                taken[kind].append([one / 1000 for one in spent])
+
+        in_turns(list(by_kind), take, rounds)
+    for kind, by_round in taken.items():
+        every = [one for spent in by_round for one in spent]
+        settings = "ASYNC_FLUSH, one message at a time, 10 ms apart"
+        samples("broker, send to waiting push consumer", kind_name(kind), settings, "ms", every)
+    if OURS in taken:
+        middle = {
+            kind: figure(statistics.median(spent) for spent in by_round)
+            for kind, by_round in taken.items()
+        }
+        value = ratio_of(middle[OURS], middle[APACHE])
+        ratio("long_poll_p50_over_apache", value, "<=1", kind_name(APACHE))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -107,11 +106,6 @@ def cost_of(pid: int) -> Cost:
         if line.startswith("VmRSS:"):
             return Cost(cpu_s, int(line.split()[1]) / 1024)
     return Cost(cpu_s, 0.0)
-
-
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Field by field."""
-    return {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
 
 
 def unavailable() -> str | None:

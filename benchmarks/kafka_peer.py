@@ -122,10 +122,15 @@ class KafkaServer:
     ) -> None:
         self.stop()
 
-    def create_topic(self, topic: str, partitions: int = 4) -> None:
+    def create_topic(
+        self, topic: str, partitions: int = 4, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings` are those of the topic, such as flush.messages."""
+        given = [part for name, value in (settings or {}).items() for part in
+                 ("--config", f"{name}={value}")]  # fmt: skip
         self._tool(
             "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, "--create",
-            "--topic", topic, "--partitions", str(partitions), "--replication-factor", "1",
+            "--topic", topic, "--partitions", str(partitions), "--replication-factor", "1", *given,
         )  # fmt: skip
 
     def fill(self, topic: str, count: int, size: int) -> None:

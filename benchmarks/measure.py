@@ -1,4 +1,4 @@
-"""What every benchmark shares: medians, the ratio line and column batches to feed a store with."""
+"""What every benchmark shares: medians, warm memory and column batches to feed a store with."""
 
 from __future__ import annotations
 
@@ -12,21 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results import info, ratio
 from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.codec.records.host_address import encode_host
 
+__all__ = ["column_batch", "info", "median", "ratio", "run_loop", "seconds", "touch_memory"]
+
 HOST = encode_host(("127.0.0.1", 10911))
 ROUNDS = 5
-
-
-def ratio(name: str, value: float, goal: str) -> None:
-    """The one line per goal."""
-    print(f"ratio {name} {value:.3g} goal {goal}", flush=True)
-
-
-def info(text: str) -> None:
-    """Figures that no goal asks for."""
-    print(f"info {text}", flush=True)
 
 
 def median(take: Callable[[], float], rounds: int = ROUNDS) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from benchmarks.measure import column_batch, info, ratio, run_loop, touch_memory
+from benchmarks.measure import column_batch, run_loop, touch_memory
+from benchmarks.results import ratio, row
+from benchmarks.rounds import compare
 from broker_core.broker.broker import Broker
 from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.client.connection.backoff import pause
@@ -64,45 +65,36 @@ async def _until_copied(broker: Broker, end: int) -> None:
         await pause(0.002)
 
 
-async def _until_alone(broker: Broker) -> None:
-    replicas = broker.role.replicas
-    assert replicas is not None
-    while any(True for _ in replicas.replicas):
-        await pause(0.002)
-
-
 async def _append_rate(root: Path, size: int) -> float:
     """MB/s of a master without slaves, its queues built."""
     async with _master(root, "alone") as broker:
         await _append(broker, size // 4)
-        rates = []
-        for _ in range(ROUNDS):
-            before = broker.context.store.log_range[1]
-            started = time.perf_counter()
-            end = await _append(broker, size)
-            rates.append((end - before) / (time.perf_counter() - started) / MEGABYTE)
-    return statistics.median(rates)
+        before = broker.context.store.log_range[1]
+        started = time.perf_counter()
+        end = await _append(broker, size)
+        return (end - before) / (time.perf_counter() - started) / MEGABYTE
 
 
-async def _copy_rates(root: Path, size: int) -> tuple[float, float]:
-    """MB/s from the first append to the slave's last report, and of a slave that comes late."""
+async def _copy_rate(root: Path, size: int) -> float:
+    """MB/s from the first append to the slave's last report."""
     async with _master(root, "fed") as broker:
         with _slave(root, "follower", broker.config.ha_address):
             await _until_copied(broker, await _append(broker, size // 4))
-            rates = []
-            for _ in range(ROUNDS):
-                before = broker.context.store.log_range[1]
-                started = time.perf_counter()
-                end = await _append(broker, size)
-                await _until_copied(broker, end)
-                rates.append((end - before) / (time.perf_counter() - started) / MEGABYTE)
-        await _until_alone(broker)
+            before = broker.context.store.log_range[1]
+            started = time.perf_counter()
+            end = await _append(broker, size)
+            await _until_copied(broker, end)
+            return (end - before) / (time.perf_counter() - started) / MEGABYTE
+
+
+async def _late_rate(root: Path, size: int) -> float:
+    """MB/s of a slave that comes late, its start included."""
+    async with _master(root, "fed") as broker:
+        await _append(broker, size)
         with _slave(root, "late", broker.config.ha_address):
             started = time.perf_counter()
             await _until_copied(broker, broker.context.store.log_range[1])
-            spent = time.perf_counter() - started
-            late = broker.context.store.log_range[1] / spent / MEGABYTE
-    return statistics.median(rates), late
+            return broker.context.store.log_range[1] / (time.perf_counter() - started) / MEGABYTE
 
 
 @contextlib.contextmanager
@@ -132,10 +124,15 @@ def _slave(root: Path, name: str, master: str) -> Iterator[None]:
 def run_async(root: Path, quick: bool) -> None:
     """Asynchronous replication."""
     size = (256 << 20) if quick else (1 << 30)
-    touch_memory(root, 2 * size)
-    alone = run_loop(_append_rate(root, size))
-    copied, late = run_loop(_copy_rates(root, size))
-    goal = min(GOAL_MB_PER_S, 0.8 * alone)
-    info(f"append without slaves {alone:.0f} MB/s; followed {copied:.0f} MB/s, goal {goal:.0f}")
-    info(f"a slave that comes late copies {late:.0f} MB/s, its start included")
-    ratio("replication_async_throughput_vs_goal", copied / goal, ">=1")
+    takes = {"without slaves": _append_rate, "followed": _copy_rate, "late slave": _late_rate}
+
+    def take(name: str) -> float:
+        touch_memory(root, 3 * size)
+        return float(run_loop(takes[name](root, size)))
+
+    found = compare(list(takes), take, ROUNDS)
+    for name, one in found.items():
+        settings = f"ASYNC_MASTER, SYNC_FLUSH, appends of {BATCH_ROWS} rows of 1 KiB"
+        row("replication, appends", name, settings, "MB/s", one)
+    goal = min(GOAL_MB_PER_S, 0.8 * found["without slaves"].median)
+    ratio("replication_async_throughput_vs_goal", found["followed"].median / goal, ">=1")

@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.measure import info, ratio, run_loop
+from benchmarks.measure import run_loop
+from benchmarks.results import ratio, samples
+from benchmarks.rounds import figure, order, ratio_of
 from broker_core import EmbeddedCluster
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.produce.producer import Producer
@@ -93,8 +95,10 @@ def _syncs(path: Path) -> Iterator[Callable[[], None]]:
         yield call
 
 
-async def _medians_us(root: Path, name_servers: dict[str, str], blocks: int) -> dict[str, float]:
-    """Median of a send, one after the other, by name server, and of what they are compared with."""
+async def _times_us(
+    root: Path, name_servers: dict[str, str], blocks: int
+) -> dict[str, list[float]]:
+    """Sends, one after the other, by name server, and what they are compared with."""
     body, queue = bytes(BODY_SIZE), MessageQueue("Latency", "broker-a", 0)
     times: dict[str, list[float]] = {}
 
@@ -115,18 +119,18 @@ async def _medians_us(root: Path, name_servers: dict[str, str], blocks: int) -> 
             "wire": stack.enter_context(_round_trips()),
             "disk": stack.enter_context(_syncs(root / "synced")),
         }
-        for _ in range(blocks):
-            for kind, producer in producers.items():
+        everybody = [*producers, *calls]
+        for block in range(blocks):
+            for index in order(block, len(everybody)):
+                kind = everybody[index]
                 for number in range(BLOCK):
                     started = time.perf_counter()
-                    await producer.send("Latency", body, queue=queue)
+                    if kind in producers:
+                        await producers[kind].send("Latency", body, queue=queue)
+                    else:
+                        calls[kind]()
                     note(kind, number, started)
-            for kind, call in calls.items():
-                for number in range(BLOCK):
-                    started = time.perf_counter()
-                    call()
-                    note(kind, number, started)
-    return {kind: statistics.median(taken) * 1e6 for kind, taken in times.items()}
+    return {kind: [one * 1e6 for one in taken] for kind, taken in times.items()}
 
 
 def run_sync(root: Path, quick: bool) -> None:
@@ -152,14 +156,24 @@ def run_sync(root: Path, quick: bool) -> None:
             cluster.restart(slave)
             cluster.wait_in_sync()
             name_servers[name] = cluster.name_server
-        took = run_loop(_medians_us(root, name_servers, 60 if quick else 450))
-    copy = took["copy"]
+        times = run_loop(_times_us(root, name_servers, 60 if quick else 450))
+    texts = {
+        "copy": "round trip to a process that writes and syncs",
+        "wire": "round trip alone",
+        "disk": "write and sync alone",
+    }
+    for kind, taken in times.items():
+        samples("replication, one send at a time", texts.get(kind, kind), "1 KiB", "us", taken)
+    thirds = {kind: figure(_middles(taken)) for kind, taken in times.items()}
     for flush, label in (("async", ""), ("sync", "_synced_master")):
-        alone, copied = took[f"{flush} flush, async copy"], took[f"{flush} flush, sync copy"]
-        info(
-            f"{flush} flush: send {alone:.0f} us, with a synced copy {copied:.0f} us; round trip "
-            f"to a process that syncs {copy:.0f} us"
-        )
+        alone, copied = thirds[f"{flush} flush, async copy"], thirds[f"{flush} flush, sync copy"]
+        pairs = zip(copied.values, alone.values, strict=True)
+        added = figure(with_copy - without for with_copy, without in pairs)
         name = f"replication_sync_added_latency{label}_vs_round_trip_and_sync"
-        ratio(name, (copied - alone) / copy, "<=1.3")
-    info(f"taken alone: round trip {took['wire']:.0f} us, sync {took['disk']:.0f} us")
+        ratio(name, ratio_of(added, thirds["copy"]), "<=1.3", texts["copy"])
+
+
+def _middles(taken: list[float]) -> list[float]:
+    """Medians of the first, second and last third."""
+    size = len(taken) // 3
+    return [statistics.median(taken[low : low + size]) for low in range(0, 3 * size, size)]

@@ -2,9 +2,9 @@
 
 `run_on` starts a script again under the release of Spark that has a Kafka connector, in a
 virtualenv that is made when it is missing. `null_arrow` reads and writes Arrow batches that are
-made once in each worker: whatever a connector does with its rows, it cannot be faster. It is what
-Spark makes of a plain source and sink; in particular each of its tasks waits 40 ms for its input,
-which ours do not (`pyspark_rmq/tcp_quickack.py`).
+made once in each worker: whatever a connector does with its rows, it cannot be faster. Its tasks
+have their input acknowledged at once, as ours have (`pyspark_rmq/tcp_quickack.py`), so that no
+ratio above 1 is possible but by noise.
 """
 
 from __future__ import annotations
@@ -39,12 +39,19 @@ except ImportError:  # before 4.2
         """Unknown to this release."""
 
 
+from pyspark_rmq import spark_conf
+from pyspark_rmq.columns import default_schema
+from pyspark_rmq.tcp_quickack import QuickAckInput
+
 VALUE: Final = "value BINARY"
 # What Spark's Kafka source has.
 SEVEN: Final = (
     "key STRING, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " timestampType INT"
 )
+# What our source has by default.
+DEFAULT: Final = default_schema()
+SCHEMAS: Final = {"value": VALUE, "seven": SEVEN, "default": DEFAULT}
 BATCH_SIZE: Final = 4 << 20
 BATCH_ROWS: Final = 50_000
 _FIRST_US: Final = 1_700_000_000_000_000
@@ -60,8 +67,13 @@ def run_on(release: str) -> None:
     os.execv(python, [python, *sys.argv])
 
 
-def new_session(jars: Sequence[Path] = (), cores: int = 2, **settings: str) -> SparkSession:
-    """`local[2]`, 4 GB, no UI, quiet; the null source is registered."""
+def new_session(
+    jars: Sequence[Path] = (), cores: int = 2, *, is_tuned: bool = False, **settings: str
+) -> SparkSession:
+    """`local[2]`, 4 GB, no UI, quiet; the null source is registered.
+
+    `is_tuned`: with `pyspark_rmq.spark_conf()`, for everybody who is measured in it.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (
@@ -76,6 +88,8 @@ def new_session(jars: Sequence[Path] = (), cores: int = 2, **settings: str) -> S
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", ",".join(map(str, jars)))
     )
+    if is_tuned:
+        builder = builder.config(map=spark_conf())
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     session = builder.getOrCreate()
@@ -91,6 +105,7 @@ class NullSource(DataSource):  # type: ignore[misc]
     rowsPerBatch of a micro-batch; default all at once
     size         of a value
     partitions   tasks of a batch
+    columns      value, seven (those of Kafka's source) or default (those of ours)
     """
 
     @classmethod
@@ -98,7 +113,7 @@ class NullSource(DataSource):  # type: ignore[misc]
         return "null_arrow"
 
     def schema(self) -> str:
-        return VALUE if self.options.get("columns", "1") == "1" else SEVEN
+        return SCHEMAS[self.options.get("columns", "value")]
 
     def reader(self, schema: Any) -> NullReader:
         return NullReader(dict(self.options), schema)
@@ -121,21 +136,21 @@ class _NullReading:
         self.rows_per_batch = int(options.get("rowsperbatch", str(self.rows)))
         self.size = int(options.get("size", "100"))
         self.tasks = int(options.get("partitions", "2"))
-        self.is_wide = len(schema.fields) > 1
+        self.columns = tuple(field.name for field in schema.fields)
 
     def split(self, rows: int) -> list[InputPartition]:
         ends = [rows * number // self.tasks for number in range(self.tasks + 1)]
         return [InputPartition(ends[n + 1] - ends[n]) for n in range(self.tasks)]
 
     def batches(self, rows: int) -> Iterator[Any]:
-        prepared = _prepared(self.size, self.is_wide)
+        prepared = _prepared(self.size, self.columns)
         while rows > 0:
             batch = prepared if rows >= prepared.num_rows else prepared.slice(0, rows)
             rows -= batch.num_rows
             yield batch
 
 
-class NullReader(_NullReading, DataSourceReader):  # type: ignore[misc]
+class NullReader(QuickAckInput, _NullReading, DataSourceReader):  # type: ignore[misc]
     """For `spark.read`."""
 
     def partitions(self) -> list[InputPartition]:
@@ -145,7 +160,9 @@ class NullReader(_NullReading, DataSourceReader):  # type: ignore[misc]
         return self.batches(partition.value)
 
 
-class NullStreamReader(_NullReading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class NullStreamReader(  # type: ignore[misc]
+    QuickAckInput, _NullReading, DataSourceStreamReader, SupportsTriggerAvailableNow
+):
     """For `spark.readStream`; there is always a next batch until `rows` are read."""
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -167,17 +184,21 @@ class NullStreamReader(_NullReading, DataSourceStreamReader, SupportsTriggerAvai
 class _NullWriting:
     """Takes batches and looks at none."""
 
+    def __init__(self) -> None:
+        # An object without any state would be rebuilt without `__setstate__`.
+        self.row_count = 0
+
     def write(self, iterator: Iterable[Any]) -> WriterCommitMessage:
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
-class NullWriter(_NullWriting, DataSourceArrowWriter):  # type: ignore[misc]
+class NullWriter(QuickAckInput, _NullWriting, DataSourceArrowWriter):  # type: ignore[misc]
     """For `df.write`."""
 
 
-class NullStreamWriter(_NullWriting, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class NullStreamWriter(QuickAckInput, _NullWriting, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """For `df.writeStream`."""
 
     def commit(self, messages: Any, batchId: int) -> None:
@@ -187,38 +208,43 @@ class NullStreamWriter(_NullWriting, DataSourceStreamArrowWriter):  # type: igno
         """Nothing to take back."""
 
 
-_cache: dict[tuple[int, bool], Any] = {}
+_cache: dict[tuple[int, tuple[str, ...]], Any] = {}
 
 
-def _prepared(size: int, is_wide: bool) -> Any:
-    found = _cache.get((size, is_wide))
+def _prepared(size: int, columns: tuple[str, ...]) -> Any:
+    found = _cache.get((size, columns))
     if found is None:
         # A worker is forked for many tasks; what it imported is none of their garbage.
         import gc
 
-        found = _cache[size, is_wide] = _made(size, is_wide)
+        found = _cache[size, columns] = prepared_batch(size, columns)
         gc.collect()
         gc.freeze()
     return found
 
 
-def _made(size: int, is_wide: bool) -> Any:
+def prepared_batch(size: int, columns: Sequence[str]) -> Any:
+    """A batch with these columns and values of `size` bytes."""
     import numpy as np
     import pyarrow as pa
 
     rows = max(1, min(BATCH_ROWS, BATCH_SIZE // size))
     body = np.random.default_rng(7).bytes(size)
-    values = pa.array([body] * rows, pa.binary())
-    if not is_wide:
-        return pa.record_batch([values], pa.schema([("value", pa.binary())]))
     numbers = np.arange(rows, dtype=np.int64)
-    arrays = {
-        "key": pa.array([f"key-{number}" for number in range(rows)], pa.string()),
-        "value": values,
-        "topic": pa.array(["benchmark"] * rows, pa.string()),
-        "partition": pa.array(np.zeros(rows, np.int32)),
-        "offset": pa.array(numbers),
-        "timestamp": pa.array(_FIRST_US + numbers, pa.timestamp("us", tz="UTC")),
-        "timestampType": pa.array(np.zeros(rows, np.int32)),
+    times = pa.array(_FIRST_US + numbers, pa.timestamp("us", tz="UTC"))
+    zeros = pa.array(np.zeros(rows, np.int32))
+    makers = {
+        "key": lambda: pa.array([f"key-{number}" for number in range(rows)], pa.string()),
+        "value": lambda: pa.array([body] * rows, pa.binary()),
+        "topic": lambda: pa.array(["benchmark"] * rows, pa.string()),
+        "tags": lambda: pa.nulls(rows, pa.string()),
+        "broker": lambda: pa.array(["broker-a"] * rows, pa.string()),
+        "partition": lambda: zeros,
+        "offset": lambda: pa.array(numbers),
+        "timestamp": lambda: times,
+        "timestampType": lambda: zeros,
+        "bornTimestamp": lambda: times,
+        "msgId": lambda: pa.array([f"{number:032X}" for number in range(rows)], pa.string()),
+        "reconsumeTimes": lambda: zeros,
     }
-    return pa.record_batch(list(arrays.values()), list(arrays))
+    return pa.record_batch([makers[name]() for name in columns], list(columns))

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,11 +49,10 @@ class RocketServer:
         """For `.format("rmq")`."""
         return {"rmq.namesrv.addr": self.name_server}
 
-    def new_topic(self) -> str:
-        """A topic of four queues."""
+    def new_topic(self, queues: int = QUEUES) -> str:
         topic = f"bench-{next(_numbers)}"
         with SyncAdmin(self.name_server) as admin:
-            admin.create_topic(topic, queue_count=QUEUES)
+            admin.create_topic(topic, queue_count=queues)
         return topic
 
     def filled_topic(self, count: int, size: int) -> str:
@@ -112,9 +111,13 @@ class KafkaTopics:
     def options(self) -> dict[str, str]:
         return self._kafka.options
 
-    def new_topic(self) -> str:
+    @property
+    def process_id(self) -> int:
+        return self._kafka.process_id
+
+    def new_topic(self, queues: int = QUEUES, settings: Mapping[str, str] | None = None) -> str:
         topic = f"bench-{next(_numbers)}"
-        self._kafka.create_topic(topic, QUEUES)
+        self._kafka.create_topic(topic, queues, settings)
         return topic
 
     def filled_topic(self, count: int, size: int) -> str:

@@ -36,7 +36,7 @@ PARTS: dict[str, Callable[[Path, bool], None]] = {
 def main() -> int:
     """Run the chosen parts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, ends within 3 minutes")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run these parts only")
     parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
     arguments = parser.parse_args()

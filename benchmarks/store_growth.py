@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shutil
 import statistics
 import time
 from pathlib import Path
 
-from benchmarks.measure import column_batch, info, median, ratio, seconds, touch_memory
+from benchmarks.measure import column_batch, seconds, touch_memory
+from benchmarks.results import ratio, row
+from benchmarks.rounds import Figure, figure, ratio_of
 from benchmarks.store_append import NO_FLUSH
 from benchmarks.store_read import SEVEN
 from broker_core import MessageStore
@@ -19,6 +20,7 @@ MIB = 1 << 20
 # Ten thousand queues of the default file size would take 60 GB of file length.
 SMALL_QUEUES_FILE_SIZE = 20_000
 QUEUES_MAX, MEASURED, READ, ROWS = 10_000, 1_000, 300, 100
+STRETCHES = 10
 
 
 def by_log_size(root: Path, quick: bool) -> None:
@@ -30,7 +32,10 @@ def by_log_size(root: Path, quick: bool) -> None:
         for step in steps:
             while store.log_range[1] < step * MIB:
                 store.append_batch(batch)
-            appends = median(lambda: batch.count / seconds(lambda: store.append_batch(batch)), 15)
+            touch_memory(root, 32 * MIB)
+            appends = figure(
+                batch.count / seconds(lambda: store.append_batch(batch)) for _ in range(15)
+            )
             end = store.offsets("bench", 0)[1]
 
             def read(end: int = end) -> None:
@@ -40,13 +45,15 @@ def by_log_size(root: Path, quick: bool) -> None:
                     to_arrow(store.read_columns("bench", 0, low, high, SEVEN), high - low)
 
             seconds(read)
-            reads = min(end, 40_000) / median(functools.partial(seconds, read), 9)
+            reads = figure(min(end, 40_000) / seconds(read) for _ in range(9))
             figures.append((step, appends, reads))
-            info(f"log of {step} MB: append {appends / 1e3:.0f} k msg/s, read {reads / 1e3:.0f} k")
+            for name, one in (("append", appends), ("read", reads)):
+                row("growth with the log, MB", name, "1 KiB, no sync", "msg/s", one, x=step)
     shutil.rmtree(root / "size")
     first, last = figures[0], figures[-1]
-    ratio(f"append_at_{last[0]}_MB_over_{first[0]}_MB_of_log", last[1] / first[1], ">=0.8")
-    ratio(f"read_at_{last[0]}_MB_over_{first[0]}_MB_of_log", last[2] / first[2], ">=0.8")
+    at = f"at_{last[0]}_MB_over_{first[0]}_MB_of_log"
+    ratio(f"append_{at}", ratio_of(last[1], first[1]), ">=0.8", f"{first[0]} MB")
+    ratio(f"read_{at}", ratio_of(last[2], first[2]), ">=0.8", f"{first[0]} MB")
 
 
 def by_queue_count(root: Path, quick: bool) -> None:
@@ -57,16 +64,14 @@ def by_queue_count(root: Path, quick: bool) -> None:
         with MessageStore.open(root / f"queues-{queues}", config) as store:
             figures.append((queues, *queue_rates(store, queues, root)))
         shutil.rmtree(root / f"queues-{queues}")
-        info(
-            f"{queues} queues: append {figures[-1][1] / 1e3:.0f} k msg/s, read "
-            f"{figures[-1][2] / 1e3:.0f} k msg/s (100 rows a call)"
-        )
+        for name, one in (("append", figures[-1][1]), ("read", figures[-1][2])):
+            row("growth with queues", name, "100 rows of 1 KiB a call", "msg/s", one, x=queues)
     first, last = figures[0], figures[-1]
-    ratio("append_with_10000_queues_over_1", last[1] / first[1], ">=0.8")
-    ratio("read_with_10000_queues_over_1", last[2] / first[2], ">=0.8")
+    ratio("append_with_10000_queues_over_1", ratio_of(last[1], first[1]), ">=0.8", "1 queue")
+    ratio("read_with_10000_queues_over_1", ratio_of(last[2], first[2]), ">=0.8", "1 queue")
 
 
-def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[float, float]:
+def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[Figure, Figure]:
     """Rows per second into queues that exist, and out of them, at the end of a log of one size.
 
     Every queue gets its first rows unmeasured, and the log has as many rows whatever the number of
@@ -81,7 +86,12 @@ def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[float, fl
         started = time.perf_counter()
         store.append_batch(batch._replace(queues=((topic, 0),)))
         spent.append(time.perf_counter() - started)
-    appends = ROWS / statistics.median(spent[-MEASURED:])
+    # Medians of stretches: a single call is too short to tell.
+    measured, stretch = spent[-MEASURED:], MEASURED // STRETCHES
+    appends = figure(
+        ROWS / statistics.median(measured[low : low + stretch])
+        for low in range(0, MEASURED, stretch)
+    )
     last = range(QUEUES_MAX + MEASURED - READ, QUEUES_MAX + MEASURED)
     ranges = [(f"topic-{number % queues}", number // queues * ROWS) for number in last]
 
@@ -90,7 +100,7 @@ def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[float, fl
             to_arrow(store.read_columns(topic, 0, start, start + ROWS, SEVEN), ROWS)
 
     seconds(read)
-    return appends, READ * ROWS / median(lambda: seconds(read), 9)
+    return appends, figure(READ * ROWS / seconds(read) for _ in range(9))
 
 
 def run(root: Path, quick: bool) -> None:

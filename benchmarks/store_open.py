@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.measure import column_batch, info, median, ratio, seconds
+from benchmarks.measure import column_batch, median, seconds
+from benchmarks.results import info, ratio, row
+from benchmarks.rounds import figure
 from benchmarks.store_append import NO_FLUSH
 from broker_core import MessageStore, StoreConfig
 
@@ -59,19 +61,19 @@ def run(root: Path, quick: bool) -> None:
         return spent
 
     empty()
-    start = median(empty)
-    info(f"open and close of an empty store {start * 1000:.1f} ms")
+    starts = figure(empty() for _ in range(5))
+    row("store, open of an empty one", "open and close", "same process", "ms", starts.scaled(1000))
+    start = starts.median
     ratio("start_of_empty_store_over_50_ms", start / 0.050, "<=1")
     size = (2 if quick else 10) * GIB
     directory = root / "clean"
     end = fill(directory, size)
     figures = [open_in_child(directory) for _ in range(5)]
-    spent = median(iter(figure[0] for figure in figures).__next__)
-    peak = median(iter(figure[1] for figure in figures).__next__)
-    info(
-        f"open of a clean store with {end / GIB:.1f} GiB of log {spent * 1000:.0f} ms, "
-        f"{peak:.0f} MB of memory"
-    )
+    times, peaks = figure(one[0] for one in figures), figure(one[1] for one in figures)
+    spent, peak = times.median, peaks.median
+    table = f"store, open of {end / GIB:.1f} GiB after a clean stop"
+    row(table, "time", "new process", "ms", times.scaled(1000))
+    row(table, "private memory", "new process", "MB", peaks)
     ratio(f"open_of_clean_{size // GIB}_GiB_store_over_1_s", spent, "<=1")
     small = root / "small"
     fill(small, 16 << 20)
@@ -105,9 +107,7 @@ def run_recovery(root: Path, quick: bool) -> None:
         return end / spent
 
     unwritten = rate(settled=False)
-    settled = median(lambda: rate(settled=True))
-    info(
-        f"recovery of {end / GIB:.2f} GiB at {settled / 1e6:.0f} MB/s; {unwritten / 1e6:.0f} MB/s "
-        "when 2 GiB of its files must be written to the disk first"
-    )
-    ratio("recovery_over_400_MB_per_s", settled / 4e8, ">=1")
+    rates = figure(rate(settled=True) for _ in range(5))
+    row("store, recovery of 1 GiB", "every record", "files on the disk", "MB/s", rates.scaled(1e-6))
+    info(f"recovery at {unwritten / 1e6:.0f} MB/s when 2 GiB must be written to the disk first")
+    ratio("recovery_over_400_MB_per_s", rates.median / 4e8, ">=1")

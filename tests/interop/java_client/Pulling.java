@@ -14,6 +14,7 @@ final class Pulling {
         switch (op) {
             case "pull.start": return start(command);
             case "pull.pull": return pull(command);
+            case "pull.rate": return rate(command);
             case "pull.close": consumers.remove(command.text("consumer")).shutdown(); return true;
             case "pull.commit":
                 consumers.get(command.text("consumer"))
@@ -39,6 +40,30 @@ final class Pulling {
     private static MessageQueue queue(Command command) {
         return new MessageQueue(
             command.text("topic"), command.text("broker"), command.number("queue", 0));
+    }
+
+    /** Seconds of pulls one after the other until "rows" messages came; connected before. */
+    private Object rate(Command command) throws Exception {
+        DefaultMQPullConsumer consumer = consumers.get(command.text("consumer"));
+        MessageQueue queue = queue(command);
+        long rows = command.number("rows");
+        int count = command.number("count", 32);
+        consumer.pull(queue, "*", 0, count);
+        long read = 0;
+        long offset = 0;
+        long started = System.nanoTime();
+        while (read < rows) {
+            PullResult result = consumer.pull(queue, "*", offset, count);
+            if (result.getMsgFoundList() == null) {
+                throw new IllegalStateException("only " + read + " of " + rows + " messages");
+            }
+            read += result.getMsgFoundList().size();
+            offset = result.getNextBeginOffset();
+        }
+        Map<String, Object> figures = new LinkedHashMap<>();
+        figures.put("read", read);
+        figures.put("seconds", (System.nanoTime() - started) / 1e9);
+        return figures;
     }
 
     private Object pull(Command command) throws Exception {

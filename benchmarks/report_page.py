@@ -1,0 +1,176 @@
+"""Records of the benchmarks to the text of `docs/benchmarks.md`. No I/O, no clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from benchmarks.results import number
+
+Record = Mapping[str, Any]
+
+TITLES: Final = {
+    "spark_source": "Spark source",
+    "spark_sink": "Spark sink",
+    "broker": "Broker",
+    "replication": "Replication",
+    "store": "Store",
+}
+
+
+class Run(NamedTuple):
+    """One command and what it gave."""
+
+    title: str
+    command: str
+    exit_code: int
+    seconds: float
+    load_before: float
+    """Load average of the last minute when it began, so of other work."""
+    records: tuple[Record, ...]
+
+
+class Machine(NamedTuple):
+    """What the figures depend on."""
+
+    made: str
+    """When, as a date."""
+    commit: str
+    is_clean: bool
+    """Whether the sources were those of the commit."""
+    facts: tuple[tuple[str, str], ...]
+    cores: int
+
+
+def page(machine: Machine, runs: Sequence[Run], charts: Mapping[str, str], is_quick: bool) -> str:
+    """The whole page; `charts` maps a section's chart title to the file of its picture."""
+    sections = [section(run, charts) for run in runs]
+    return "\n".join([*head(machine, runs, is_quick), *goals(runs), *sections]).rstrip() + "\n"
+
+
+def head(machine: Machine, runs: Sequence[Run], is_quick: bool) -> list[str]:
+    """How it was made, said so that a reader can judge it."""
+    size = "quick runs: few rows, three rounds" if is_quick else "full runs"
+    state = "" if machine.is_clean else ", with changes that were not committed"
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Written by `make bench-report` on {machine.made}, from commit {machine.commit}{state};"
+        f" {size}. Do not edit: run it again.",
+        "",
+        "Every row names its settings and shows the median and, in brackets, the range of its"
+        " rounds. Competitors run in one process group on one machine, in turns whose order"
+        " changes from round to round, after an equal warm-up. Ratios are of medians, against the"
+        " better of a peer's default and tuned settings; their range is that of the rounds. p99 is"
+        " shown from 1,000 samples on. Before a run that fills files, every competitor finds warm"
+        " memory (`touch_memory` in `benchmarks/measure.py`); tables *without touch_memory* show"
+        " one run each without that.",
+        "",
+    ]
+    busy = [run for run in runs if run.load_before > machine.cores / 4]
+    if busy:
+        loads = ", ".join(f"{run.title} {run.load_before:.1f}" for run in busy)
+        lines += [
+            f"**The machine was not quiet**: the load average before these runs was {loads} on"
+            f" {machine.cores} cores. Their figures do not count.",
+            "",
+        ]
+    failed = [run for run in runs if run.exit_code]
+    if failed:
+        names = ", ".join(f"{run.title} (exit code {run.exit_code})" for run in failed)
+        lines += [f"**Not complete**: {names}.", ""]
+    lines += ["| Machine and versions | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in machine.facts]
+    lines += ["", "| Command | Took | Load before |", "|---|---|---|"]
+    lines += [
+        f"| `{run.command}` | {run.seconds / 60:.0f} min | {run.load_before:.1f} |" for run in runs
+    ]
+    return [*lines, ""]
+
+
+def goals(runs: Sequence[Run]) -> list[str]:
+    """One line for each ratio that has a goal; bold if it misses."""
+    lines = ["## Goals", "", "| Ratio | Value | Range | Over | Goal |", "|---|---|---|---|---|"]
+    for run in runs:
+        for one in of_type(run.records, "ratio"):
+            if one["goal"] == "none":
+                continue
+            value = number(one["value"])
+            shown = value if meets(one["value"], one["goal"]) else f"**{value}**"
+            spread = "" if one["rounds"] == 1 else f"{number(one['low'])} to {number(one['high'])}"
+            lines.append(
+                f"| {run.title}: `{one['name']}` | {shown} | {spread} | {_cell(one['peer'])}"
+                f" | {one['goal'].replace('>=', '≥ ').replace('<=', '≤ ')} |"
+            )
+    return [*lines, ""]
+
+
+def meets(value: float, goal: str) -> bool:
+    """Whether a value meets `>=X` or `<=X`."""
+    limit = float(goal[2:])
+    return value >= limit if goal.startswith(">=") else value <= limit
+
+
+def section(run: Run, charts: Mapping[str, str]) -> str:
+    """The tables of one benchmark, each with its picture if it has one."""
+    lines = [f"## {run.title}", ""]
+    for title, records in tables(run.records).items():
+        lines += [f"### {title[0].upper()}{title[1:]}", ""]
+        picture = charts.get(chart_key(run, title))
+        if picture:
+            lines += [f"![{title}]({picture})", ""]
+        lines += table(records)
+    return "\n".join(lines)
+
+
+def chart_key(run: Run, title: str) -> str:
+    return f"{run.title}: {title}"
+
+
+def tables(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Rows and distributions by the title of their table, in the order of the run."""
+    found: dict[str, list[Record]] = {}
+    for one in records:
+        if one["type"] in ("row", "samples"):
+            found.setdefault(one["table"], []).append(one)
+    return found
+
+
+def table(records: Sequence[Record]) -> list[str]:
+    """A table of one kind of record."""
+    if records[0]["type"] == "samples":
+        lines = ["| | Settings | p50 | p90 | p99 | Samples |", "|---|---|---|---|---|---|"]
+        for one in records:
+            shares = [
+                number(one["percentiles"][share]) + f" {one['unit']}"
+                if share in one["percentiles"]
+                else "too few samples"
+                for share in ("p50", "p90", "p99")
+            ]
+            cells = [one["name"], one["settings"], *shares, str(one["count"])]
+            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        return [*lines, ""]
+    has_x = any(one.get("x") is not None for one in records)
+    lines = ["| | At | Settings | Median | Range |", "|---|---|---|---|---|"]
+    if not has_x:
+        lines = ["| | Settings | Median | Range |", "|---|---|---|---|"]
+    for one in records:
+        values = one["values"]
+        spread = f"{number(min(values))} to {number(max(values))}"
+        if len(values) == 1:
+            spread = "one run"
+        median = f"{number(statistics.median(values))} {one['unit']}"
+        cells = [one["name"], one["settings"], median, spread]
+        if has_x:
+            cells.insert(1, "" if one["x"] is None else f"{one['x']:,}")
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return [*lines, ""]
+
+
+def of_type(records: Iterable[Record], kind: str) -> list[Record]:
+    return [one for one in records if one["type"] == kind]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,62 @@
+"""The command line that the Spark benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks import kafka_peer, spark_ceiling
+from benchmarks.results import info
+from tests.interop.maven_artifacts import PeerUnavailable
+
+SIZES = (100, 1024, 10 * 1024)
+
+
+def main(document: str, parts: Sequence[str], module: str) -> int:
+    """Run the chosen parts: methods of `Benchmark` in `module`."""
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rows, three rounds")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts only")
+    parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, for trials")
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, default=SIZES, help="bytes of a value (default: all three)"
+    )
+    parser.add_argument(
+        "--spark-conf",
+        action="store_true",
+        help="everybody with pyspark_rmq.spark_conf() instead of Spark's default transfer settings",
+    )
+    arguments = parser.parse_args()
+    try:
+        spark_ceiling.run_on(kafka_peer.SPARK)
+        jars = kafka_peer.connector_jars()
+        kafka_peer.server_class_path()
+    except PeerUnavailable as missing:
+        info(f"nothing to compare with: {missing}")
+        return 1
+    # Servers are separate processes; a signal to this one must end them as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with ExitStack() as stack:
+        root = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory)
+        )
+        session = spark_ceiling.new_session(jars, is_tuned=arguments.spark_conf)
+        stack.callback(session.stop)
+        made: Any = importlib.import_module(module).Benchmark(session, Path(root), stack, arguments)
+        for name in parts:
+            if name in arguments.only:
+                started = time.perf_counter()
+                getattr(made, name)()
+                info(f"{name} took {time.perf_counter() - started:.0f} s")
+    return 0

@@ -1,0 +1,93 @@
+"""Who is compared with whom, and that each row names the settings that make it comparable."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from benchmarks import spark_competitors, spark_sink_parts, spark_source_parts
+from benchmarks.rounds import figure
+
+TOPICS = {name: name for name in ("synced", "unsynced", "kafka", "kafka synced")}
+WRITINGS = {
+    one.name: one for one in spark_sink_parts.writings({"a": "s"}, {"a": "u"}, {"k": "1"}, TOPICS)
+}
+
+
+@pytest.mark.parametrize("name", [name for name in WRITINGS if name != "null"])
+def test_every_sink_says_how_safe_it_is(name: str) -> None:
+    settings = WRITINGS[name].settings
+    if "kafka" in name:
+        assert "acks=all" in settings
+        assert ("flush.messages=1" in settings) == ("synced" in name)
+        assert ("logs not synced" in settings) == ("synced" not in name)
+        assert ("kafka.linger.ms=20" in settings) == ("tuned" in name)
+    else:
+        flush = "ASYNC_FLUSH" if "unsynced" in name else "SYNC_FLUSH"
+        waits = "false" if "unsynced" in name else "true"
+        assert f"flushDiskType={flush}, sinkWaitForDisk={waits}" in settings
+        assert ("shortCircuit=off" in settings) == ("network" in name)
+
+
+def test_options_are_those_that_the_settings_name() -> None:
+    assert WRITINGS["exactly once, synced, network"].options == {
+        "a": "s", "topic": "synced", "deliveryGuarantee": "exactly_once", "shortCircuit": "off",
+    }  # fmt: skip
+    assert WRITINGS["exactly once, unsynced, files"].options == {
+        "a": "u", "topic": "unsynced", "deliveryGuarantee": "exactly_once",
+    }  # fmt: skip
+    assert WRITINGS["kafka synced, tuned"].options == {
+        "k": "1", "topic": "kafka synced", **spark_competitors.KAFKA_WRITES_TUNED,
+    }  # fmt: skip
+
+
+def test_every_goal_compares_what_is_there() -> None:
+    for ours, peers, _, _ in spark_sink_parts.GOALS.values():
+        assert {ours, *peers} <= WRITINGS.keys()
+
+
+def test_goals_are_against_the_better_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {name: figure([1.0, 1.0, 1.0]) for name in WRITINGS}
+    figures["exactly once, unsynced, files"] = figure([6.0, 8.0, 9.0])
+    figures["kafka tuned"] = figure([4.0, 2.0, 3.0])
+    spark_sink_parts.write_lines(1024, figures)
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert len(lines) == len(spark_sink_parts.GOALS)
+    assert lines["unsynced_1KiB_exactly_once_over_kafka"] == (
+        "ratio unsynced_1KiB_exactly_once_over_kafka 2.67 goal >=2"
+        " (1.5 to 4 in 3 rounds, over kafka tuned)"
+    )
+
+
+@pytest.mark.parametrize("columns", spark_source_parts.COLUMN_SETS)
+def test_readers_of_one_set_of_columns(columns: str) -> None:
+    server, kafka = SimpleNamespace(options={"a": "1"}), SimpleNamespace(options={"k": "2"})
+    found = {
+        one.name.removeprefix(f"{columns} "): one
+        for one in spark_source_parts.column_readings(columns, {}, (server, "t"), (kafka, "u"))
+    }
+    expected = {"null", "ours, files", "ours, network"}
+    if columns != "default":
+        expected |= {"kafka default", "kafka tuned"}
+        assert "kafka.max.poll.records=50000" in found["kafka tuned"].settings
+        assert found["kafka default"].settings == "defaults"
+    assert found.keys() == expected
+    assert found["ours, network"].options["shortCircuit"] == "off"
+    assert found["ours, network"].settings == "shortCircuit=off"
+    assert found["null"].options == {"columns": columns}
+
+
+def test_the_seven_columns_are_as_wide_as_kafkas() -> None:
+    from benchmarks.spark_ceiling import SEVEN
+
+    def kinds(text: str) -> list[str]:
+        return [field.split(" ")[1] for field in text.split(", ")]
+
+    assert kinds(spark_source_parts.SEVEN) == kinds(SEVEN)
+
+
+def test_sizes_have_names() -> None:
+    assert [spark_competitors.size_name(n) for n in (100, 1024, 10240)] == ["100B", "1KiB", "10KiB"]
