@@ -94,8 +94,14 @@ setup(
             "grpcio>=1.76",
             "grpcio-status>=1.76",
             "hypothesis",
+            # The next three: example notebooks.
+            "ipykernel",
+            "ipython",
+            "nbclient",
             "lz4",
             "mypy",
+            # Frames that `produce` takes.
+            "polars",
             "prometheus_client",
             "pyarrow>=15",
             "pytest",

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker_core import EmbeddedCluster
+    from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
-    from pyspark_rmq.embedded import EmbeddedBroker
 
-__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
+__all__ = ["Cluster", "DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
@@ -29,14 +28,10 @@ def __getattr__(name: str) -> Any:
         from pyspark_rmq.data_source import RmqDataSource
 
         return RmqDataSource
-    if name == "EmbeddedBroker":
-        from pyspark_rmq.embedded import EmbeddedBroker
+    if name in ("Cluster", "EmbeddedBroker", "EmbeddedCluster"):
+        import broker_core
 
-        return EmbeddedBroker
-    if name == "EmbeddedCluster":
-        from broker_core import EmbeddedCluster
-
-        return EmbeddedCluster
+        return getattr(broker_core, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

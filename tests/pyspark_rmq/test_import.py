@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import broker_core
 import pyspark_rmq
 
 _PROBE = """
@@ -24,7 +25,13 @@ def test_import_loads_and_starts_nothing() -> None:
 
 
 def test_public_names() -> None:
-    assert pyspark_rmq.__all__ == ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
+    assert pyspark_rmq.__all__ == [
+        "Cluster",
+        "DefaultSource",
+        "EmbeddedBroker",
+        "EmbeddedCluster",
+        "register",
+    ]
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
 
 
@@ -34,4 +41,4 @@ def test_no_other_name() -> None:
 
 
 def test_the_embedded_broker_is_found_without_spark() -> None:
-    assert pyspark_rmq.EmbeddedBroker.__name__ == "EmbeddedBroker"
+    assert pyspark_rmq.EmbeddedBroker is broker_core.EmbeddedBroker
