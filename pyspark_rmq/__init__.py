@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
+    from pyspark_rmq.notebook.live_progress import watch
 
-__all__ = ["Cluster", "DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register"]
+__all__ = ["Cluster", "DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register", "watch"]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
@@ -20,6 +21,13 @@ def register(spark: Any, name: str = "rocketmq") -> None:
     from pyspark_rmq.data_source import registered_as
 
     spark.dataSource.register(registered_as(name))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext pyspark_rmq` makes `%rmq` known."""
+    from pyspark_rmq.notebook.magics import load
+
+    load(shell)
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +40,10 @@ def __getattr__(name: str) -> Any:
         import broker_core
 
         return getattr(broker_core, name)
+    if name == "watch":
+        from pyspark_rmq.notebook.live_progress import watch
+
+        return watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -106,6 +106,11 @@ class EmbeddedBroker(ClusterActions):
         broker._adopt(settings)
         return broker.start()
 
+    @staticmethod
+    def shared_brokers() -> list[EmbeddedBroker]:
+        """The shared brokers of this process, running or not."""
+        return [broker for broker in _by_name.values() if broker._held.is_mine]
+
     def __repr__(self) -> str:
         state = self.name_server if self.is_running else "not running"
         name = f" {self._shared_name!r}" if self._shared_name else ""

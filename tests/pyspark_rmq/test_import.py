@@ -31,6 +31,7 @@ def test_public_names() -> None:
         "EmbeddedBroker",
         "EmbeddedCluster",
         "register",
+        "watch",
     ]
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
 
