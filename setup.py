@@ -94,10 +94,16 @@ setup(
             "grpcio>=1.76",
             "grpcio-status>=1.76",
             "hypothesis",
+            # The next three: example notebooks.
+            "ipykernel",
+            "ipython",
+            "nbclient",
             "lz4",
             # Charts of `make bench-report`.
             "matplotlib",
             "mypy",
+            # Frames that `produce` takes.
+            "polars",
             "prometheus_client",
             "pyarrow>=15",
             "pytest",

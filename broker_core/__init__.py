@@ -53,9 +53,11 @@ _PUBLIC = {
     "SyncAdmin": "broker_core.client.blocking.admin",
     "admin_groups": "broker_core.client.admin.groups:module",
     "admin_topics": "broker_core.client.admin.topics:module",
-    # Brokers that a program starts
+    # Brokers that a program starts or uses
+    "Cluster": "broker_core.notebook.cluster",
     "EmbeddedBroker": "broker_core.embedded.embedded_broker",
     "EmbeddedCluster": "broker_core.embedded.embedded_cluster",
+    "Topic": "broker_core.notebook.topic",
     # The store as a library
     "BrokerRole": "broker_core.protocol_codes",
     "ColumnBatch": "broker_core.codec.records.column_batch",
@@ -84,6 +86,7 @@ _PUBLIC = {
     "digest_rows": "broker_core.codec.records.row_digest",
     "java_hash": "broker_core.codec.native",
     "keep_freed_memory": "broker_core.runtime.malloc_tuning",
+    "shared_address": "broker_core.embedded.shared_brokers",
 }
 
 __all__ = list(_PUBLIC)

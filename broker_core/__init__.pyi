@@ -48,6 +48,9 @@ from broker_core.codec.wire.bodies.subscription_data import SubscriptionData, pa
 from broker_core.config import StoreConfig
 from broker_core.embedded.embedded_broker import EmbeddedBroker
 from broker_core.embedded.embedded_cluster import EmbeddedCluster
+from broker_core.embedded.shared_brokers import shared_address
+from broker_core.notebook.cluster import Cluster
+from broker_core.notebook.topic import Topic
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
 from broker_core.runtime.malloc_tuning import keep_freed_memory
 from broker_core.store.message_store import MessageStore
@@ -61,6 +64,7 @@ __all__ = [
     "BulkProducer",
     "ClientConfig",
     "ClientInstance",
+    "Cluster",
     "ColumnBatch",
     "ConsumeContext",
     "ConsumeStatus",
@@ -96,6 +100,7 @@ __all__ = [
     "SyncPullConsumer",
     "SyncPushConsumer",
     "SyncTransactionProducer",
+    "Topic",
     "TopicEnds",
     "TransactionProducer",
     "TransactionResult",
@@ -116,5 +121,6 @@ __all__ = [
     "keep_freed_memory",
     "parse_tag_expression",
     "read_secret_file",
+    "shared_address",
     "to_arrow",
 ]

@@ -9,11 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker_core import EmbeddedCluster
+    from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
-    from pyspark_rmq.embedded import EmbeddedBroker
+    from pyspark_rmq.notebook.live_progress import watch
 
-__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register", "spark_conf"]
+__all__ = [
+    "Cluster",
+    "DefaultSource",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "register",
+    "spark_conf",
+    "watch",
+]
 
 
 def register(spark: Any, name: str = "rocketmq") -> None:
@@ -34,20 +42,27 @@ def spark_conf() -> dict[str, str]:
     return dict(SPARK_CONF)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext pyspark_rmq` makes `%rmq` known."""
+    from pyspark_rmq.notebook.magics import load
+
+    load(shell)
+
+
 def __getattr__(name: str) -> Any:
     # Spark looks for DefaultSource in every package called pyspark_….
     if name == "DefaultSource":
         from pyspark_rmq.data_source import RmqDataSource
 
         return RmqDataSource
-    if name == "EmbeddedBroker":
-        from pyspark_rmq.embedded import EmbeddedBroker
+    if name in ("Cluster", "EmbeddedBroker", "EmbeddedCluster"):
+        import broker_core
 
-        return EmbeddedBroker
-    if name == "EmbeddedCluster":
-        from broker_core import EmbeddedCluster
+        return getattr(broker_core, name)
+    if name == "watch":
+        from pyspark_rmq.notebook.live_progress import watch
 
-        return EmbeddedCluster
+        return watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -44,7 +44,7 @@ _ms = _number(0, _DAY_MS)
 
 _CONNECTION_NAMES: Final = frozenset(
     {
-        "rmq.namesrv.addr", "rmq.broker.address.rewrite", "rmq.connect.timeout.ms",
+        "rmq.namesrv.addr", "rmq.embedded", "rmq.broker.address.rewrite", "rmq.connect.timeout.ms",
         "rmq.access.key", "rmq.secret.key", "rmq.secret.key.file", "rmq.security.token",
         "rmq.tls.enable", "rmq.tls.ca", "rmq.tls.cert", "rmq.tls.key", "rmq.tls.verify",
     }
@@ -54,6 +54,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
     {
         # Where
         "rmq.namesrv.addr": Known(_text, aliases=("nameServer",)),
+        "rmq.embedded": Known(_text),
         "rmq.broker.address.rewrite": Known(_text, ""),
         "rmq.connect.timeout.ms": Known(_number(1, _DAY_MS), 10_000),
         "rmq.access.key": Known(_text, is_secret=True),
@@ -390,9 +391,20 @@ _OPTION_OF: Final = {
 def connection_options(values: OptionTexts) -> ConnectionOptions:
     """Validated connection options; nothing is connected."""
     servers = values["rmq.namesrv.addr"]
+    embedded = values["rmq.embedded"]
+    if embedded is not None:
+        if servers is not None:
+            raise errors.InvalidArgument(
+                "options rmq.embedded and rmq.namesrv.addr exclude each other"
+            )
+        # Options are parsed on the driver's machine; tasks get the address.
+        from broker_core import shared_address
+
+        servers = shared_address(embedded)
     if servers is None:
         raise errors.InvalidArgument(
-            "option rmq.namesrv.addr is missing: give the name servers as host:port;host:port"
+            "option rmq.namesrv.addr is missing: give the name servers as host:port;host:port, or"
+            " rmq.embedded=NAME for EmbeddedBroker.shared(NAME)"
         )
     found = ConnectionOptions(
         servers,

@@ -57,35 +57,49 @@ class QueryLag(NamedTuple):
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
-    """From a progress report as Spark gives it (`query.lastProgress`).
+    """From a progress report as Spark gives it (`query.lastProgress`), also over Spark Connect.
 
-    None for other sources, and before the first batch, when Spark has no report yet.
+    None for other sources, before the first batch, when Spark has no report yet, and for a report
+    of another form.
     """
-    if progress is None:
+    if not isinstance(progress, Mapping):
         return None
     queues: list[QueueLag] = []
     is_ours = False
-    for source in progress["sources"]:
-        latest = source["latestOffset"]
+    for source in progress.get("sources") or ():
+        found = _lag_report(source)
+        if found is not None:
+            is_ours = True
+            queues += found
+    if not is_ours:
+        return None
+    return QueryLag(
+        str(progress.get("name") or progress.get("id") or "query"),
+        int(progress.get("batchId") or 0),
+        int(progress.get("numInputRows") or 0),
+        float(progress.get("processedRowsPerSecond") or 0.0),
+        tuple(queues),
+    )
+
+
+def _lag_report(source: Any) -> list[QueueLag] | None:
+    """Queues of one source; None unless it is ours."""
+    if not isinstance(source, Mapping):
+        return None
+    latest = source.get("latestOffset")
+    try:
         found = json.loads(latest) if isinstance(latest, str) else latest
         if not isinstance(found, Mapping) or "totalLag" not in found:
-            continue
-        is_ours = True
-        queues += [
-            QueueLag(topic, broker, int(queue_id), rows)
+            return None
+        return [
+            QueueLag(topic, broker, int(queue_id), int(rows))
             for topic, of_topic in found["lag"].items()
             for broker, of_broker in of_topic.items()
             for queue_id, rows in of_broker.items()
         ]
-    if not is_ours:
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # A report of another version.
         return None
-    return QueryLag(
-        str(progress["name"] or progress["id"]),
-        int(progress["batchId"]),
-        int(progress["numInputRows"]),
-        float(progress["processedRowsPerSecond"] or 0.0),
-        tuple(queues),
-    )
 
 
 def sink_batches(sink: str) -> list[SinkBatch]:

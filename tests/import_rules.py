@@ -33,8 +33,11 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "nameserver": _REMOTING | {"access"},
     "client": _REMOTING | {"access", "storage"},
     "broker": _STORE | _REMOTING | {"access", "replication"},
-    "embedded": _BASE | {"access", "config", "codec", "runtime"} | _SERVERS,
-    "cli": _BASE | {"access", "config", "codec", "runtime", "embedded", "store"} | _SERVERS,
+    "notebook": _BASE | {"codec", "client"},
+    "embedded": _BASE | {"access", "config", "codec", "notebook", "runtime"} | _SERVERS,
+    "cli": _BASE
+    | {"access", "config", "codec", "notebook", "runtime", "embedded", "store"}
+    | _SERVERS,
     "__main__": frozenset({"cli"}),
 }
 
@@ -91,6 +94,7 @@ FEATURE_USES: Mapping[tuple[str, str], str] = {
 SPARK_SHELLS = frozenset(
     {
         "pyspark_rmq/data_source.py",
+        "pyspark_rmq/notebook/live_progress.py",
         "pyspark_rmq/progress.py",
         "pyspark_rmq/source/batch_reader.py",
         "pyspark_rmq/source/stream_reader.py",
@@ -135,7 +139,10 @@ CONFINED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     # The broker never starts a process; the embedded one is a process of its own.
     "subprocess": ("broker_core/", ("broker_core/embedded/",)),
     "multiprocessing": ("broker_core/", ("broker_core/embedded/",)),
-    "pyarrow": ("broker_core/", ("broker_core/codec/records/arrow_columns.py",)),
+    "pyarrow": (
+        "broker_core/",
+        ("broker_core/codec/records/arrow_columns.py", "broker_core/notebook/tables.py"),
+    ),
     "prometheus_client": ("broker_core/", ("broker_core/broker/metrics/text.py",)),
     "pyspark": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),
     "py4j": ("", (*sorted(SPARK_SHELLS), *SPARK_USERS)),

@@ -1,7 +1,10 @@
 """`EmbeddedBroker`: a whole RocketMQ cluster of one broker for a test, a script or a notebook.
 
     with EmbeddedBroker(topics={"orders": 4}) as broker:
-        ...  # connect clients to broker.name_server
+        broker.produce("orders", ["a", "b"])
+        spark.read.format("rmq").options(**broker.options).load("orders")
+
+    broker = EmbeddedBroker.shared("demo")  # in a notebook: found again when the cell is run again
 
 Owns one process and one temporary directory; both are gone at the end, also when the owner is
 killed. Not for use from several threads at once.
@@ -15,20 +18,26 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.initial_topics import initial_topics
+from broker_core.embedded.shared_brokers import check_name, write_note
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.notebook.actions import ClusterActions
 from broker_core.runtime.clock import Clock, SystemClock
 
 _STOP_TIMEOUT_S: Final = 10.0
 
+# Of this process: name -> broker of `shared`, path of a kept store -> broker that has it open.
+_by_name: dict[str, EmbeddedBroker] = {}
+_by_store: weakref.WeakValueDictionary[Path, EmbeddedBroker] = weakref.WeakValueDictionary()
 
-class EmbeddedBroker:
+
+class EmbeddedBroker(ClusterActions):
     """Starts with `start` or `with`; a stopped one may be started again.
 
     `store`, or `store_dir`, is a directory to keep; without it messages are gone at the end.
@@ -64,6 +73,7 @@ class EmbeddedBroker:
         self._clock: Clock = clock or SystemClock()
         self._held = _Held()
         self._addresses: tuple[str, str] | None = None
+        self._shared_name = ""
         # Also when it is forgotten, and at the end of the interpreter.
         self._last_resort = weakref.finalize(self, _Held.release, self._held)
 
@@ -78,9 +88,35 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
+    @classmethod
+    def shared(cls, name: str, **settings: Any) -> EmbeddedBroker:
+        """The running broker of this process with this name; the first call starts it.
+
+        `settings` are those of the constructor. A later call adds topics that are missing; another
+        difference raises `InvalidArgument`. It runs until `stop` or the end of the process.
+        Readers and writers find it by the option `rmq.embedded`.
+        """
+        name = check_name(name)
+        broker = _by_name.get(name)
+        # A forked child has the object and not the process.
+        if broker is None or not broker._held.is_mine:
+            broker = cls(**settings)
+            broker._shared_name = name
+            broker.start()
+            _by_name[name] = broker
+            return broker
+        broker._adopt(settings)
+        return broker.start()
+
+    @staticmethod
+    def shared_brokers() -> list[EmbeddedBroker]:
+        """The shared brokers of this process, running or not."""
+        return [broker for broker in _by_name.values() if broker._held.is_mine]
+
     def __repr__(self) -> str:
         state = self.name_server if self.is_running else "not running"
-        return f"<EmbeddedBroker {state}>"
+        name = f" {self._shared_name!r}" if self._shared_name else ""
+        return f"<EmbeddedBroker{name} {state}>"
 
     # State
 
@@ -125,10 +161,13 @@ class EmbeddedBroker:
         """
         if self.is_running:
             return self
+        self._check_store()
         self._held.let_go()
         # Held from now on, so that no other process gets them while the broker is down.
         name_server_port, broker_port = map(self._held.ports.hold, self._ports)
         self._ports = name_server_port, broker_port
+        if self._kept_store is not None:
+            self._kept_store.parent.mkdir(parents=True, exist_ok=True)
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
         self._held.process = process
         try:
@@ -137,6 +176,10 @@ class EmbeddedBroker:
             self._held.release()
             raise
         self._addresses = name_server, address
+        if self._kept_store is not None:
+            _by_store[self._kept_store.resolve()] = self
+        if self._shared_name:
+            self._held.note = write_note(self._shared_name, name_server, process.process_id)
         return self
 
     def stop(self) -> None:
@@ -151,12 +194,55 @@ class EmbeddedBroker:
 
     def restart(self) -> EmbeddedBroker:
         """Stop if running, and start again with the same store and ports."""
-        if self._held.process is not None:
-            self._held.process.stop(_STOP_TIMEOUT_S)
-            self._held.process = None
+        self._held.let_go()
         return self.start()
 
     # Inside
+
+    def _check_store(self) -> None:
+        """The store must not be open in another object of this process."""
+        if self._kept_store is None:
+            return
+        other = _by_store.get(self._kept_store.resolve())
+        if other is None or other is self or not other.is_running or not other._held.is_mine:
+            return
+        if other._shared_name:
+            way = f'EmbeddedBroker.shared("{other._shared_name}") returns it'
+        else:
+            way = (
+                "stop() that one first, or start it as EmbeddedBroker.shared(name, store=…), which"
+                " returns the running one when a cell is run again"
+            )
+        raise EmbeddedBrokerFailed(
+            f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
+        )
+
+    def _adopt(self, settings: Mapping[str, Any]) -> None:
+        """Compare the settings of another call of `shared` with these; add missing topics."""
+        asked = type(self)(**settings)
+        kept = asked._kept_store.resolve() if asked._kept_store is not None else None
+        mine = self._kept_store.resolve() if self._kept_store is not None else None
+        for name, differs in (
+            ("store", kept is not None and kept != mine),
+            ("sync_flush or properties", asked._differs(self, settings)),
+            ("name_server_port", asked._ports[0] not in (0, self._ports[0])),
+            ("broker_port", asked._ports[1] not in (0, self._ports[1])),
+        ):
+            if differs:
+                raise InvalidArgument(
+                    f"{self!r} runs with another {name}: stop() it before it can have a new one, or"
+                    " share a broker under another name"
+                )
+        missing = {n: count for n, count in asked._topics.items() if n not in self._topics}
+        self._topics.update(missing)
+        if self.is_running:
+            for topic, queue_count in missing.items():
+                self.create_topic(topic, queue_count)
+
+    def _differs(self, running: EmbeddedBroker, settings: Mapping[str, Any]) -> bool:
+        if not {"properties", "sync_flush"} & settings.keys():
+            return False
+        return self._properties != running._properties
 
     def _started(self) -> tuple[str, str]:
         if self._addresses is None:
@@ -189,18 +275,28 @@ class _Held:
         self.process: BrokerProcess | None = None
         self.directory: Path | None = None
         self.ports = HeldPorts()
+        self.note: Path | None = None
+        """Tells other processes of a shared broker."""
         self._owner_id = os.getpid()
+
+    @property
+    def is_mine(self) -> bool:
+        """False in a forked child."""
+        return os.getpid() == self._owner_id
 
     def release(self) -> None:
         """Release everything."""
         self.let_go()
         self.ports.release()
-        if self.directory is not None and os.getpid() == self._owner_id:
+        if self.directory is not None and self.is_mine:
             remove_tree(self.directory)
         self.directory = None
 
     def let_go(self) -> None:
         """End the process, if there is one."""
         process, self.process = self.process, None
-        if process is not None and os.getpid() == self._owner_id:
+        note, self.note = self.note, None
+        if note is not None and self.is_mine:
+            note.unlink(missing_ok=True)
+        if process is not None and self.is_mine:
             process.stop(_STOP_TIMEOUT_S)

@@ -36,6 +36,7 @@ from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
+from broker_core.notebook.actions import ClusterActions
 from broker_core.protocol_codes import BrokerRole
 from broker_core.runtime.clock import Clock, SystemClock, sleep
 
@@ -48,7 +49,7 @@ _MASTER_ROLES: Final = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
 _FLUSHES: Final = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(ClusterActions):
     """Starts with `start` or `with`; a stopped one may be started again.
 
     `replication` is "async" or "sync" and matters with slaves: whether a send waits until a slave
@@ -120,11 +121,6 @@ class EmbeddedCluster:
     def name_server(self) -> str:
         """`127.0.0.1:port`: what clients are configured with."""
         return self.node(NAME_SERVER).address
-
-    @property
-    def options(self) -> dict[str, str]:
-        """For `.options(**…)` of a Spark reader or writer."""
-        return {"rmq.namesrv.addr": self.name_server}
 
     @property
     def nodes(self) -> tuple[ClusterNode, ...]:

@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from broker_core import EmbeddedCluster, OutgoingMessage, SyncProducer, SyncPullConsumer, errors
-from pyspark_rmq.embedded import EmbeddedBroker
+from broker_core import (
+    EmbeddedBroker,
+    EmbeddedCluster,
+    OutgoingMessage,
+    SyncProducer,
+    SyncPullConsumer,
+    errors,
+)
 from pyspark_rmq.prove.traps import BROKER, SLAVE
 
 _START_TIMEOUT_S: Final = 300.0

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import broker_core
 import pyspark_rmq
 
 _PROBE = """
@@ -25,11 +26,13 @@ def test_import_loads_and_starts_nothing() -> None:
 
 def test_public_names() -> None:
     assert pyspark_rmq.__all__ == [
+        "Cluster",
         "DefaultSource",
         "EmbeddedBroker",
         "EmbeddedCluster",
         "register",
         "spark_conf",
+        "watch",
     ]
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
 
@@ -40,4 +43,4 @@ def test_no_other_name() -> None:
 
 
 def test_the_embedded_broker_is_found_without_spark() -> None:
-    assert pyspark_rmq.EmbeddedBroker.__name__ == "EmbeddedBroker"
+    assert pyspark_rmq.EmbeddedBroker is broker_core.EmbeddedBroker

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from pyspark_rmq.progress import QueueLag, lag_of
 
 _LATEST = {
@@ -49,3 +51,26 @@ def test_other_sources_have_none() -> None:
 
 def test_there_is_no_report_before_the_first_batch() -> None:
     assert lag_of(None) is None
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {},
+        {"sources": None},
+        {"sources": [None, "x", {}]},
+        progress("{"),
+        progress('{"totalLag": 1}'),
+        progress('{"totalLag": 1, "lag": {"t": 1}}'),
+        progress('{"totalLag": 1, "lag": {"t": {"b": {"x": 1}}}}'),
+        "a text",
+    ],
+)
+def test_a_report_of_another_form_is_none(report: Any) -> None:
+    assert lag_of(report) is None
+
+
+def test_a_report_without_its_other_fields() -> None:
+    lag = lag_of({"sources": [{"latestOffset": _LATEST}]})
+    assert lag is not None
+    assert (lag.total, lag.name, lag.batch_id, lag.rows_per_second) == (6, "query", 0, 0.0)

@@ -17,8 +17,10 @@ pytest.importorskip("pyspark")
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = """
-import json, sys
+import io, json, sys
 from pyspark.sql import SparkSession
+from pyspark_rmq import watch
+from pyspark_rmq.progress import lag_of
 from tests.spark.stream_runs import patiently
 options, topic, out, checkpoint = json.loads(sys.argv[1])
 spark = (
@@ -39,12 +41,17 @@ writer = (
 
 def run():
     query = writer.start()
+    lag_of(query.lastProgress)
+    shown = io.StringIO()
+    view = watch(query, out=shown)
     query.awaitTermination()
     assert query.exception() is None, query.exception()
+    assert lag_of(query.lastProgress).total == 0
+    return view, shown.getvalue()
 
-patiently(run)
+view, shown = patiently(run)
 copied = spark.read.format("rmq").options(**options).load(out).count()
-print(json.dumps([values, copied]))
+print(json.dumps([values, copied, view, shown]))
 spark.stop()
 """
 
@@ -66,6 +73,9 @@ def test_read_and_write(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
-    values, copied = json.loads(done.stdout.splitlines()[-1])
+    values, copied, view, shown = json.loads(done.stdout.splitlines()[-1])
     assert values == sorted(f"m{number}" for number in range(20))
     assert copied == 20
+    # The rows that were watched may be those of a second try.
+    assert view[1] >= 0
+    assert shown.splitlines()[-1].endswith(f"lag {topic} 0 ended")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from broker_core.client.pull.message_display import message_html, message_line
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.compression import decompress_body
@@ -41,7 +42,10 @@ class ReceivedMessage:
         self._body: bytes | None = None
 
     def __repr__(self) -> str:
-        return f"<message {self.topic} {self.queue.queue_id}:{self.queue_offset} {self.message_id}>"
+        return message_line(self)
+
+    def _repr_html_(self) -> str:
+        return message_html(self)
 
     @property
     def topic(self) -> str:

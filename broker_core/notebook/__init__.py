@@ -1,0 +1,1 @@
+"""What notebooks and scripts do with a cluster: send, read, tables, display."""

@@ -1,0 +1,197 @@
+"""Figures of a cluster, asked of its brokers: ours and Apache's answer the same requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker_core.client.admin.admin import Admin
+from broker_core.client.admin.brokers import broker_stats, runtime_info
+from broker_core.client.admin.groups import Progress, all_groups, group_progress
+from broker_core.client.admin.topics import QueueSpan, topic_masters, topic_status
+from broker_core.client.pull.consumer import PullConsumer
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.client.pull.stream import READER_GROUP
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.errors import RemoteError
+
+_SYSTEM_TOPICS: Final = frozenset(
+    {
+        "BenchmarkTest",
+        "DefaultHeartBeatSyncerTopic",
+        "OFFSET_MOVED_EVENT",
+        "SCHEDULE_TOPIC_XXXX",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+_SYSTEM_STARTS: Final = (
+    "RMQ_SYS_", "rmq_sys_", "CID_RMQ_SYS_", "%RETRY%", "%DLQ%", "SYNC_BROKER_MEMBER_",
+)  # fmt: skip
+# The last one is the name under which `PullConsumer` and Spark's tasks read without a group.
+_SYSTEM_GROUPS: Final = (
+    "CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", READER_GROUP,
+)  # fmt: skip
+# Read at once from one queue for `tail`.
+_PULL_MAX: Final = 32
+
+
+class TopicFigures(NamedTuple):
+    """One topic: its queues and the messages per second that it got in the last minute."""
+
+    topic: str
+    queues: Mapping[MessageQueue, QueueSpan]
+    rate: float
+
+    @property
+    def messages(self) -> int:
+        """Messages that can be read."""
+        return sum(span.end - span.low for span in self.queues.values())
+
+    @property
+    def newest_ms(self) -> int:
+        return max((span.newest_ms for span in self.queues.values()), default=0)
+
+
+class BrokerFigures(NamedTuple):
+    """One master."""
+
+    name: str
+    address: str
+    version: str
+    log_size: int
+    """Bytes of the log."""
+    disk_share: float
+    """Used part of the disk."""
+    facts: Mapping[str, str]
+    """Everything that it reports."""
+
+
+class GroupLag(NamedTuple):
+    """Progress of one group in one queue."""
+
+    group: str
+    queue: MessageQueue
+    progress: Progress
+
+
+async def user_topics(admin: Admin, *, system: bool = False) -> list[str]:
+    """Names of the topics; system topics only if asked for."""
+    names = await admin.topics()
+    if system:
+        return list(names)
+    # Each broker and each cluster has a topic of its own name.
+    info = await admin.cluster_info()
+    own = {*info.brokers, *info.clusters}
+    return [
+        name
+        for name in names
+        if not (name in _SYSTEM_TOPICS or name in own or name.startswith(_SYSTEM_STARTS))
+        and not any(name.startswith(f"{cluster}_REPLY_TOPIC") for cluster in own)
+    ]
+
+
+async def topic_figures(admin: Admin, topic: str) -> TopicFigures:
+    """Raises `TopicNotExist`."""
+    rate = 0.0
+    for address in (await topic_masters(admin, topic)).values():
+        try:
+            found = await broker_stats(admin, address, "TOPIC_PUT_NUMS", topic)
+        except RemoteError:
+            # Nothing was counted.
+            continue
+        minute = found.get("statsMinute")
+        tps = minute.get("tps", 0.0) if isinstance(minute, Mapping) else 0.0
+        rate += tps if isinstance(tps, int | float) else 0.0
+    return TopicFigures(topic, await topic_status(admin, topic), rate)
+
+
+async def all_topic_figures(admin: Admin, *, system: bool = False) -> list[TopicFigures]:
+    """Every topic, in the order of their names."""
+    found = []
+    for topic in await user_topics(admin, system=system):
+        try:
+            found.append(await topic_figures(admin, topic))
+        except RemoteError:
+            # Deleted meanwhile, or its broker is away.
+            continue
+    return found
+
+
+async def broker_figures(admin: Admin) -> list[BrokerFigures]:
+    """Every master that answers."""
+    found = []
+    for name, address in sorted((await admin.masters()).items()):
+        facts = await runtime_info(admin, address)
+        low, high = (_whole(facts.get(f"commitLog{end}Offset")) for end in ("Min", "Max"))
+        found.append(
+            BrokerFigures(
+                name,
+                address,
+                facts.get("brokerVersionDesc", ""),
+                max(0, high - max(low, 0)),
+                _share(facts.get("commitLogDiskRatio")),
+                facts,
+            )
+        )
+    return found
+
+
+async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[GroupLag]:
+    """Progress of every group, or of one, in every queue that it has read."""
+    names = {group} if group else set()
+    if not group:
+        for address in (await admin.masters()).values():
+            listed = await all_groups(admin, address)
+            names.update(name for name in listed if not name.startswith(_SYSTEM_GROUPS))
+    rows = []
+    for name in sorted(names):
+        try:
+            found, _ = await group_progress(admin, name, topic)
+        except RemoteError:
+            if group:
+                raise
+            continue
+        rows += [
+            GroupLag(name, queue, progress)
+            for queue, progress in found.items()
+            if not queue.topic.startswith("%RETRY%") or progress.behind
+        ]
+    return rows
+
+
+async def last_messages(consumer: PullConsumer, topic: str, count: int) -> list[ReceivedMessage]:
+    """The newest messages of a topic over all its queues, oldest first."""
+    queues = await consumer.queues(topic)
+    ends = await asyncio.gather(*(_span(consumer, queue) for queue in queues))
+    found: list[ReceivedMessage] = []
+    for queue, (low, end) in zip(queues, ends, strict=True):
+        offset = max(low, end - count)
+        while offset < end:
+            result = await consumer.pull(queue, offset, max_count=_PULL_MAX)
+            found += [message for message in result.messages if message.queue_offset < end]
+            if result.next_offset <= offset:
+                break
+            offset = result.next_offset
+    found.sort(key=lambda m: (m.store_timestamp, m.queue.broker_name, m.physical_offset))
+    return found[-count:] if count else []
+
+
+async def _span(consumer: PullConsumer, queue: MessageQueue) -> tuple[int, int]:
+    return await consumer.min_offset(queue), await consumer.max_offset(queue)
+
+
+def _whole(text: str | None) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        return 0
+
+
+def _share(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""For notebooks and terminals: live progress of queries, and the `%rmq` magics."""

@@ -1,0 +1,148 @@
+"""`watch(query)`: the progress of a streaming query while it runs, in a terminal or a notebook.
+
+Asks the query itself and installs no listener, so it works over Spark Connect, too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TextIO
+
+from pyspark_rmq.notebook.query_view import QueryView
+
+_CLEAR: Final = "\r\x1b[K"
+
+Show = Callable[[QueryView], None]
+
+
+class Watch:
+    """A query that is watched on a thread; `stop` ends the watch and not the query."""
+
+    def __init__(self, query: Any, show: Show, interval_s: float) -> None:
+        self._query = query
+        self._show = show
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self.view = QueryView(_name(query))
+        """What was shown last."""
+        self._thread = threading.Thread(target=self.follow, name="rmq-watch", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Watch {self.view.line()}>"
+
+    def start(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the watch. Safe to call twice."""
+        self._stopped.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until the query, or the watch, has ended; False after `timeout_s`."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def follow(self) -> QueryView:
+        """Show the query until it ends; returns the last view."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        self._show(self.view)
+        is_over = False
+        while not (is_over or self._stopped.is_set()):
+            shown = self.view
+            try:
+                is_over = self._query.awaitTermination(self._interval_s)
+                self.view = self.view.with_report(self._query.lastProgress)
+                if is_over:
+                    self.view = self.view._replace(state="ended")
+            except (PySparkException, Py4JError, OSError) as error:
+                # The query failed, or its session is gone.
+                is_over = True
+                self.view = self.view._replace(state="failed", error=_first_line(error))
+            if self.view != shown:
+                self._show(self.view)
+        return self.view
+
+
+def watch(
+    query: Any, *, background: bool = False, interval_s: float = 0.5, out: TextIO | None = None
+) -> Any:
+    """Show the progress of a streaming query until it ends.
+
+    One line that is rewritten in a terminal, a line per batch where the output is no terminal, and
+    a block of HTML that is updated in a notebook. Returns the last `QueryView`; a query that failed
+    is shown as such and raises nothing. An interrupt ends the watch, and the query goes on.
+    `background` returns a `Watch` at once, and the display goes on while other cells run. `out` is
+    the output to use instead of the notebook or `sys.stdout`.
+    """
+    watched = Watch(query, _display(out), interval_s)
+    if background:
+        return watched.start()
+    try:
+        return watched.follow()
+    except KeyboardInterrupt:
+        return watched.view
+
+
+def _display(out: TextIO | None) -> Show:
+    if out is None and _in_notebook():
+        return _notebook_display()
+    return _terminal_display(out or sys.stdout)
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _notebook_display() -> Show:
+    from IPython.display import display
+
+    class Page:
+        """IPython shows the HTML, or the text where there is none."""
+
+        def __init__(self, view: QueryView) -> None:
+            self._view = view
+
+        def _repr_html_(self) -> str:
+            return self._view.html()
+
+        def __repr__(self) -> str:
+            return self._view.line()
+
+    handle: Any = None
+
+    def show(view: QueryView) -> None:
+        nonlocal handle
+        if handle is None:
+            handle = display(Page(view), display_id=True)
+        else:
+            handle.update(Page(view))
+
+    return show
+
+
+def _terminal_display(out: TextIO) -> Show:
+    is_terminal = out.isatty()
+
+    def show(view: QueryView) -> None:
+        if is_terminal:
+            out.write(f"{_CLEAR}{view.line()}" + ("\n" if view.is_over else ""))
+        else:
+            out.write(f"{view.line()}\n")
+        out.flush()
+
+    return show
+
+
+def _name(query: Any) -> str:
+    return str(query.name or query.id)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

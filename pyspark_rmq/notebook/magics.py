@@ -1,0 +1,176 @@
+"""`%rmq` and `%%rmq`: after `%load_ext pyspark_rmq`.
+
+    %rmq topics                   %rmq tail TOPIC [-n N]        %rmq lag [GROUP]
+    %rmq watch QUERY              %rmq use NAME_OR_ADDRESS      %rmq
+    %%rmq produce TOPIC [options of `rmq produce`], one message per line of the cell
+
+Everything else is a command of `rmq`, run with the notebook's broker as its cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, errors
+from pyspark_rmq.notebook.live_progress import watch
+
+_CLUSTERS: Final = (EmbeddedBroker, EmbeddedCluster, Cluster)
+_NAME_SERVERS: Final = "NAMESRV_ADDR"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports misuse as an error instead of ending the kernel."""
+
+    def error(self, message: str) -> NoReturn:
+        raise errors.InvalidArgument(f"{message}; {self.format_usage().strip()}")
+
+
+class RmqMagic:
+    """The magic of one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._used: Any = None
+        self._commands: Mapping[str, Callable[[Sequence[str]], Any]] = {
+            "topics": self._topics,
+            "tail": self._tail,
+            "lag": self._lag,
+            "watch": self._watch,
+            "use": self._use,
+        }
+
+    def __call__(self, line: str, cell: str | None = None) -> Any:
+        """Run one line, with the text of the cell below it. Errors are shown without a stack."""
+        from IPython.core.error import UsageError
+
+        try:
+            return self._called(line, cell)
+        except errors.RmqError as error:
+            raise UsageError(f"%rmq: {error}") from None
+
+    def _called(self, line: str, cell: str | None) -> Any:
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise errors.InvalidArgument(f"{line}: {error}") from None
+        if not words:
+            return self._cluster()
+        if cell is None and words[0] in self._commands:
+            return self._commands[words[0]](words[1:])
+        if words[0] == "produce" and len(words) > 1 and not words[1].startswith("-"):
+            words[1:2] = ["-t", words[1]]
+        return self._run(words, cell)
+
+    def _topics(self, words: Sequence[str]) -> Any:
+        parser = _Parser("%rmq topics", add_help=False)
+        parser.add_argument("--system", action="store_true")
+        return self._cluster().topics(system=parser.parse_args(words).system)
+
+    def _tail(self, words: Sequence[str]) -> Any:
+        parser = _Parser("%rmq tail", add_help=False)
+        parser.add_argument("topic")
+        parser.add_argument("-n", type=int, default=10)
+        options = parser.parse_args(words)
+        return self._cluster().topic(options.topic).tail(options.n)
+
+    def _lag(self, words: Sequence[str]) -> Any:
+        parser = _Parser("%rmq lag", add_help=False)
+        parser.add_argument("group", nargs="?", default="")
+        return self._cluster().lag(parser.parse_args(words).group)
+
+    def _watch(self, words: Sequence[str]) -> Any:
+        parser = _Parser("%rmq watch", add_help=False)
+        parser.add_argument("query")
+        parser.add_argument("--background", action="store_true")
+        options = parser.parse_args(words)
+        watched = watch(self._query(options.query), background=options.background)
+        # What was shown need not be shown again.
+        return watched if options.background else None
+
+    def _use(self, words: Sequence[str]) -> Any:
+        parser = _Parser("%rmq use", add_help=False)
+        parser.add_argument("cluster", help="variable, shared broker or address")
+        name = parser.parse_args(words).cluster
+        found = self._shell.user_ns.get(name)
+        if isinstance(found, _CLUSTERS):
+            self._used = found
+        elif ":" in name:
+            self._used = Cluster(name)
+        else:
+            self._used = EmbeddedBroker.shared(name)
+        return self._used
+
+    def _cluster(self) -> Any:
+        """The cluster in use; else the only one that the notebook has started or named."""
+        if self._used is not None:
+            return self._used
+        found = {
+            id(value): value
+            for name, value in self._shell.user_ns.items()
+            if isinstance(value, _CLUSTERS) and not name.startswith("_")
+        }
+        found.update((id(broker), broker) for broker in EmbeddedBroker.shared_brokers())
+        running = [one for one in found.values() if getattr(one, "is_running", True)]
+        if len(running) == 1:
+            return running[0]
+        if not running:
+            text = "no broker runs in this notebook"
+        else:
+            text = f"this notebook has {len(running)} clusters ({', '.join(map(repr, running))})"
+        raise errors.InvalidArgument(
+            f"{text}: say which one with %rmq use NAME, a variable, a shared broker or host:port"
+        )
+
+    def _query(self, name: str) -> Any:
+        found = self._shell.user_ns.get(name)
+        if hasattr(found, "lastProgress"):
+            return found
+        spark = self._shell.user_ns.get("spark")
+        active = spark.streams.active if hasattr(spark, "streams") else []
+        for query in active:
+            if name in (query.name, str(query.id)):
+                return query
+        known = ", ".join(str(query.name or query.id) for query in active) or "none"
+        raise errors.InvalidArgument(
+            f"{name!r:.80} is neither a variable with a query nor the name of one; active: {known}"
+        )
+
+    def _run(self, words: Sequence[str], cell: str | None) -> None:
+        """Run a command of `rmq` and show what it prints."""
+        environment = dict(os.environ)
+        if not {"-n", "--namesrv"} & set(words):
+            environment[_NAME_SERVERS] = self._cluster().name_server
+        with subprocess.Popen(
+            [sys.executable, "-m", "broker_core", *words],
+            stdin=subprocess.DEVNULL if cell is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            try:
+                if process.stdin is not None:
+                    process.stdin.write(cell or "")
+                    process.stdin.close()
+                assert process.stdout is not None
+                for line in process.stdout:
+                    sys.stdout.write(line)
+            except BrokenPipeError:
+                # It ended before it had read the cell, and says why.
+                sys.stdout.write(process.stdout.read() if process.stdout else "")
+            except KeyboardInterrupt:
+                process.terminate()
+        if process.returncode > 0:
+            raise errors.InvalidArgument(f"{words[0]} ended with exit code {process.returncode}")
+
+
+def load(shell: Any) -> None:
+    """Register `%rmq` and `%%rmq`."""
+    shell.register_magic_function(RmqMagic(shell).__call__, "line_cell", "rmq")

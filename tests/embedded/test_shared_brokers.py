@@ -1,0 +1,171 @@
+"""`EmbeddedBroker.shared`: one broker per name and process, found from the processes below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core import EmbeddedBroker, shared_address
+from broker_core.embedded import shared_brokers
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from tests.cli.rmq_process import LIMIT_S, environment
+
+
+@pytest.fixture(autouse=True)
+def own_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers of other tests and users are not seen."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+@pytest.fixture
+def shared() -> Iterator[EmbeddedBroker]:
+    broker = EmbeddedBroker.shared("demo", topics={"orders": 2})
+    yield broker
+    broker.stop()
+
+
+def test_a_second_call_finds_the_first_broker(shared: EmbeddedBroker) -> None:
+    shared.produce("orders", ["a"])
+    again = EmbeddedBroker.shared("demo", topics={"orders": 2})
+    assert again is shared
+    assert [m.body for m in again.consume("orders")] == [b"a"]
+    assert repr(again) == f"<EmbeddedBroker 'demo' {shared.name_server}>"
+    assert shared_address("demo") == shared.name_server
+
+
+def test_topics_of_a_later_call_are_made(shared: EmbeddedBroker) -> None:
+    EmbeddedBroker.shared("demo", topics={"orders": 2, "late": 3})
+    assert len(shared.topic("late").stats()) == 3
+
+
+def test_one_that_was_killed_or_stopped_starts_again(shared: EmbeddedBroker) -> None:
+    shared.produce("orders", ["a"])
+    shared.kill()
+    assert not shared.is_running
+    with pytest.raises(InvalidArgument, match=r'Start it.*EmbeddedBroker\.shared\("demo"\)'):
+        shared_address("demo")
+    again = EmbeddedBroker.shared("demo")
+    assert again is shared
+    assert len(again.consume("orders")) == 1
+    assert shared_address("demo") == again.name_server
+    again.stop()
+    with pytest.raises(InvalidArgument, match="no broker of this name"):
+        shared_address("demo")
+    assert EmbeddedBroker.shared("demo").is_running
+
+
+def test_other_settings_are_refused(shared: EmbeddedBroker, tmp_path: Path) -> None:
+    for settings in (
+        {"store": tmp_path / "kept"},
+        {"properties": {"brokerName": "other"}},
+        {"sync_flush": True},
+        {"broker_port": 1},
+    ):
+        with pytest.raises(InvalidArgument, match=r"runs with another .*: stop\(\) it"):
+            EmbeddedBroker.shared("demo", **settings)
+    assert EmbeddedBroker.shared("demo", sync_flush=False) is shared
+
+
+@pytest.mark.parametrize("name", ["", " ", 7, "a\nb"])
+def test_a_name_is_a_text(name: object) -> None:
+    with pytest.raises(InvalidArgument, match="cannot name a broker"):
+        EmbeddedBroker.shared(name)  # type: ignore[arg-type]
+
+
+def test_a_store_that_is_open_in_this_process(tmp_path: Path) -> None:
+    with EmbeddedBroker(store=tmp_path / "kept") as first:
+        (tmp_path / "link").symlink_to(tmp_path / "kept")
+        with pytest.raises(EmbeddedBrokerFailed) as refused:
+            EmbeddedBroker(store=tmp_path / "link").start()
+        text = str(refused.value)
+        assert f"is open in this process already, by {first!r}" in text
+        assert "stop() that one first, or start it as EmbeddedBroker.shared(name, store=…)" in text
+        assert first.restart().is_running
+    with EmbeddedBroker(store=tmp_path / "kept") as second:
+        assert second.is_running
+
+
+def test_a_store_of_a_shared_broker(tmp_path: Path) -> None:
+    broker = EmbeddedBroker.shared("kept", store=tmp_path / "kept")
+    try:
+        assert EmbeddedBroker.shared("kept", store=tmp_path / "kept") is broker
+        with pytest.raises(EmbeddedBrokerFailed, match=r'EmbeddedBroker\.shared\("kept"\) returns'):
+            EmbeddedBroker(store=tmp_path / "kept").start()
+    finally:
+        broker.stop()
+
+
+# Other processes
+
+_OWNER = """
+import sys
+from broker_core import EmbeddedBroker
+print(EmbeddedBroker.shared("demo").name_server, flush=True)
+sys.stdin.read()
+"""
+_ASKING = "from broker_core import shared_address; print(shared_address('demo'))"
+
+
+def _asked() -> str:
+    return subprocess.run(
+        [sys.executable, "-c", _ASKING],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    ).stdout.strip()
+
+
+def test_a_process_below_finds_the_broker_of_its_own_owner(shared: EmbeddedBroker) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        address = other.stdout.readline().strip()
+        assert address not in ("", shared.name_server)
+        assert _asked() == shared.name_server
+        # Only the other one is left, which is no relative.
+        shared.stop()
+        assert _asked() == address
+        other.kill()
+        other.wait(LIMIT_S)
+        with pytest.raises(InvalidArgument, match="no broker of this name"):
+            shared_address("demo")
+
+
+def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:
+    [path] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*/broker-*.json")
+    note = json.loads(path.read_text())
+    # Process 1 is no ancestor that counts, and is always there.
+    note["owner_id"], note["owner_birth"] = 1, shared_brokers._birth(1)
+    for number in (1, 2):
+        note["name_server"] = f"127.0.0.1:{number}"
+        path.with_name(f"broker-1-{number}.json").write_text(json.dumps(note))
+    path.with_name("broker-1-3.json").write_text("{")
+    assert shared_address("demo") == shared.name_server
+    path.unlink()
+    with pytest.raises(InvalidArgument, match=r"several .*127\.0\.0\.1:1 of process 1"):
+        shared_address("demo")
+
+
+def test_only_this_user_can_read_the_notes(shared: EmbeddedBroker) -> None:
+    [folder] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*")
+    [path] = folder.glob("broker-*.json")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_uid == os.geteuid()
+    shared.stop()
+    assert list(folder.glob("broker-*")) == []

@@ -1,0 +1,1 @@
+"""Tests of `broker_core/notebook/`."""

@@ -1,0 +1,268 @@
+"""Sending, tables and display of a real broker, and of any cluster by its address."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from broker_core import Cluster, EmbeddedBroker, SyncAdmin
+from broker_core.errors import MessageTooLarge, TopicNotExist
+
+_HOSTILE = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def new_topic(broker: EmbeddedBroker) -> Callable[[int], str]:
+    def make(queue_count: int = 4) -> str:
+        name = f"actions_{next(_numbers)}"
+        broker.create_topic(name, queue_count)
+        return name
+
+    return make
+
+
+_numbers = count()
+
+
+def depths(broker: EmbeddedBroker, topic: str) -> list[int]:
+    return list(broker.topic(topic).stats()["messages"])
+
+
+# Sending
+
+
+@pytest.mark.parametrize("number", [3, 40, 1_001, 25_000])
+def test_messages_are_spread_evenly(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str], number: int
+) -> None:
+    topic = new_topic(4)
+    assert broker.produce(topic, (str(n) for n in range(number))) == number
+    found = depths(broker, topic)
+    assert sum(found) == number
+    assert max(found) - min(found) <= 1
+    messages = broker.topic(topic).messages(8)
+    # Neighbours go to neighbouring queues, and each queue has its own in order.
+    by_queue: dict[int, list[int]] = {}
+    for message in messages:
+        by_queue.setdefault(message.queue.queue_id, []).append(int(message.body))
+    assert all(bodies == sorted(bodies) for bodies in by_queue.values())
+
+
+def test_a_topic_is_made_by_the_first_send(broker: EmbeddedBroker) -> None:
+    assert broker.topic("made_by_produce").produce(["a"], keys="k", tags="g") == 1
+    [message] = broker.consume("made_by_produce")
+    assert (message.body, message.keys, message.tags) == (b"a", "k", "g")
+
+
+def test_messages_of_a_sharding_key_share_a_queue(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(8)
+    broker.produce(topic, [{"value": str(n), "sharding_key": "k"} for n in range(20)])
+    found = broker.consume(topic)
+    assert [int(message.body) for message in found] == list(range(20))
+    assert len({message.queue for message in found}) == 1
+
+
+def test_empty_and_large_bodies(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None:
+    topic = new_topic(1)
+    large = "x" * 300_000
+    assert broker.produce(topic, ["", large, "", "a", large]) == 5
+    assert [m.body.decode() for m in broker.consume(topic)] == ["", large, "", "a", large]
+    assert broker.produce(topic, []) == 0
+    with pytest.raises(MessageTooLarge):
+        broker.produce(topic, ["x" * (5 << 20)])
+
+
+def test_a_delayed_message_comes_later(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["now", {"value": "in an hour", "delay_ms": 3_600_000}])
+    assert [m.body for m in broker.consume(topic)] == [b"now"]
+
+
+# Tables
+
+
+def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None:
+    topic = new_topic(2)
+    broker.produce(topic, [f"m{n}" for n in range(10)], keys="k", properties={"a": "b"})
+    topics = broker.topics().set_index("topic")
+    assert (topics.loc[topic, "queues"], topics.loc[topic, "messages"]) == (2, 10)
+    assert topics.loc[topic, "messages_per_s"] > 0
+    assert not any(name.startswith(("RMQ_SYS", "SCHEDULE", "TBW")) for name in topics.index)
+    assert "TBW102" in set(broker.topics(system=True)["topic"])
+
+    tail = broker.topic(topic).tail(3)
+    assert list(tail["value"]) == ["m7", "m8", "m9"]
+    assert list(tail["properties"]) == [{"a": "b"}] * 3
+    assert len(broker.topic(topic).tail(0)) == 0
+    assert len(broker.topic(topic).tail(50)) == 10
+
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_group("billing")
+        admin.commit_offset("billing", admin.queues(topic)[0], 2)
+    lag = broker.topic(topic).lag()
+    assert list(lag["lag"]) == [3, 5]
+    assert set(lag["group"]) == {"billing"}
+    assert list(broker.lag("billing")["committed"]) == [2, 0]
+
+    stats = broker.stats().set_index("name")["value"]
+    assert int(stats["commitLogMaxOffset"]) > 0
+
+
+def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
+    missing = broker.topic("missing")
+    with pytest.raises(TopicNotExist):
+        missing.tail()
+    assert "missing" in missing.describe()
+    assert "missing" in missing._repr_html_()
+
+
+_NO_PANDAS = """
+import sys
+
+class Missing:
+    names = {"pandas"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+from broker_core import Cluster
+found = Cluster(sys.argv[1]).topics()
+print(type(found).__module__, found.column_names)
+for name in [name for name in sys.modules if name.startswith("pyarrow")]:
+    del sys.modules[name]
+Missing.names.add("pyarrow")
+try:
+    Cluster(sys.argv[1]).topics()
+except Exception as error:
+    print(error)
+"""
+
+
+def test_arrow_where_there_is_no_pandas(broker: EmbeddedBroker) -> None:
+    broker.produce("made_by_produce", ["a"])
+    done = subprocess.run(
+        [sys.executable, "-c", _NO_PANDAS, broker.name_server],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    first, second = done.stdout.splitlines()
+    assert first.startswith("pyarrow.lib ['topic', 'queues'")
+    assert "pip install pandas" in second
+
+
+# Display
+
+
+class Printed:
+    """IPython's printer."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    def text(self, text: str) -> None:
+        self.shown += text
+
+
+def test_the_display_of_a_broker(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None:
+    topic = new_topic(3)
+    broker.produce(topic, ["a", "b"])
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_group("shown")
+        admin.commit_offset("shown", admin.queues(topic)[0], 0)
+    page, printed = broker._repr_html_(), Printed()
+    broker._repr_pretty_(printed, cycle=False)
+    for text in (page, printed.shown):
+        assert text is not None
+        for part in (broker.name_server, broker.address, topic, "shown", "log "):
+            assert part in text
+    assert page is not None
+    assert page.count("<svg") >= 2
+
+
+def test_the_display_of_a_topic_has_bodies(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    empty = broker.topic(topic)
+    assert "no messages yet" in empty._repr_html_()
+    broker.produce(topic, [{"id": 7}, "plain text", b"\xff\x00"], keys="the-key", tags="the-tag")
+    for text in (empty._repr_html_(), empty.describe()):
+        for part in (topic, "plain text", "ff 00", "the-key", "the-tag"):
+            assert part in text
+    assert "{&quot;id&quot;:7}" in empty._repr_html_()
+
+
+def test_nothing_of_a_message_becomes_code(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(
+        topic,
+        [_HOSTILE, {"a": _HOSTILE}],
+        keys=_HOSTILE.replace(" ", ""),
+        tags=_HOSTILE,
+        properties={_HOSTILE: _HOSTILE},
+    )
+    pages = [broker.topic(topic)._repr_html_(), *(m._repr_html_() for m in broker.consume(topic))]
+    assert len(pages) == 3
+    for page in pages:
+        assert "<script" not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_the_display_of_a_message(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, [{"id": 7}], keys="k", tags="g", properties={"a": "b"})
+    broker.produce(topic, ["x" * 10_000, b"\x00\x01", ""])
+    first, long, binary, empty = broker.consume(topic)
+    assert repr(first) == f"<message {topic} 0:0 key='k' tags='g' body='{{\"id\":7}}'>"
+    for part in (topic, "JSON, 8 B", "&quot;id&quot;: 7", "a=b", first.message_id):
+        assert part in first._repr_html_()
+    assert repr(long) == f"<message {topic} 0:1 body='{'x' * 80}…'>"
+    assert "10,000 B" in long._repr_html_()
+    assert repr(binary) == f"<message {topic} 0:2 body=0x00 01>"
+    assert "hex, 2 B" in binary._repr_html_()
+    assert repr(empty) == f"<message {topic} 0:3 body=''>"
+
+
+def test_a_broker_that_does_not_run() -> None:
+    broker = EmbeddedBroker()
+    assert broker.describe() == repr(broker) == "<EmbeddedBroker not running>"
+    assert broker._repr_html_() is None
+    with broker:
+        address = broker.name_server
+    assert broker.describe() == "<EmbeddedBroker not running>"
+    gone = Cluster(address, request_timeout_ms=1_000)
+    assert address in gone.describe()
+    assert "could not be reached" in gone._repr_html_()  # type: ignore[operator]
+
+
+def test_any_cluster_by_its_address(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    cluster = Cluster(broker.name_server)
+    cluster.produce(topic, [{"a": 1}])
+    assert [json.loads(m.body) for m in broker.consume(topic)] == [{"a": 1}]
+    assert cluster.options == broker.options
+    assert repr(cluster) == f"<Cluster {broker.name_server}>"
+    assert topic in cluster.describe()
