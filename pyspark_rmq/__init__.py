@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from broker_core import EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
     from pyspark_rmq.embedded import EmbeddedBroker
+    from pyspark_rmq.environment.session import register, session
 
-__all__ = ["DefaultSource", "EmbeddedBroker", "EmbeddedCluster", "register", "spark_conf"]
-
-
-def register(spark: Any, name: str = "rocketmq") -> None:
-    """Register the data source in a session: under another name, or if Spark did not find it."""
-    from pyspark_rmq.data_source import registered_as
-
-    spark.dataSource.register(registered_as(name))
+__all__ = [
+    "DefaultSource",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "register",
+    "session",
+    "spark_conf",
+]
 
 
 def spark_conf() -> dict[str, str]:
@@ -44,6 +45,10 @@ def __getattr__(name: str) -> Any:
         from pyspark_rmq.embedded import EmbeddedBroker
 
         return EmbeddedBroker
+    if name in ("register", "session"):
+        from pyspark_rmq.environment import session
+
+        return getattr(session, name)
     if name == "EmbeddedCluster":
         from broker_core import EmbeddedCluster
 

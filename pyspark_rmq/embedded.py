@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import broker_core
 from broker_core import OutgoingMessage, ReceivedMessage, SyncAdmin, SyncProducer, SyncPullConsumer
+from pyspark_rmq.environment.session import warn_of_environment
 
 
 class EmbeddedBroker(broker_core.EmbeddedBroker):
@@ -24,6 +25,7 @@ class EmbeddedBroker(broker_core.EmbeddedBroker):
     @property
     def options(self) -> dict[str, str]:
         """For `.options(**…)` of a reader or writer."""
+        warn_of_environment()
         return {"rmq.namesrv.addr": self.name_server}
 
     def create_topic(self, name: str, queue_count: int = 4) -> None:

@@ -51,6 +51,11 @@ COMMANDS: Final = {
     "store": Command(
         "broker_core.cli.store.check", "check the files of a store that is not running"
     ),
+    # The connector's; it is found by its name.
+    "doctor": Command(
+        "pyspark_rmq.environment.doctor",
+        "check Python, Java, Spark, name servers and brokers, and say what to repair",
+    ),
     "admin": Command(
         "broker_core.cli.admin.command", "look at and change topics, groups, offsets, brokers"
     ),

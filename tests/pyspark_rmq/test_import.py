@@ -29,6 +29,7 @@ def test_public_names() -> None:
         "EmbeddedBroker",
         "EmbeddedCluster",
         "register",
+        "session",
         "spark_conf",
     ]
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
