@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster
     from pyspark_rmq.data_source import RmqDataSource as DefaultSource
+    from pyspark_rmq.environment.session import register, session
     from pyspark_rmq.notebook.live_progress import watch
 
 __all__ = [
@@ -19,16 +20,10 @@ __all__ = [
     "EmbeddedBroker",
     "EmbeddedCluster",
     "register",
+    "session",
     "spark_conf",
     "watch",
 ]
-
-
-def register(spark: Any, name: str = "rocketmq") -> None:
-    """Register the data source in a session: under another name, or if Spark did not find it."""
-    from pyspark_rmq.data_source import registered_as
-
-    spark.dataSource.register(registered_as(name))
 
 
 def spark_conf() -> dict[str, str]:
@@ -58,7 +53,15 @@ def __getattr__(name: str) -> Any:
     if name in ("Cluster", "EmbeddedBroker", "EmbeddedCluster"):
         import broker_core
 
+        if name == "EmbeddedBroker":
+            from pyspark_rmq.environment.session import warn_of_environment
+
+            warn_of_environment()
         return getattr(broker_core, name)
+    if name in ("register", "session"):
+        from pyspark_rmq.environment import session
+
+        return getattr(session, name)
     if name == "watch":
         from pyspark_rmq.notebook.live_progress import watch
 

@@ -94,6 +94,7 @@ FEATURE_USES: Mapping[tuple[str, str], str] = {
 SPARK_SHELLS = frozenset(
     {
         "pyspark_rmq/data_source.py",
+        "pyspark_rmq/environment/session.py",
         "pyspark_rmq/notebook/live_progress.py",
         "pyspark_rmq/progress.py",
         "pyspark_rmq/source/batch_reader.py",

@@ -40,6 +40,7 @@ NAMED_TUPLE_NAMES = frozenset({"_asdict", "_field_defaults", "_fields", "_make",
 
 # Path -> why this file may use private names of another module.
 MAY_USE_PRIVATE: Mapping[str, str] = {
+    "pyspark_rmq/environment/session.py": "the environment of Spark's JVM has no public name",
     "pyspark_rmq/prove/driver.py": "the process id of Spark's JVM has no public name",
 }
 

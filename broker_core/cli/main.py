@@ -30,6 +30,10 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
+    "quickstart": Command(
+        "broker_core.cli.live.quickstart",
+        "a broker with a topic and messages, and what to try next",
+    ),
     "standalone": Command(
         "broker_core.cli.servers.standalone",
         "name server and broker in one process, for a first try and for tests",
@@ -48,8 +52,18 @@ COMMANDS: Final = {
         "broker_core.cli.messages.produce", "send each line of standard input as a message"
     ),
     "consume": Command("broker_core.cli.messages.consume", "print the messages of a topic"),
+    "lag": Command("broker_core.cli.live.lag", "how far consumer groups are behind"),
+    "top": Command("broker_core.cli.live.top", "topics, rates, sizes and lag, live"),
     "store": Command(
         "broker_core.cli.store.check", "check the files of a store that is not running"
+    ),
+    # The connector's; it is found by its name.
+    "doctor": Command(
+        "pyspark_rmq.environment.doctor",
+        "check Python, Java, Spark, name servers and brokers, and say what to repair",
+    ),
+    "completion": Command(
+        "broker_core.cli.live.completion", "a script that completes commands in your shell"
     ),
     "admin": Command(
         "broker_core.cli.admin.command", "look at and change topics, groups, offsets, brokers"
@@ -67,7 +81,7 @@ commands:
 
 A first try, in two terminals:
   rmq standalone
-  seq 10 | rmq produce -t numbers && rmq consume -t numbers -o beginning --exit-at-end
+  seq 10 | rmq produce -t numbers && rmq consume -t numbers -o earliest --exit-at-end
 
 rmq COMMAND --help explains a command, rmq --version tells the version.
 """

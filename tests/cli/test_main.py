@@ -66,7 +66,7 @@ def test_an_unknown_word(word: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["produce"], "-t/--topic"),
         (["produce", "-t", "a", "--batch", "0"], "--batch"),
         (["produce", "-t", "a", "-K", ""], "at least one character"),
-        (["consume", "-t", "a", "-o", "middle"], "'middle' is not beginning"),
+        (["consume", "-t", "a", "-o", "middle"], "'middle' is not earliest"),
         (["consume", "-t", "a", "-f", "%z"], "%z is not one of"),
         (["consume", "-t", "a", "-f", "%s", "-J"], "not allowed with"),
         (["consume", "-t", "a", "-q", "x"], "'x' is not the number of a queue"),

@@ -31,6 +31,7 @@ def test_public_names() -> None:
         "EmbeddedBroker",
         "EmbeddedCluster",
         "register",
+        "session",
         "spark_conf",
         "watch",
     ]

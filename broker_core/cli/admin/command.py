@@ -6,9 +6,11 @@ import argparse
 import sys
 from typing import Final
 
+from broker_core.cli.admin.confirmation import confirm
 from broker_core.cli.admin.registry import (
     ADMIN_COMMANDS,
     AdminVerb,
+    commands_of,
     find_command,
     similar_commands,
 )
@@ -49,8 +51,14 @@ def run_words(words: list[str]) -> int:
     if words[0] in ("-h", "--help", "help"):
         sys.stdout.write(admin_help())
         raise SystemExit(DONE)
+    if words[-1] in ("-h", "--help", "help") and len(words) == 2 and commands_of(words[0].lower()):
+        sys.stdout.write(subject_help(words[0].lower()))
+        raise SystemExit(DONE)
     found = find_command(words)
     if found is None:
+        if len(words) == 1 and commands_of(words[0].lower()):
+            sys.stderr.write(subject_help(words[0].lower()))
+            return MISUSED
         near = similar_commands(words)
         hint = f"; did you mean {', '.join(near)}?" if near else " (rmq admin --help lists them)"
         text = f"unknown command {' '.join(words[:2])!r:.80}{hint}"
@@ -59,8 +67,15 @@ def run_words(words: list[str]) -> int:
     verb = entry.load()
     parser = CommandParser(f"rmq admin {name}", entry.summary, verb.examples)
     verb.add_arguments(parser)
+    if verb.question is not None:
+        parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_session_options(parser)
-    return run_client(_perform(verb, parser.parse_args(rest)))
+    options = parser.parse_args(rest)
+    # mqadmin never asks, so neither do its names: scripts use them.
+    is_of_mqadmin = words[0].lower() != name.split()[0]
+    if verb.question is not None and not options.yes and not is_of_mqadmin:
+        confirm(verb.question(options))
+    return run_client(_perform(verb, options))
 
 
 async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
@@ -81,6 +96,16 @@ async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
             raise CommandFailed(f"this broker cannot do that: {error}") from None
     sys.stdout.write(report_json(report) if options.json else report_text(report))
     return DONE
+
+
+def subject_help(subject: str) -> str:
+    """The commands of one subject."""
+    commands = commands_of(subject)
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {entry.summary}" for name, entry in commands.items()]
+    usage = f"usage: rmq admin {subject} COMMAND [OPTION ...]"
+    end = f"rmq admin {subject} COMMAND --help explains a command."
+    return "\n".join([usage, "", *lines, "", end, ""])
 
 
 def admin_help() -> str:

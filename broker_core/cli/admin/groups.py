@@ -153,6 +153,9 @@ DELETE: Final = AdminVerb(
     """\
   rmq admin group delete -g billing
   rmq admin deleteSubGroup -c DefaultCluster -g billing""",
+    lambda options: (
+        f"delete group {options.group}" + ("" if options.keep_offsets else " and its progress")
+    ),
 )
 
 

@@ -76,7 +76,12 @@ async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
 
 
 KV_PUT: Final = AdminVerb(_put_arguments, _put, "  rmq admin kv put -s app -k region -v eu")
-KV_DELETE: Final = AdminVerb(_kv_arguments, _delete, "  rmq admin kv delete -s app -k region")
+KV_DELETE: Final = AdminVerb(
+    _kv_arguments,
+    _delete,
+    "  rmq admin kv delete -s app -k region",
+    lambda options: f"delete {options.namespace}/{options.key}",
+)
 KV_LIST: Final = AdminVerb(_list_arguments, _list, "  rmq admin kv list -s ORDER_TOPIC_CONFIG")
 
 

@@ -28,9 +28,9 @@ _MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d)(?::(\d{1,3}))?")
 def parse_time(text: str) -> int:
     """Epoch milliseconds, `EARLIEST_MS` or `LATEST_MS`; mqadmin's spellings work, too."""
     lowered = text.strip().lower()
-    if lowered == "earliest":
+    if lowered in ("earliest", "beginning"):
         return EARLIEST_MS
-    if lowered in ("latest", "now", "currenttimemillis", "-1"):
+    if lowered in ("latest", "end", "now", "currenttimemillis", "-1"):
         return LATEST_MS
     if _WHOLE.fullmatch(lowered):
         return int(lowered)

@@ -32,6 +32,8 @@ class AdminVerb(NamedTuple):
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[AdminSession, argparse.Namespace], Awaitable[Report]]
     examples: str
+    question: Callable[[argparse.Namespace], str] | None = None
+    """What is asked before it runs; None: nothing."""
 
 
 class AdminEntry(NamedTuple):
@@ -195,6 +197,12 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         f"{_ADMIN}.name_servers:SET", "change them", ("updateNamesrvConfig",)
     ),
 }
+
+
+def commands_of(subject: str) -> dict[str, AdminEntry]:
+    """The commands whose first word is `subject`, if there are several words."""
+    found = {name: entry for name, entry in ADMIN_COMMANDS.items() if name.split()[0] == subject}
+    return found if any(" " in name for name in found) else {}
 
 
 def find_command(words: Sequence[str]) -> tuple[str, AdminEntry, list[str]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from typing import Any, Final
 
 from broker_core.cli.admin.registry import AdminVerb
@@ -13,6 +14,7 @@ from broker_core.cli.admin.session import (
     chosen_brokers,
     topic_option,
 )
+from broker_core.cli.admin.system_topics import is_system_topic
 from broker_core.cli.command_parser import count, key_and_value
 from broker_core.client.admin.brokers import broker_stats
 from broker_core.client.admin.groups import group_progress
@@ -27,6 +29,7 @@ from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
 
+_ASKED_AT_ONCE: Final = 16
 _PERMISSIONS: Final = {"2": "write", "4": "read", "6": "both"}
 
 
@@ -36,8 +39,11 @@ _PERMISSIONS: Final = {"2": "write", "4": "read", "6": "both"}
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--cluster", metavar="NAME", help="the topics of this cluster")
     parser.add_argument(
-        "--all", action="store_true", help="also retry and dead letter topics of groups"
+        "--all",
+        action="store_true",
+        help="also topics of the system, and retry and dead letter topics of groups",
     )
+    parser.add_argument("--names", action="store_true", help="names only: asks no broker")
 
 
 async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
@@ -45,8 +51,32 @@ async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
         names = await topics_of_cluster(session.admin, options.cluster)
     else:
         names = list(await session.admin.topics())
-    shown = [name for name in names if options.all or not name.startswith(("%RETRY%", "%DLQ%"))]
-    return [Table(("topic",), [(name,) for name in shown])]
+    info = await session.admin.cluster_info()
+    shown = sorted(name for name in names if options.all or not is_system_topic(name, info))
+    if options.names:
+        return [Table(("topic",), [(name,) for name in shown])]
+    rows: list[tuple[Any, ...]] = []
+    for first in range(0, len(shown), _ASKED_AT_ONCE):
+        part = shown[first : first + _ASKED_AT_ONCE]
+        rows += await asyncio.gather(*(_list_row(session, name) for name in part))
+    hidden = len(names) - len(shown)
+    note = [Note(f"{hidden} topics of the system are not shown (--all)")] if hidden else []
+    return [Table(("topic", "brokers", "queues", "messages", "lastUpdated"), rows), *note]
+
+
+async def _list_row(session: AdminSession, name: str) -> tuple[Any, ...]:
+    """One topic; None for what its brokers do not tell."""
+    try:
+        spans = await topic_status(session.admin, name)
+    except RmqError:
+        return name, None, None, None, EpochMs(0)
+    return (
+        name,
+        len({queue.broker_name for queue in spans}),
+        len(spans),
+        sum(span.end - span.low for span in spans.values()),
+        EpochMs(max((span.newest_ms for span in spans.values()), default=0)),
+    )
 
 
 LIST: Final = AdminVerb(
@@ -54,6 +84,7 @@ LIST: Final = AdminVerb(
     _list,
     """\
   rmq admin topic list
+  rmq admin topic list --names
   rmq admin topicList -c DefaultCluster --all""",
 )
 
@@ -188,7 +219,9 @@ DELETE: Final = AdminVerb(
     _delete,
     """\
   rmq admin topic delete -t orders
+  rmq admin topic delete -t orders --yes
   rmq admin deleteTopic -c DefaultCluster -t orders""",
+    lambda options: f"delete topic {options.topic} and all its messages",
 )
 
 

@@ -24,7 +24,7 @@ from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance
 
 EXAMPLES: Final = """\
-  rmq consume -t orders -o beginning -e
+  rmq consume -t orders -o earliest -e
   rmq consume -t orders -o -10 -f '%p:%o %T %k\\t%s\\n'
   rmq consume -t orders -o @2024-05-31T14:00:00 --json -c 100
   rmq consume -t orders -G billing              shares the topic with the group's members
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=StartPosition(PositionKind.BEGINNING),
         metavar="WHERE",
         help=f"where to begin: {ACCEPTED}, TIME being epoch milliseconds or like "
-        "2024-05-31T14:00:00 (default: beginning)",
+        "2024-05-31T14:00:00 (default: earliest)",
     )
     parser.add_argument(
         "-c", "--count", type=count, metavar="N", help="end after N messages (default: never)"
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         if options.queue is not None:
             raise CommandFailed("-q cannot be used with -G: a group shares all queues", MISUSED)
         if options.offset.kind in (PositionKind.OFFSET, PositionKind.FROM_END):
-            raise CommandFailed("-o with -G must be beginning, end or @TIME", MISUSED)
+            raise CommandFailed("-o with -G must be earliest, latest or @TIME", MISUSED)
     return run_client(_consume(options))
 
 

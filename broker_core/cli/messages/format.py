@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+from broker_core.codec.records.message_properties import SHARDING_KEY
+
 
 class PrintableQueue(Protocol):
     """Where a message is."""
@@ -151,6 +153,7 @@ def json_line(message: PrintableMessage) -> bytes:
         "bornTimestamp": message.born_timestamp,
         "keys": message.keys,
         "tags": message.tags,
+        "shardingKey": message.properties.get(SHARDING_KEY, ""),
         "properties": dict(message.properties),
         "body": body,
         "bodyEncoding": encoding,

@@ -19,23 +19,28 @@ LINE_SIZE_MAX: Final = 64 << 20
 _CHUNKS_AHEAD: Final = 4
 
 
-async def line_groups(read: Callable[[int], bytes]) -> AsyncIterator[list[bytes]]:
+async def line_groups(
+    read: Callable[[int], bytes], delimiter: bytes = b"\n"
+) -> AsyncIterator[list[bytes]]:
     """The lines that came together, without their ends (`\\n` or `\\r\\n`); never an empty list.
 
     `read(size)` blocks until there is something and gives no bytes at the end.
     """
     rest = bytearray()
+    trimmed = _without_return if delimiter == b"\n" else bytes
     async for chunk in _chunks(read):
-        if b"\n" not in chunk:
-            rest += chunk
+        # A delimiter may begin in the chunk before.
+        searched_from = max(0, len(rest) - len(delimiter) + 1)
+        rest += chunk
+        if rest.find(delimiter, searched_from) < 0:
             if len(rest) > LINE_SIZE_MAX:
                 raise CommandFailed(f"a line has more than {LINE_SIZE_MAX} bytes")
             continue
-        lines = (bytes(rest) + chunk).split(b"\n")
+        lines = bytes(rest).split(delimiter)
         rest = bytearray(lines.pop())
-        yield [_without_return(line) for line in lines]
+        yield [trimmed(line) for line in lines]
     if rest:
-        yield [_without_return(bytes(rest))]
+        yield [trimmed(bytes(rest))]
 
 
 def _without_return(line: bytes) -> bytes:

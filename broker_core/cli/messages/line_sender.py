@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.cli.exit_codes import CommandFailed
+from broker_core.cli.messages.json_lines import json_message
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
 from broker_core.errors import MessageTooLarge
@@ -26,9 +27,13 @@ class LineShape(NamedTuple):
     tags: str = ""
     properties: Mapping[str, str] = {}
     delay_level: int = 0
+    is_json: bool = False
+    sharding_key: str | None = None
 
     def message(self, line: bytes) -> OutgoingMessage:
         """The message of one line; a line without a separator has no key."""
+        if self.is_json:
+            return json_message(line, self._message(b"", ""))
         key = b""
         if self.key_separator is not None:
             before, separator, after = line.partition(self.key_separator)
@@ -38,7 +43,18 @@ class LineShape(NamedTuple):
             keys = key.decode("utf-8")
         except UnicodeDecodeError:
             raise CommandFailed(f"the key {key[:60]!r} is not UTF-8") from None
-        return OutgoingMessage(self.topic, line, self.tags, keys, self.properties, self.delay_level)
+        return self._message(line, keys)
+
+    def _message(self, body: bytes, keys: str) -> OutgoingMessage:
+        return OutgoingMessage(
+            self.topic,
+            body,
+            self.tags,
+            keys,
+            self.properties,
+            self.delay_level,
+            sharding_key=self.sharding_key,
+        )
 
 
 class LineSender:
@@ -115,7 +131,10 @@ class LineSender:
         for line in lines:
             message = self._shape.message(line)
             if batch and (
-                len(batch) >= self._batch_count or size + len(message.body) > _BATCH_SIZE_MAX
+                len(batch) >= self._batch_count
+                or size + len(message.body) > _BATCH_SIZE_MAX
+                or _goes_alone(message)
+                or _goes_alone(batch[-1])
             ):
                 yield batch
                 batch, size = [], 0
@@ -123,3 +142,8 @@ class LineSender:
             size += len(message.body)
         if batch:
             yield batch
+
+
+def _goes_alone(message: OutgoingMessage) -> bool:
+    """Messages with a queue or a time of their own are in no batch."""
+    return bool(message.sharding_key or message.delay_level or message.has_time)

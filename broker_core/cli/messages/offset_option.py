@@ -7,7 +7,7 @@ import enum
 import re
 from typing import Any, Final, NamedTuple, Protocol
 
-ACCEPTED: Final = "beginning, end, an offset, -N (the last N of each queue) or @TIME"
+ACCEPTED: Final = "earliest, latest, an offset, -N (the last N of each queue) or @TIME"
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -20,6 +20,15 @@ class PositionKind(enum.Enum):
     OFFSET = "offset"
     FROM_END = "from end"
     TIME = "time"
+
+
+# The words of Spark and of `offset reset`, and those of other tools.
+WORDS: Final = {
+    "earliest": PositionKind.BEGINNING,
+    "beginning": PositionKind.BEGINNING,
+    "latest": PositionKind.END,
+    "end": PositionKind.END,
+}
 
 
 class StartPosition(NamedTuple):
@@ -44,8 +53,8 @@ class QueueEnds(Protocol):
 
 def parse_position(text: str) -> StartPosition:
     """Read `-o`; ValueError says what is accepted."""
-    if text in ("beginning", "end"):
-        return StartPosition(PositionKind(text))
+    if text.lower() in WORDS:
+        return StartPosition(WORDS[text.lower()])
     if text.startswith("@"):
         return StartPosition(PositionKind.TIME, _time_ms(text[1:]))
     if text.startswith("-") and _WHOLE_NUMBER.fullmatch(text[1:]):

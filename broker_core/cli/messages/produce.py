@@ -10,6 +10,7 @@ from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.command_parser import add_client_options, count, key_and_value, name_servers
 from broker_core.cli.exit_codes import DONE, FAILED
+from broker_core.cli.messages.format import parse_format
 from broker_core.cli.messages.input_lines import line_groups
 from broker_core.cli.messages.line_sender import LineSender, LineShape
 from broker_core.client.connection.config import ClientConfig
@@ -20,6 +21,7 @@ from broker_core.runtime.clock import Clock, SystemClock
 EXAMPLES: Final = """\
   seq 10 | rmq produce -t numbers
   rmq produce -t orders -K : --tags new < orders.txt      lines like KEY:BODY
+  rmq consume -t orders -J -e | rmq produce -t copy -J    with keys, tags and properties
   rmq produce -t log --batch 500 --property host=web1 < access.log"""
 
 _GROUP: Final = "RMQ_PRODUCE"
@@ -29,7 +31,14 @@ _SHOWN_EVERY_S: Final = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_options(parser)
     add_security_options(parser)
-    parser.add_argument(
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument(
+        "-J",
+        "--json",
+        action="store_true",
+        help="each line is a JSON object, as rmq consume -J prints it",
+    )
+    shape.add_argument(
         "-K",
         "--key-separator",
         type=_separator,
@@ -45,6 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="properties",
         metavar="KEY=VALUE",
         help="a property of every message; may be repeated",
+    )
+    parser.add_argument(
+        "--sharding-key",
+        metavar="TEXT",
+        help="messages with the same TEXT go to the same queue, in order",
+    )
+    parser.add_argument(
+        "-D",
+        "--delimiter",
+        type=_delimiter,
+        default=b"\n",
+        metavar="TEXT",
+        help="what separates messages in the input; \\n, \\r, \\t, \\0 and \\xHH as in C "
+        "(default: the end of a line)",
     )
     parser.add_argument(
         "--batch",
@@ -78,6 +101,8 @@ async def _produce(options: argparse.Namespace) -> int:
         options.tags,
         dict(options.properties),
         options.delay,
+        options.json,
+        options.sharding_key,
     )
     clock = SystemClock()
     progress = _Progress(clock, not options.quiet)
@@ -87,7 +112,7 @@ async def _produce(options: argparse.Namespace) -> int:
         async with Producer(config, _GROUP) as producer:
             sender = LineSender(producer, shape, options.batch)
             try:
-                async for lines in line_groups(_read_input):
+                async for lines in line_groups(_read_input, options.delimiter):
                     await sender.send(lines)
                     progress.show(sender.acknowledged)
             except RmqError as error:
@@ -113,6 +138,16 @@ def _separator(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("give at least one character")
     return text
+
+
+def _delimiter(text: str) -> bytes:
+    try:
+        found = parse_format(text.replace("%", "%%"))(None)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not found:
+        raise argparse.ArgumentTypeError("give at least one character")
+    return found
 
 
 def _separator_bytes(text: str | None) -> bytes | None:

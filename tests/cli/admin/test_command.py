@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import threading
@@ -98,6 +99,61 @@ def test_every_command_has_help_with_examples(name: str, capsys: Capture) -> Non
     assert max(map(len, shown.splitlines())) <= 110
 
 
+@pytest.mark.parametrize("subject", sorted({name.split()[0] for name in ADMIN_COMMANDS}))
+def test_every_subject_has_help(subject: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["admin", subject, "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    names = [name for name in ADMIN_COMMANDS if name.split()[0] == subject]
+    if names == [subject]:
+        assert shown.startswith(f"usage: rmq admin {subject} ")
+        return
+    assert shown.startswith(f"usage: rmq admin {subject} COMMAND [OPTION ...]\n\n  {names[0]} ")
+    assert [name for name in names if f"\n  {name} " in shown] == names
+    if find_command([subject]) is None:
+        # Without a command it is the same, as an error.
+        assert main(["admin", subject]) == 2
+        assert capsys.readouterr() == ("", shown)
+
+
+class Terminal(io.StringIO):
+    """Standard input with a person at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_deleted"),
+    [("y", True), ("YES", True), ("", False), ("no", False)],
+)
+def test_a_person_is_asked_before_a_topic_is_deleted(
+    shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch, answer: str, is_deleted: bool
+) -> None:
+    shell.text("topic", "create", "-t", topic)
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
+    found, _, errors = shell.run("topic", "delete", "-t", topic)
+    question = f"delete topic {topic} and all its messages? [y/N] "
+    said = "" if is_deleted else "rmq admin: error: nothing was deleted\n"
+    assert (found, errors) == (0 if is_deleted else 1, question + said)
+    is_there = {"topic": topic} in shell.json("topic", "list", "--names")
+    assert is_there != is_deleted
+
+
+def test_topics_of_the_system_are_hidden_unless_asked_for(shell: Shell, topic: str) -> None:
+    shell.text("topic", "create", "-t", topic)
+    shown = shell.text("topic", "list")
+    names = [line.split()[0] for line in shown.splitlines() if line]
+    assert {"TOPIC", topic} <= {*names}
+    hidden = {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a", "SELF_TEST_TOPIC"}
+    assert not hidden & {*names}
+    assert "topics of the system are not shown (--all)" in shown
+    everything = {row["topic"] for row in shell.json("topic", "list", "--all", "--names")}
+    assert hidden | {topic} <= everything
+    assert len(everything) >= len(names)
+
+
 MQADMIN = [
     "clusterList", "brokerStatus", "updateTopic", "updateTopicPerm", "deleteTopic", "topicList",
     "topicStatus", "topicRoute", "topicClusterList", "statsAll", "updateSubGroup",
@@ -158,7 +214,11 @@ def test_a_topic_from_creation_to_deletion(shell: Shell, topic: str) -> None:
     [made] = shell.json("topic", "create", "-t", topic, "-q", "3")
     assert (made["topic"], made["readQueues"], made["permission"]) == (topic, 3, 6)
     assert topic in shell.text("topics")
-    assert {"topic": topic} in shell.json("topic", "list", "-c", "DefaultCluster")
+    [listed] = [row for row in shell.json("topic", "list") if row["topic"] == topic]
+    assert listed == {
+        "topic": topic, "brokers": 1, "queues": 3, "messages": 0, "lastUpdated": 0
+    }  # fmt: skip
+    assert {"topic": topic} in shell.json("topic", "list", "--names", "-c", "DefaultCluster")
     [changed] = shell.json("topic", "permission", "-t", topic, "-p", "4")
     assert (changed["readQueues"], changed["permission"]) == (3, 4)
     [route] = shell.json("topicRoute", "-t", topic)
@@ -168,13 +228,16 @@ def test_a_topic_from_creation_to_deletion(shell: Shell, topic: str) -> None:
     assert len(status) == 4
     assert {row["messages"] for row in status} == {0}
     assert shell.json("topic", "clusters", "-t", topic) == [{"cluster": "DefaultCluster"}]
-    assert "is deleted" in shell.text("topic", "delete", "-t", topic)
+    assert f"delete topic {topic} and all its messages? Give --yes" in shell.refusal(
+        "topic", "delete", "-t", topic, code=2
+    )
+    assert "is deleted" in shell.text("topic", "delete", "-t", topic, "--yes")
     assert "rmq admin topic list" in shell.refusal("topicStatus", "-t", topic)
 
 
 def test_mistakes_are_one_line(shell: Shell, topic: str, capsys: Capture) -> None:
     assert "bad topic" in shell.refusal("topic", "create", "-t", "bad topic", code=2)
-    assert "no cluster" in shell.refusal("topic", "delete", "-t", topic, "-c", "Nowhere", code=2)
+    assert "no cluster" in shell.refusal("deleteTopic", "-t", topic, "-c", "Nowhere", code=2)
     shell.text("topic", "create", "-t", topic)
     text = shell.refusal("broker", "status", "-b", "nobody", code=2)
     assert "nobody" in text and "name servers list" in text
@@ -243,7 +306,7 @@ def test_groups_without_members(shell: Shell, topic: str) -> None:
     assert (behind[topic], behind[f"{topic}-2"]) == (1, 0)
     assert "no consumer that is connected" in shell.refusal("consumerConnection", "-g", topic)
     assert topic in {row["group"] for row in shell.json("topic", "groups", "-t", topic)}
-    assert "is deleted" in shell.text("group", "delete", "-g", topic)
+    assert "is deleted" in shell.text("group", "delete", "-g", topic, "--yes")
     assert "no broker knows" in shell.refusal("group", "show", "-g", topic)
 
 
@@ -320,7 +383,7 @@ def test_name_servers(shell: Shell, topic: str) -> None:
     assert shell.json("kv", "list", "-s", topic) == []
     shell.text("kv", "put", "-s", topic, "-k", "a", "-v", "b=c")
     assert shell.json("kv", "list", "-s", topic) == [{"key": "a", "value": "b=c"}]
-    shell.text("kv", "delete", "-s", topic, "-k", "a")
+    shell.text("kv", "delete", "-s", topic, "-k", "a", "-y")
     assert shell.json("kv", "list", "-s", topic) == []
     [row] = shell.json("updateOrderConf", "-t", topic, "-m", "put", "-v", "broker-a:4")
     assert row == {"topic": topic, "order": "broker-a:4"}

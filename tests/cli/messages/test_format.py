@@ -75,6 +75,7 @@ def test_json_of_a_text_body() -> None:
         "bornTimestamp": 1_700_000_000_000,
         "keys": "k1 k2",
         "tags": "new",
+        "shardingKey": "",
         "properties": {"a": "b", "c": "d"},
         "body": "zwölf\n",
         "bodyEncoding": "utf-8",

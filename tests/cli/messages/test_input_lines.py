@@ -32,6 +32,18 @@ async def collected(read: Callable[[int], bytes]) -> list[list[bytes]]:
     return [lines async for lines in line_groups(read)]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_a_delimiter_may_be_cut(size: int, run_async: Callable[..., Any]) -> None:
+    whole = b"a\r\nb--\n--c-\n----"
+    chunks = [whole[first : first + size] for first in range(0, len(whole), size)]
+
+    async def scenario() -> list[bytes]:
+        groups = [lines async for lines in line_groups(reader(*chunks), b"--")]
+        return [line for lines in groups for line in lines]
+
+    assert run_async(scenario()) == [b"a\r\nb", b"\n", b"c-\n", b""]
+
+
 @pytest.mark.parametrize(
     ("chunks", "expected"),
     [

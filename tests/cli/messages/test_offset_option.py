@@ -21,6 +21,8 @@ from broker_core.cli.messages.offset_option import (
     [
         ("beginning", StartPosition(PositionKind.BEGINNING)),
         ("end", StartPosition(PositionKind.END)),
+        ("earliest", StartPosition(PositionKind.BEGINNING)),
+        ("Latest", StartPosition(PositionKind.END)),
         ("0", StartPosition(PositionKind.OFFSET, 0)),
         ("17", StartPosition(PositionKind.OFFSET, 17)),
         ("-5", StartPosition(PositionKind.FROM_END, 5)),
@@ -41,7 +43,7 @@ def test_a_time_without_zone_is_local() -> None:
 
 @pytest.mark.parametrize("text", ["", "middle", "--5", "-", "5x", "@", "@noon", "1e3", "٣", "+5"])
 def test_nonsense_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not beginning, end|TIME is epoch"):
+    with pytest.raises(ValueError, match=r"is not earliest, latest|TIME is epoch"):
         parse_position(text)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,71 @@ def test_json_lines(shell: Shell, topic: str) -> None:
     assert (text["topic"], text["tags"], text["properties"]["a"]) == (topic, "new", "b")
     assert (binary["body"], binary["bodyEncoding"]) == ("//4=", "base64")
     assert {"broker", "queue", "offset", "messageId", "storeTimestamp"} <= text.keys()
+
+
+def test_json_lines_round_trip(shell: Shell, broker: EmbeddedBroker, topic: str) -> None:
+    given = [
+        {"body": "plain"},
+        {"key": "k1", "tags": "new", "headers": {"a": "b", "n": 7}, "body": {"total": 12.5}},
+        {"keys": ["k2", "k3"], "body": "//4=", "bodyEncoding": "base64", "shardingKey": "s"},
+        {"body": "soon", "delayMs": 1},
+        {"body": "later", "delayLevel": 1},
+    ]
+    lines = b"".join(json.dumps(message).encode() + b"\n" for message in given)
+    assert shell.produce(lines, "-J", "--batch", "10").code == 0
+    first = shell.consume("-c", "5", "-J").output
+    copied = run_rmq("produce", "-n", broker.name_server, "-t", f"{topic}-copy", "-J", given=first)
+    assert copied.code == 0, copied.errors
+    second = run_rmq(
+        "consume", "-n", broker.name_server, "-t", f"{topic}-copy", "-c", "5", "-J"
+    ).output
+    kept = [*KEPT, "properties"]
+    shown = [
+        sorted(
+            json.dumps([users(json.loads(line)).get(name) for name in kept])
+            for line in output.splitlines()
+        )
+        for output in (first, second)
+    ]
+    assert shown[0] == shown[1]
+    bodies = {message["body"]: message for message in map(json.loads, second.splitlines())}
+    order = bodies['{"total":12.5}']
+    assert (order["keys"], order["tags"]) == ("k1", "new")
+    assert {"a": "b", "n": "7"}.items() <= order["properties"].items()
+    assert (bodies["//4="]["keys"], bodies["//4="]["shardingKey"]) == ("k2 k3", "s")
+
+
+KEPT = ("body", "bodyEncoding", "keys", "tags", "shardingKey")
+
+
+def users(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without the properties that RocketMQ sets itself."""
+    own = {"a", "n"}
+    message["properties"] = {k: v for k, v in message["properties"].items() if k in own}
+    return message
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"{", "is not JSON"),
+        (b"[1]", "is not a JSON object"),
+        (b'{"keys": "k"}', "has no field body"),
+        (b'{"body": "x", "tag": "t"}', "no field 'tag'; there are body, bodyEncoding, keys, tags"),
+        (b'{"body": "%", "bodyEncoding": "base64"}', "is not base64"),
+        (b'{"body": "x", "delayLevel": "1"}', "delayLevel '1' is not a whole number"),
+    ],
+)
+def test_json_that_is_no_message(shell: Shell, line: bytes, text: str) -> None:
+    ended = shell.produce(line + b"\n", "-J", "-q")
+    assert ended.code == 1
+    assert text in ended.error_lines[-1]
+
+
+def test_a_delimiter(shell: Shell) -> None:
+    assert shell.produce(b"a\r\nb--\n--c-\n", "-D", "\\x2d-", "-q") == Ended(0, b"", "")
+    shown = [json.loads(line)["body"] for line in shell.consume("-e", "-J").output.splitlines()]
+    assert sorted(shown) == ["\n", "a\r\nb", "c-\n"]
 
 
 def test_where_it_begins(shell: Shell) -> None:

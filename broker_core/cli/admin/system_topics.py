@@ -1,0 +1,27 @@
+"""Which topics belong to RocketMQ itself and are not shown unless asked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.codec.wire.bodies.route_data import ClusterInfo
+
+_NAMES: Final = frozenset(
+    {
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "SCHEDULE_TOPIC_XXXX",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+_STARTS: Final = ("%RETRY%", "%DLQ%", "rmq_sys_")
+_ENDS: Final = ("_REPLY_TOPIC",)
+
+
+def is_system_topic(name: str, info: ClusterInfo) -> bool:
+    """Whether brokers make this topic: also those named like a cluster or a broker."""
+    if name in _NAMES or name in info.clusters or name in info.brokers:
+        return True
+    return name.lower().startswith(tuple(s.lower() for s in _STARTS)) or name.endswith(_ENDS)

@@ -1,0 +1,84 @@
+"""`rmq lag`: how far consumer groups are behind, once or again and again."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from broker_core.cli.admin.report import Note, Report, Table
+from broker_core.cli.admin.session import (
+    AdminSession,
+    chosen_brokers,
+    group_option,
+    topic_option,
+)
+from broker_core.cli.live.screen import add_screen_options, run_screen
+from broker_core.client.admin.groups import all_groups, group_progress
+from broker_core.errors import GroupNotExist, TopicNotExist
+
+EXAMPLES: Final = """\
+  rmq lag                                      every group and topic
+  rmq lag -g billing --watch                   looks again every 2 seconds
+  rmq lag --watch -i 10 --json"""
+
+COLUMNS: Final = ("group", "topic", "queues", "behind", "perSecond")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group_option(parser, required=False)
+    topic_option(parser, required=False)
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="look again and again, until Ctrl-C"
+    )
+    add_screen_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the lag."""
+    return run_screen(options, LagLooks(), options.looks if options.watch else 1)
+
+
+class LagLooks:
+    """Lags by group and topic; remembers the last look for `perSecond`, by which lag shrinks."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], int] = {}
+        self._at = 0.0
+
+    async def __call__(self, session: AdminSession, options: argparse.Namespace) -> Report:
+        now = session.clock.monotonic()
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for group in await self._groups(session, options):
+            try:
+                rows, _ = await group_progress(session.admin, group, options.topic or "")
+            except (GroupNotExist, TopicNotExist):
+                continue
+            for queue, row in rows.items():
+                queues, behind = found.get((group, queue.topic), (0, 0))
+                found[group, queue.topic] = queues + 1, behind + row.behind
+        table = Table(
+            COLUMNS,
+            [
+                (*key, queues, behind, self._change(key, behind, now))
+                for key, (queues, behind) in sorted(found.items())
+            ],
+        )
+        self._before = {key: behind for key, (_, behind) in found.items()}
+        self._at = now
+        total = sum(behind for _, behind in found.values())
+        return [table, Note(f"behind: {total}")]
+
+    async def _groups(self, session: AdminSession, options: argparse.Namespace) -> list[str]:
+        if options.group:
+            return [options.group]
+        names: set[str] = set()
+        for address in (await chosen_brokers(session, options)).values():
+            names.update(await all_groups(session.admin, address))
+        return sorted(names)
+
+    def _change(self, key: tuple[str, str], behind: int, now: float) -> Any:
+        """How fast the lag grows (above 0) or shrinks; None at the first look."""
+        before = self._before.get(key)
+        if before is None or now <= self._at:
+            return None
+        return (behind - before) / (now - self._at)

@@ -1,0 +1,63 @@
+"""A report that is printed again and again: in place on a terminal, else one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from broker_core.cli.admin.report import Report, report_json, report_text
+from broker_core.cli.admin.session import AdminSession, add_session_options, admin_session
+from broker_core.cli.client_session import run_client
+from broker_core.cli.command_parser import count
+from broker_core.cli.exit_codes import DONE, CommandFailed
+from broker_core.client.connection.backoff import pause
+from broker_core.errors import ConnectionLost
+
+_CLEAR: Final = "\x1b[H\x1b[J"
+
+# Makes the report of one look.
+Look = Callable[[AdminSession, argparse.Namespace], Awaitable[Report]]
+
+
+def add_screen_options(parser: argparse.ArgumentParser) -> None:
+    """How often to look."""
+    parser.add_argument(
+        "-i",
+        "--interval",
+        type=count,
+        default=2,
+        metavar="SECONDS",
+        help="time between two looks (default: 2)",
+    )
+    parser.add_argument(
+        "--looks", type=count, metavar="N", help="end after N looks (default: never)"
+    )
+    add_session_options(parser)
+
+
+def run_screen(options: argparse.Namespace, look: Look, looks: int | None) -> int:
+    """Print `looks` reports, or until interrupted."""
+    return run_client(_repeat(options, look, looks))
+
+
+async def _repeat(options: argparse.Namespace, look: Look, looks: int | None) -> int:
+    done = 0
+    is_live = sys.stdout.isatty() and looks != 1 and not options.json
+    async with admin_session(options) as session:
+        while True:
+            try:
+                report = await look(session, options)
+            except ConnectionLost as error:
+                servers = ";".join(session.name_servers)
+                text = f"{error}. Are the name servers {servers:.200} (-n) right, and up?"
+                raise CommandFailed(text) from None
+            text = report_json(report) if options.json else report_text(report)
+            between = "\n" if done and not options.json else ""
+            sys.stdout.write(f"{_CLEAR}{text}" if is_live else f"{between}{text}")
+            sys.stdout.flush()
+            done += 1
+            if done == looks:
+                return DONE
+            await pause(options.interval)

@@ -1,0 +1,222 @@
+"""`rmq doctor`: checks what a pipeline needs on this machine, and says how to repair it.
+
+Public names of the client only; Spark is not started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, NamedTuple
+
+from broker_core import ClientConfig, SyncAdmin, codec_backend, errors
+from pyspark_rmq.environment.interpreters import finder, look_at, problem_of, worker
+
+EXAMPLES: Final = """\
+  rmq doctor                                   Python, Java, Spark and Arrow
+  rmq doctor -n 127.0.0.1:9876                 also name servers and brokers"""
+
+_NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
+_PYTHON_MIN: Final = (3, 10)
+_SPARK_FIRST, _SPARK_END = (4, 0), (4, 4)
+_ARROW_MIN: Final = (15,)
+_JAVA_MIN: Final = 17
+_CONNECT_TIMEOUT_S: Final = 5.0
+_PROGRAM_TIMEOUT_S: Final = 120
+
+
+class Finding(NamedTuple):
+    """The result of one check; `fix` is empty if nothing is wrong."""
+
+    what: str
+    text: str
+    fix: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "-n",
+        "--namesrv",
+        metavar="ADDRESSES",
+        help="name servers to look at, as HOST:PORT, several separated by ; (default: the variable "
+        f"{_NAME_SERVER_VARIABLE}; without it no server is looked at)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a line for each check, and the fix below those that fail; 1 if any does."""
+    servers = options.namesrv or os.environ.get(_NAME_SERVER_VARIABLE, "")
+    failed = 0
+    for finding in findings(servers):
+        mark = "FAIL" if finding.fix else "ok"
+        sys.stdout.write(f"{mark:4}  {finding.what:12}  {finding.text}\n")
+        if finding.fix:
+            failed += 1
+            fix = finding.fix.replace("\n", "\n" + " " * 25)
+            sys.stdout.write(f"{'':4}  {'':12}  fix: {fix}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{failed} problem{'' if failed == 1 else 's'} found\n")
+    return 1 if failed else 0
+
+
+def findings(servers: str) -> Iterator[Finding]:
+    """All checks, one after the other."""
+    yield python_finding(sys.version_info[:2])
+    yield package_finding()
+    yield native_finding(codec_backend())
+    yield from distribution_findings(_installed)
+    yield java_finding(java_version())
+    yield from interpreter_findings()
+    if servers:
+        yield from server_findings(servers)
+    else:
+        text = "not looked at: give -n HOST:PORT"
+        yield Finding("name servers", text)
+
+
+def python_finding(found: tuple[int, int]) -> Finding:
+    """This interpreter."""
+    text = f"{platform.python_version()} ({sys.executable})"
+    fix = "use Python 3.10 or newer" if found < _PYTHON_MIN else ""
+    return Finding("Python", text, fix)
+
+
+def package_finding() -> Finding:
+    """The installed package."""
+    number = _installed("pyspark-rmq")
+    if number is None:
+        return Finding("pyspark-rmq", "not installed here", "pip install 'pyspark-rmq[spark]'")
+    return Finding("pyspark-rmq", number)
+
+
+def native_finding(backend: str) -> Finding:
+    """Whether the compiled code is in use."""
+    if backend == "native":
+        return Finding("native code", "in use")
+    fix = (
+        "install a wheel for this platform, or a C compiler and the headers of Python, and install"
+        " the package again; without it everything works, more slowly"
+    )
+    return Finding("native code", "not built, the Python version is in use", fix)
+
+
+def distribution_findings(installed: Callable[[str], str | None]) -> Iterator[Finding]:
+    """Spark, Arrow and pandas."""
+    spark = installed("pyspark") or installed("pyspark-client")
+    if spark is None:
+        yield Finding("Spark", "not installed", "pip install 'pyspark>=4.0,<4.4'")
+    else:
+        is_known = _SPARK_FIRST <= _numbers(spark)[:2] < _SPARK_END
+        yield Finding("Spark", spark, "" if is_known else "pip install 'pyspark>=4.0,<4.4'")
+    arrow = installed("pyarrow")
+    if arrow is None or _numbers(arrow) < _ARROW_MIN:
+        yield Finding("Arrow", arrow or "not installed", "pip install 'pyarrow>=15'")
+    else:
+        yield Finding("Arrow", arrow)
+
+
+def java_finding(found: tuple[str, int | None]) -> Finding:
+    """`found` is of `java_version`."""
+    program, number = found
+    fix = f"install Java {_JAVA_MIN} or newer and set JAVA_HOME to its directory"
+    if number is None:
+        return Finding("Java", f"{program} does not run", fix)
+    return Finding("Java", f"{number} ({program})", fix if number < _JAVA_MIN else "")
+
+
+def java_version() -> tuple[str, int | None]:
+    """The program that Spark will run, and its version; None if it does not run."""
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else shutil.which("java") or "java"  # noqa: PTH118
+    try:
+        done = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_PROGRAM_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return program, None
+    return program, parse_java_version(done.stderr + done.stdout)
+
+
+def parse_java_version(text: str) -> int | None:
+    """The feature release of `java -version`: 17 of "17.0.9", 8 of "1.8.0_392"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
+
+
+def interpreter_findings() -> Iterator[Finding]:
+    """The Python that Spark will run, if it is started from here."""
+    found_by, run_by = finder(os.environ), worker(os.environ)
+    named = [("Spark runs", run_by)]
+    if found_by != run_by:
+        named.insert(0, ("Spark finds", found_by))
+    for what, interpreter in named:
+        text = f"{look_at(interpreter.command).path}, because {interpreter.setting}"
+        yield Finding(what, text, problem_of(interpreter))
+
+
+def server_findings(servers: str) -> Iterator[Finding]:
+    """Each name server, and each address that it advertises."""
+    try:
+        addresses = ClientConfig(servers).name_servers  # type: ignore[arg-type]
+    except errors.InvalidConfig as error:
+        yield Finding("name servers", servers, str(error))
+        return
+    seen: set[str] = set()
+    for address in addresses:
+        try:
+            with SyncAdmin(address) as admin:
+                brokers = admin.cluster_info().brokers
+        except errors.RmqError as error:
+            fix = f"{error}\nstart a name server there, or give the right address"
+            yield Finding("name server", address, fix)
+            continue
+        if not brokers:
+            fix = f"start a broker with -n {address}: none is registered there"
+            yield Finding("name server", address, fix)
+            continue
+        yield Finding("name server", f"{address}, {len(brokers)} broker names")
+        for name, broker in sorted(brokers.items()):
+            for member, advertised in sorted(broker.addresses.items()):
+                if advertised not in seen:
+                    seen.add(advertised)
+                    yield broker_finding(f"{name}:{member}", advertised)
+
+
+def broker_finding(name: str, address: str) -> Finding:
+    """Whether the address that a broker advertises can be reached from here."""
+    host, _, port = address.rpartition(":")
+    text = f"{name} at {address}"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = (
+            f"{reason}: set brokerIP1 of the broker to an address that this machine reaches, or"
+            f" give the option rmq.broker.address.rewrite={address}=HOST:PORT here"
+        )
+        return Finding("broker", text, fix)
+    return Finding("broker", text)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

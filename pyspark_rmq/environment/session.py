@@ -1,0 +1,115 @@
+"""A Spark session whose Python is the one of this program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core import errors
+from pyspark_rmq.environment.interpreters import (
+    DRIVER_VARIABLE,
+    WORKER_VARIABLE,
+    Interpreter,
+    environment_problem,
+    finder,
+    problem_of,
+    worker,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def session(
+    app_name: str = "rmq", *, master: str = "", config: Mapping[str, str] | None = None
+) -> Any:
+    """The Spark session of this program, which finds `.format("rmq")`; made if there is none.
+
+    Has Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        if problem_of(finder(os.environ)):
+            os.environ[DRIVER_VARIABLE] = sys.executable
+        if problem_of(worker(os.environ)):
+            os.environ[WORKER_VARIABLE] = sys.executable
+        builder = SparkSession.builder.appName(app_name)
+        if master:
+            builder = builder.master(master)
+        for name, value in (config or {}).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    if is_classic(active) and problem_of(_finder_of(active)):
+        register(active, "rmq")
+    return active
+
+
+def register(spark: Any, name: str = "rocketmq") -> None:
+    """Register the data source in a session: under another name, or if Spark did not find it.
+
+    A local session then runs the Python of this program. Raises `InvalidArgument` if the Python of
+    the workers does not have this package.
+    """
+    from pyspark_rmq.data_source import registered_as
+
+    ensure_python(spark)
+    spark.dataSource.register(registered_as(name))
+
+
+def ensure_python(spark: Any) -> None:
+    """See to it that a source that is registered in `spark` can be run.
+
+    A local session is told to run the Python of this program. Raises `InvalidArgument` if the
+    workers run elsewhere with a Python that would fail later.
+    """
+    if not is_classic(spark):
+        # Spark Connect: the server chooses its Python.
+        return
+    context = spark.sparkContext
+    problem = problem_of(Interpreter(context.pythonExec, _worker_setting()))
+    if not problem:
+        return
+    if not context.master.startswith("local"):
+        raise errors.InvalidArgument(problem)
+    context.pythonExec = sys.executable
+
+
+def is_classic(spark: Any) -> bool:
+    """Whether the session has a JVM of its own."""
+    return "connect" not in type(spark).__module__.split(".")
+
+
+_warned: set[str] = set()
+
+
+def warn_of_environment() -> None:
+    """Log once if Spark, as it runs or would be started now, would not find the package."""
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        problem = environment_problem(os.environ)
+    elif is_classic(active) and active.sparkContext.pythonExec != sys.executable:
+        problem = problem_of(_finder_of(active))
+    else:
+        problem = ""
+    if problem and problem not in _warned:
+        _warned.add(problem)
+        _log.warning("%s", problem)
+
+
+def _finder_of(spark: Any) -> Interpreter:
+    """The environment of the JVM is that of the moment when it was started."""
+    getenv = spark.sparkContext._jvm.System.getenv
+    found = {name: getenv(name) for name in (DRIVER_VARIABLE, WORKER_VARIABLE)}
+    return finder({name: value for name, value in found.items() if value})
+
+
+def _worker_setting() -> str:
+    return worker(os.environ).setting

@@ -1,0 +1,94 @@
+"""Sources that are registered, and sessions that are made, run the Python of this program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyspark_rmq
+from broker_core import errors
+from pyspark_rmq import EmbeddedBroker
+from pyspark_rmq.environment.session import ensure_python
+
+PROJECT = Path(__file__).resolve().parents[2]
+MADE_BY_SESSION = """
+import json, sys
+import pyspark_rmq
+spark = pyspark_rmq.session(master="local[1]", config={"spark.ui.enabled": "false"})
+again = pyspark_rmq.session()
+options = json.loads(sys.argv[1])
+rows = spark.read.format("rmq").options(**options).load().count()
+print(json.dumps([rows, again is spark]))
+spark.stop()
+"""
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """A Python without packages, as another installation would be."""
+    path = tmp_path / "bare-python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_registering_makes_a_local_session_run_this_python(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], bare_python: str
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["a", "b"])
+    context = spark.sparkContext
+    before = context.pythonExec
+    try:
+        context.pythonExec = bare_python
+        pyspark_rmq.register(spark, "rmq_here")
+        reader = spark.read.format("rmq_here").options(**broker.options)
+        assert reader.option("subscribe", topic).load().count() == 2
+    finally:
+        context.pythonExec = before
+
+
+def test_registering_is_refused_where_reading_would_fail(bare_python: str) -> None:
+    class Context:
+        master = "spark://elsewhere:7077"
+        pythonExec = bare_python
+
+    class Session:
+        sparkContext = Context()
+
+    with pytest.raises(errors.InvalidArgument, match="which does not have pyspark_rmq"):
+        ensure_python(Session())
+    Context.pythonExec = sys.executable
+    ensure_python(Session())
+
+
+def test_a_session_finds_the_source_whatever_the_environment_says(
+    broker: EmbeddedBroker, new_topic: Callable[..., str], bare_python: str, tmp_path: Path
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["a", "b", "c"])
+    environment = {**os.environ, "PYSPARK_DRIVER_PYTHON": "jupyter", "PYSPARK_PYTHON": bare_python}
+    environment["PYTHONPATH"] = str(PROJECT)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            MADE_BY_SESSION,
+            json.dumps({"rmq.namesrv.addr": broker.name_server, "subscribe": topic}),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [3, True]
