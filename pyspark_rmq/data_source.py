@@ -17,7 +17,7 @@ from pyspark_rmq.frozen_heap import freeze_once, freeze_worker
 from pyspark_rmq.options import SourceOptions
 
 if TYPE_CHECKING:
-    from pyspark_rmq.payloads.read_columns import ReadColumn
+    from pyspark_rmq.payloads.read_columns import ReadColumn, SchemaField
     from pyspark_rmq.sink.batch_writer import RmqBatchWriter
     from pyspark_rmq.sink.sink_options import SinkOptions
     from pyspark_rmq.sink.stream_writer import RmqStreamWriter
@@ -125,19 +125,28 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
 
 def _chosen(schema: Any, options: SourceOptions) -> tuple[ReadColumn, ...]:
-    from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
+    from pyspark_rmq.payloads.read_columns import choose_read_columns
 
-    fields = [
-        SchemaField(f.name, f.dataType.simpleString(), f.nullable, f.dataType.jsonValue())
-        for f in schema.fields
-    ]
-    return choose_read_columns(fields, options.payload, options.column_names)
+    return choose_read_columns(_fields(schema), options.payload, options.column_names)
 
 
 def _written(schema: Any, options: SinkOptions) -> SinkColumns:
+    from pyspark_rmq.payloads import formats
+    from pyspark_rmq.sink.task.payload_columns import find_payload_columns
     from pyspark_rmq.sink.task.sink_columns import find_columns
 
+    if options.value_format == formats.JSON:
+        return find_payload_columns(_fields(schema), options)
     return find_columns(((f.name, f.dataType.simpleString()) for f in schema.fields), options)
+
+
+def _fields(schema: Any) -> list[SchemaField]:
+    from pyspark_rmq.payloads.read_columns import SchemaField
+
+    return [
+        SchemaField(f.name, f.dataType.simpleString(), f.nullable, f.dataType.jsonValue())
+        for f in schema.fields
+    ]
 
 
 def registered_as(name: str) -> type[RmqDataSource]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from pyspark_rmq.number_arrays import number_array
 from pyspark_rmq.payloads.bad_records import BadRow, Decoded
 from pyspark_rmq.payloads.formats import UTC
 from pyspark_rmq.payloads.json_values import (
@@ -30,6 +31,7 @@ from pyspark_rmq.payloads.json_values import (
     is_deep,
     parse,
 )
+from pyspark_rmq.payloads.nested_arrays import with_leaves
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ
 
 _PART_ROWS: Final = 1_024
@@ -37,6 +39,10 @@ _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
 _SPACE: Final = b" \t\r\n"
 _WORD: Final = re.compile(rb"[:,\[\s]-?(?:Inf|NaN)")
+# Not a Python text, whose conversion makes Arrow import pandas.
+_LINE_FEED: Final = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\n")]
+)
 # What the parser raises, and what conversions of its texts raise.
 _REFUSED: Final = (pa.ArrowException, ValueError)
 
@@ -79,7 +85,8 @@ class JsonDecoder:
             [batch] = found.combine_chunks().to_batches()
             batch.validate(full=True)
             columns = [
-                _finished(batch.column(place), field.type) for place, field in enumerate(self._kind)
+                with_leaves(batch.column(place), field.type, _finished)
+                for place, field in enumerate(self._kind)
             ]
         except _REFUSED:
             return None
@@ -111,11 +118,12 @@ def _lines(bodies: Any) -> bytes | None:
         texts = bodies.cast(pa.string())
         if not _are_objects(bodies):
             return None
-    lengths = pc.binary_length(bodies).to_numpy()
+    lengths = np.diff(_bounds(bodies))
     # The parser has no limit of depth.
     if any(is_deep(bodies[row].as_py()) for row in np.flatnonzero(lengths > 2 * DEPTH_MAX)):
         return None
-    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")
+    bounds = number_array(np.array([0, len(texts)], np.int32))
+    joined = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), _LINE_FEED)
     text: bytes = joined[0].as_buffer().to_pybytes()
     # The parser stops at a zero byte.
     return None if b"\0" in text or _has_words(text) else text
@@ -127,12 +135,17 @@ def _has_words(text: bytes) -> bool:
 
 
 def _are_objects(bodies: Any) -> bool:
-    _, offsets, data = bodies.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
+    data, bounds = bodies.buffers()[2], _bounds(bodies)
     if data is None or (bounds[1:] == bounds[:-1]).any():
         return False
     raw = np.frombuffer(data, np.uint8)
     return bool((raw[bounds[:-1]] == _OPEN).all() and (raw[bounds[1:] - 1] == _CLOSE).all())
+
+
+def _bounds(bodies: Any) -> Any:
+    """Where bodies begin and end in their buffer. Unlike `to_numpy` it does not import pandas."""
+    offsets = np.frombuffer(bodies.buffers()[1], np.int32)
+    return offsets[bodies.offset : bodies.offset + len(bodies) + 1]
 
 
 def _parse(text: bytes, schema: Any) -> Any:
@@ -174,17 +187,7 @@ def _parsed_field(kind: Any, time_zone: str) -> Any:
 
 
 def _finished(parsed: Any, kind: Any) -> Any:
-    """A parsed column as its type. Raises one of `_REFUSED` for texts that only `by_row` reads."""
-    if parsed.type == kind:
-        return parsed
-    if pa.types.is_struct(kind):
-        children = [_finished(parsed.field(place), field.type) for place, field in enumerate(kind)]
-        mask = parsed.is_null() if parsed.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if pa.types.is_list(kind):
-        values = _finished(parsed.values, kind.value_type)
-        mask = parsed.is_null() if parsed.null_count else None
-        return pa.ListArray.from_arrays(parsed.offsets, values, type=kind, mask=mask)
+    """Parsed values as their type. Raises one of `_REFUSED` for texts that only `by_row` reads."""
     if pa.types.is_binary(kind):
         return _from_base64(parsed)
     return parsed.cast(kind)

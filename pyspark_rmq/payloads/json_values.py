@@ -216,7 +216,8 @@ def _decimals(precision: int, scale: int) -> Convert:
         if number and number.adjusted() > precision:
             raise ValueError
         rounded = number.quantize(unit, context=_CONTEXT)
-        if abs(rounded) >= limit:
+        # Not `abs`, which rounds to 28 digits.
+        if rounded.copy_abs() >= limit:
             raise ValueError
         return rounded
 

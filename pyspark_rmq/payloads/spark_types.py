@@ -112,3 +112,25 @@ def _unsupported(path: str, name: str) -> str:
         f"{path} has type {name}, which payloads cannot have. They can have STRUCT, ARRAY,"
         f" MAP<STRING, …>, DECIMAL(p,s), {', '.join(sql.upper() for sql in _SQL_NAMES.values())}"
     )
+
+
+def refuse_unwritable(spark_type: Any, path: str) -> None:
+    """Raises `InvalidArgument` for a type that cannot be encoded. Fields may be NOT NULL."""
+    arrow_type(_nullable(spark_type), path)
+
+
+def _nullable(spark_type: Any) -> Any:
+    if isinstance(spark_type, str):
+        return spark_type
+    if "fields" in spark_type:
+        fields = [
+            {**field, "type": _nullable(field["type"]), "nullable": True}
+            for field in spark_type["fields"]
+        ]
+        return {**spark_type, "fields": fields}
+    inner = {
+        name: _nullable(spark_type[name])
+        for name in ("elementType", "valueType")
+        if name in spark_type
+    }
+    return {**spark_type, **inner, "containsNull": True, "valueContainsNull": True}

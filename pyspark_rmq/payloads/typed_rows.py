@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core import MessageQueue
+from broker_core import MessageQueue, errors
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.bad_records import BadRecord, BadRow, Decoded, Decoder, place_of
@@ -97,6 +97,8 @@ class TypedRows:
         return arrays
 
     def _of_bad(self, column: PayloadColumn, messages: Any, decoded: Decoded) -> Any:
+        if not decoded.bad:
+            return pa.nulls(messages.num_rows, column.arrow_type)
         found: list[Any] = [None] * messages.num_rows
         bodies = messages.column(self._places["value"])
         for row, reason in decoded.bad:
@@ -104,12 +106,13 @@ class TypedRows:
         return pa.array(found, column.arrow_type)
 
     def _fail(self, bad: BadRow, messages: Any, queue: MessageQueue) -> None:
-        raise BadRecord(
+        text = (
             f"the message at {self._place(bad, messages, queue)} is not"
             f" valueFormat={self._options.value_format} of the schema: {bad.reason}. Correct the"
             " schema, or give badRecords=null (with columns badValue and badReason) or"
             " badRecords=skip to read on"
         )
+        raise BadRecord(errors.explained(text, "bad-records"))
 
     def _note_skipped(self, bad: Sequence[BadRow], messages: Any, queue: MessageQueue) -> None:
         if not self._skipped:
@@ -146,4 +149,4 @@ def _bad_mask(decoded: Decoded) -> Any:
 
 
 def _empty(schema: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

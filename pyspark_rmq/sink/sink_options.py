@@ -22,6 +22,7 @@ from pyspark_rmq.options import (
     OptionTexts,
     connection_options,
 )
+from pyspark_rmq.payloads import formats
 
 AUTO: Final = "auto"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -49,6 +50,11 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "topic.queues": Known(_number(1, 1_024), 8),
         # What
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
+        "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
+        "keyColumn": Known(_text, ""),
+        "tagsColumn": Known(_text, ""),
+        "shardingKeyColumn": Known(_text, ""),
+        "propertyColumns": Known(option_values.words, ()),
         "maxMessageSize": Known(_number(1, 1 << 30), 4 << 20),
         "oversizePolicy": Known(_one_of("fail", "drop", "skip", "dlq"), "fail"),
         "oversizeTopic": Known(_text, ""),
@@ -86,6 +92,10 @@ class SinkOptions:
     """Create missing topics on brokers with `autoCreateTopicEnable`."""
     topic_queue_count: int
     packs_json: bool
+    value_format: str
+    column_roles: Mapping[str, str]
+    """Column of the message -> column of the payload that it is taken from."""
+    property_columns: tuple[str, ...]
     body_size_max: int
     drops_oversize: bool
     oversize_topic: str
@@ -128,6 +138,13 @@ class SinkOptions:
             asks_broker_for_topics=values["createTopic"] == AUTO,
             topic_queue_count=values["topic.queues"],
             packs_json=values["format"] == JSON,
+            value_format=values["valueFormat"],
+            column_roles={
+                role: values[f"{role}Column"]
+                for role in ("key", "tags", "shardingKey")
+                if values[f"{role}Column"]
+            },
+            property_columns=values["propertyColumns"],
             body_size_max=values["maxMessageSize"],
             drops_oversize=values["oversizePolicy"] in ("drop", "skip"),
             oversize_topic=_oversize_topic(values),
@@ -146,6 +163,17 @@ class SinkOptions:
         )
 
     def __post_init__(self) -> None:
+        if self.packs_json and self.value_format != formats.BINARY:
+            raise errors.InvalidArgument(
+                "options format=json and valueFormat exclude each other: valueFormat=json leaves"
+                " key, tags and the like out of the body"
+            )
+        if self.value_format != formats.JSON and (self.column_roles or self.property_columns):
+            raise errors.InvalidArgument(
+                "options keyColumn, tagsColumn, shardingKeyColumn and propertyColumns need"
+                " valueFormat=json; without it, name the columns key, tags, shardingKey and"
+                " properties"
+            )
         if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
             raise errors.InvalidArgument(
                 "option waitStoreOk=false is for deliveryGuarantee=at_least_once: a batch that is"

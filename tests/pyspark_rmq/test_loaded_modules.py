@@ -17,6 +17,16 @@ from broker_core import MessageQueue
 from pyspark_rmq.source.rows.message_batches import _partitions
 _partitions(None, {}, MessageQueue("t", "b", 3), 5)
 """
+_DECODE = """
+import struct
+import pyarrow as pa
+from pyspark_rmq.payloads.json_columns import JsonDecoder
+kind = pa.struct([pa.field("a", pa.int32()), pa.field("d", pa.date32())])
+body = b'{"a": 1, "d": "2024-05-31"}'
+bounds = pa.py_buffer(struct.pack("=2i", 0, len(body)))
+bodies = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(body)])
+assert JsonDecoder(kind).by_column(bodies) is not None
+"""
 
 
 def loaded(code: str) -> set[str]:
@@ -46,6 +56,7 @@ def test_finding_and_creating_the_source_loads_neither_arrow_nor_the_sink() -> N
         "import pyspark_rmq.sink.stream_writer",
         "import pyspark_rmq.sink.batch_writer",
         _READ,
+        _DECODE,
     ],
 )
 def test_readers_and_writers_do_not_load_pandas(code: str) -> None:

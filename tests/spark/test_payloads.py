@@ -114,7 +114,7 @@ def test_bodies_are_those_of_from_json(spark: Any) -> None:
     assert not [body for n, body in enumerate(BODIES) if body in BAD_BODIES and theirs[n] == BAD]
 
 
-def test_types_are_those_that_spark_expects() -> None:
+def test_types_are_those_that_spark_expects(spark: Any) -> None:
     import pyspark
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -172,3 +172,47 @@ def test_a_schema_is_needed_and_checked_on_the_driver(spark: Any, broker: Embedd
         reader.load("any")
     with pytest.raises(Exception, match=r"value.a has type interval"):
         reader.schema("value STRUCT<a: INTERVAL>").load("any").collect()
+
+
+def test_what_the_sink_encodes_the_source_decodes(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    from chispa import assert_df_equality
+
+    kinds = (
+        "id STRING, raw BINARY, yes BOOLEAN, b TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT,"
+        " d DOUBLE, p DECIMAL(38,10), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,"
+        " list ARRAY<DATE>, map MAP<STRING, TIMESTAMP>, deep STRUCT<x: ARRAY<STRUCT<y: FLOAT>>>"
+    )
+    row = spark.sql(
+        "SELECT 'o1' id, X'00ff' raw, true yes, 1Y b, 2S s, 3 i, 4L l, 0.1F f, double('NaN') d,"
+        " 12345678901234567890.5BD p, DATE'2024-05-31' day, TIMESTAMP'2024-05-31 12:00:00.5' at,"
+        " TIMESTAMP_NTZ'1969-12-31 23:59:59.999999' local, array(DATE'0001-01-01', null) list,"
+        " map('a', TIMESTAMP'2024-05-31 12:00:00', 'b', null) map,"
+        " named_struct('x', array(named_struct('y', 3.25F), null)) deep"
+    )
+    frame = spark.createDataFrame([("o2",) + (None,) * 15], kinds).unionByName(row)
+    connection = {**broker.options, "valueFormat": "json"}
+
+    def write(rows: Any, topic: str, **given: str) -> None:
+        writer = rows.write.format("rmq").options(**connection, **given)
+        writer.mode("append").save(topic)
+
+    topic = new_topic(1)
+    write(frame, topic, keyColumn="id", tagsColumn="i", propertyColumns="day")
+    found = {message.keys: message for message in broker.consume(topic)}
+    assert found["o1"].tags == "3" and found["o1"].properties["day"] == "2024-05-31"
+    assert "day" not in found["o2"].properties
+    reader = spark.read.format("rmq").options(**connection).option("flattenValue", "true")
+    back = reader.schema(kinds).load(topic)
+    assert_df_equality(
+        frame.orderBy("id"), back.orderBy("id"), ignore_nullable=True, allow_nan_equality=True
+    )
+
+    whole = new_topic(1)
+    write(frame.selectExpr("struct(*) AS value"), whole)
+    values = spark.read.format("rmq").options(**connection).schema(f"value STRUCT<{kinds}>")
+    assert_df_equality(
+        frame.orderBy("id"), values.load(whole).select("value.*").orderBy("id"),
+        ignore_nullable=True, allow_nan_equality=True,
+    )  # fmt: skip

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from broker_core import batch_from_arrow, compress_body, digest_rows, errors
 from pyspark_rmq.number_arrays import number_array
+from pyspark_rmq.payloads.json_encoding import encode_json
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
 from pyspark_rmq.sink.task.queue_selection import RowPlaces
-from pyspark_rmq.sink.task.sink_columns import SinkColumns
+from pyspark_rmq.sink.task.sink_columns import Place, SinkColumns
 from pyspark_rmq.source.rows.property_map import system_properties
 
 # Row name: the same when a task or a batch is run again.
@@ -209,12 +210,13 @@ class ColumnReader:
         return _by_topic(found, batch.column(columns.topic))
 
     def _bodies(self, batch: Any) -> Any:
-        if self._columns.value is None:
-            return json_bodies(batch)
-        body = batch.column(self._columns.value)
+        place, payload = self._columns.value, self._columns.payload
+        if place is None:
+            return json_bodies(batch) if payload is None else encode_json(_object(batch, payload))
+        body = batch.column(place)
         if body.null_count:
             raise _nulls("value", body, "every message has a body")
-        return body
+        return body if payload is None else encode_json(body)
 
     def _row_names(self, count: int) -> Any:
         if not self._row_name:
@@ -257,6 +259,9 @@ class ColumnReader:
         texts = []
         if self._columns.properties is not None:
             texts.append(_joined_maps(batch.column(self._columns.properties)))
+        for name, place in self._columns.property_columns:
+            column = _not_empty(_text(batch, place, name))
+            texts.append(pc.binary_join_element_wise(f"{name}\x01", column, ""))
         if sharding is not None:
             texts.append(pc.binary_join_element_wise(_SHARDING, _not_empty(sharding), ""))
         if names is not None:
@@ -283,11 +288,23 @@ def batches_of_rows(rows: Iterable[Any], schema: Any) -> Iterator[Any]:
 def _batch_of_rows(rows: list[Any], schema: Any) -> Any:
     columns = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
-        plain: Any = values
-        if pa.types.is_binary(field.type):
-            plain = [bytes(v) if isinstance(v, bytearray) else v for v in values]
-        columns.append(pa.array(plain, field.type))
+        columns.append(pa.array([_plain(v, field.type) for v in values], field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """A value of a Spark row in the form that Arrow takes: rows as dicts, maps as pairs."""
+    if value is None:
+        return None
+    if pa.types.is_binary(kind):
+        return bytes(value)
+    if pa.types.is_struct(kind):
+        return {f.name: _plain(v, f.type) for f, v in zip(kind, value, strict=True)}
+    if pa.types.is_map(kind):
+        return [(_plain(k, kind.key_type), _plain(v, kind.item_type)) for k, v in value.items()]
+    if pa.types.is_list(kind):
+        return [_plain(v, kind.value_type) for v in value]
+    return value
 
 
 def _by_topic(found: OutgoingColumns, topics: Any) -> list[OutgoingColumns]:
@@ -316,16 +333,28 @@ def _column(batch: Any, index: int | None) -> Any:
     return None if index is None else batch.column(index)
 
 
-def _text(batch: Any, index: int | None, name: str) -> Any:
+def _object(batch: Any, places: tuple[int, ...]) -> Any:
+    """Some columns as one column of structs."""
+    fields = [batch.schema.field(place) for place in places]
+    return pa.StructArray.from_arrays([batch.column(p) for p in places], fields=fields)
+
+
+def _text(batch: Any, place: Place | None, name: str) -> Any:
     """A column of texts that may be properties of a message."""
-    if index is None:
+    if place is None:
         return None
-    texts = batch.column(index)
+    if isinstance(place, int):
+        texts = batch.column(place)
+    else:
+        texts = batch.column(place[0]).flatten()[place[1]]
     if pa.types.is_binary(texts.type):
         try:
             texts = texts.cast(pa.string())
         except pa.ArrowInvalid:
             raise errors.InvalidArgument(f"column {name} has bytes that are not UTF-8") from None
+    elif not pa.types.is_string(texts.type):
+        # Columns of a payload may be numbers.
+        texts = texts.cast(pa.string())
     _refuse_separators(texts, f"column {name}")
     return texts
 

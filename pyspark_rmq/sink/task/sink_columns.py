@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core import errors
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, COLUMN, HASH, ROUND_ROBIN, SinkOptions
@@ -22,24 +22,32 @@ WRITABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "deliverAt": ("timestamp", "bigint"),
     "flag": ("int",),
 }
+NAMES: Final = {name.lower(): name for name in WRITABLE}
+
+
+# Number of a column, or of a column and of a field in it.
+Place = int | tuple[int, int]
 
 
 class SinkColumns(NamedTuple):
     """Position of each column in a row; None if it is missing."""
 
     value: int | None
-    """None when the whole row becomes the body."""
-    key: int | None = None
+    """None when several columns, or the whole row, become the body."""
+    key: Place | None = None
     topic: int | None = None
-    tags: int | None = None
+    tags: Place | None = None
     properties: int | None = None
     partition: int | None = None
     broker: int | None = None
-    sharding_key: int | None = None
+    sharding_key: Place | None = None
     delay_level: int | None = None
     flag: int | None = None
     deliver_at: int | None = None
     selector: str = ROUND_ROBIN
+    payload: tuple[int, ...] | None = None
+    """Columns to encode as one object; None without valueFormat, () if `value` is encoded."""
+    property_columns: tuple[tuple[str, Place], ...] = ()
 
 
 def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> SinkColumns:
@@ -51,16 +59,24 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
     schema = list(fields)
     if options.packs_json:
         return _packed(schema, options)
-    names = {name.lower(): name for name in WRITABLE}
-    unknown = [name for name, _ in schema if name.lower() not in names]
+    unknown = [name for name, _ in schema if name.lower() not in NAMES]
     if unknown:
         raise errors.InvalidArgument(
             f"columns that cannot be written: {', '.join(unknown)}. There are:"
-            f" {', '.join(WRITABLE)}; select those, or give format=json to write whole rows"
+            f" {', '.join(WRITABLE)}; select those, or give valueFormat=json to write the others as"
+            " fields of one object"
         )
-    at: dict[str, int] = {}
-    for index, (given, kind) in enumerate(schema):
-        name = names[given.lower()]
+    at = placed((index, name, kind) for index, (name, kind) in enumerate(schema))
+    if "value" not in at:
+        raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
+    return assembled(at, options)
+
+
+def placed(fields: Iterable[tuple[int, str, str]]) -> dict[str, Place]:
+    """Place of each of these columns, given as (index, name, simple type). Checks types."""
+    at: dict[str, Place] = {}
+    for index, given, kind in fields:
+        name = NAMES[given.lower()]
         if name in at:
             raise errors.InvalidArgument(f"column {name} is there twice")
         if kind not in WRITABLE[name]:
@@ -74,12 +90,15 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
         at[name] = index
     if {"delayLevel", "deliverAt"} <= at.keys():
         raise errors.InvalidArgument("columns delayLevel and deliverAt exclude each other")
-    if "value" not in at:
-        raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
+    return at
+
+
+def assembled(at: Mapping[str, Any], options: SinkOptions) -> SinkColumns:
+    """The columns at these places."""
     if not options.topic and "topic" not in at:
         raise errors.InvalidArgument("no topic: give the option topic or a column topic")
     return SinkColumns(
-        at["value"],
+        at.get("value"),
         at.get("key"),
         # The option beats the column.
         None if options.topic else at["topic"],
@@ -119,7 +138,7 @@ def _packed(schema: list[tuple[str, str]], options: SinkOptions) -> SinkColumns:
     return SinkColumns(None)
 
 
-def _selector(at: Mapping[str, int], options: SinkOptions) -> str:
+def _selector(at: Mapping[str, Any], options: SinkOptions) -> str:
     suggested = COLUMN if {"partition", "broker"} & at.keys() else ""
     suggested = suggested or (HASH if "shardingKey" in at else ROUND_ROBIN)
     asked = options.queue_selector or suggested

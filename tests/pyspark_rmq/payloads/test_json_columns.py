@@ -136,7 +136,7 @@ _broken = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(_whole, _broken), min_size=1, max_size=5))
 def test_columns_and_rows_agree_on_any_bodies(bodies: list[bytes]) -> None:
     decoder = JsonDecoder(ORDER)
@@ -148,7 +148,7 @@ def test_columns_and_rows_agree_on_any_bodies(bodies: list[bytes]) -> None:
     assert list(decoder.decode(bodies_of(*bodies)).bad) == reference.bad
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_decoded_or_bad(body: bytes) -> None:
     decoded = JsonDecoder(ORDER).decode(bodies_of(body))

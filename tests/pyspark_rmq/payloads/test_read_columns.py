@@ -9,7 +9,6 @@ import pytest
 
 from broker_core import errors
 from pyspark_rmq.columns import PLAIN, ROCKETMQ_SPARK
-from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.read_columns import (
     FIELD,
@@ -89,26 +88,3 @@ def test_schemas_that_cannot_be_read(
 ) -> None:
     with pytest.raises(errors.InvalidArgument, match=text):
         choose_read_columns(fields, options, PLAIN)
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"badRecords": "skip"}, "badRecords is for typed payloads"),
-        ({"flattenValue": "true"}, "flattenValue is for typed payloads"),
-        ({"valueFormat": "string", "flattenValue": "true"}, "a string has none"),
-        ({"valueFormat": "xml"}, "binary or string or json"),
-        ({"valueFormat": "json", "badRecords": "ignore"}, "fail or null or skip"),
-        ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
-        ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
-    ],
-)
-def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
-    with pytest.raises(errors.RmqError, match=text):
-        SourceOptions.parse({"rmq.namesrv.addr": "h:1", "subscribe": "t", **given})
-
-
-def test_a_format_with_fields_needs_a_schema() -> None:
-    assert PayloadOptions("string").default_kind == "string"
-    with pytest.raises(errors.InvalidArgument, match="needs a schema"):
-        _ = JSON.default_kind

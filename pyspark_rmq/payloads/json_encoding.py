@@ -1,0 +1,92 @@
+"""Arrow values to JSON bodies, which `json_columns.py` reads back equal.
+
+As Spark's `to_json`, with nulls: binary values are Base64, times ISO 8601, decimals numbers.
+Numbers that JSON lacks are texts (`"NaN"`).
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core import errors
+from pyspark_rmq.payloads.nested_arrays import leaves, with_leaves
+from pyspark_rmq.payloads.spark_types import TIMESTAMP
+
+_OPTIONS: Final = orjson.OPT_UTC_Z
+
+
+def encode_json(values: Any) -> Any:
+    """A binary array with the JSON text of each value of an array without nulls.
+
+    Raises `InvalidArgument` for a value that JSON cannot carry.
+    """
+    prepared = with_leaves(values, _written_type(values.type), _written)
+    try:
+        rows = prepared.to_pylist(maps_as_pydicts="strict")
+    except (KeyError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise errors.InvalidArgument(
+            f"a row cannot be written as JSON: {error}. Dates are written for the years 1 to 9999,"
+            " and maps without duplicate keys"
+        ) from None
+    if any(map(_has_words, leaves(prepared))):
+        rows = [_with_words(row) for row in rows]
+    return pa.array([_dumped(row) for row in rows], pa.binary())
+
+
+def _dumped(row: Any) -> bytes:
+    try:
+        return orjson.dumps(row, default=_plain, option=_OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise errors.InvalidArgument(f"a row cannot be written as JSON: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return orjson.Fragment(format(value, "f"))
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _written_type(kind: Any) -> Any:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _written_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _written_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _written_type(kind.value_type)))
+    if kind == pa.float32():
+        return pa.float64()
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return TIMESTAMP
+    return kind
+
+
+def _written(values: Any, kind: Any) -> Any:
+    if kind == pa.float64():
+        # The shortest text that is this float: 0.1 and not 0.10000000149011612.
+        return values.cast(pa.string()).cast(kind)
+    return values.cast(kind)
+
+
+def _has_words(values: Any) -> bool:
+    if not pa.types.is_floating(values.type):
+        return False
+    return bool(pc.any(pc.invert(pc.is_finite(values))).as_py())
+
+
+def _with_words(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _with_words(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_words(item) for item in value]
+    return value

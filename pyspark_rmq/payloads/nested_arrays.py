@@ -1,0 +1,49 @@
+"""Arrow arrays of structs, lists and maps with other values at their leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_rmq.number_arrays import number_array
+
+Leaf = Callable[[Any, Any], Any]
+
+
+def with_leaves(array: Any, kind: Any, leaf: Leaf) -> Any:
+    """`array` as type `kind`, which has the same shape; `leaf` converts values that differ."""
+    if array.type == kind:
+        return array
+    if not pa.types.is_nested(kind):
+        return leaf(array, kind)
+    if array.offset:
+        # Arrow makes no lists of a slice with nulls.
+        array = array.take(number_array(np.arange(len(array))))
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        children = [
+            with_leaves(array.field(place), field.type, leaf) for place, field in enumerate(kind)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        keys = with_leaves(array.keys, kind.key_type, leaf)
+        items = with_leaves(array.items, kind.item_type, leaf)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+    values = with_leaves(array.values, kind.value_type, leaf)
+    return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
+
+
+def leaves(array: Any) -> list[Any]:
+    """The arrays of all values, also of those that are inside of nulls."""
+    if pa.types.is_struct(array.type):
+        return [
+            leaf for place in range(array.type.num_fields) for leaf in leaves(array.field(place))
+        ]
+    if pa.types.is_map(array.type):
+        return [*leaves(array.keys), *leaves(array.items)]
+    if pa.types.is_list(array.type):
+        return leaves(array.values)
+    return [array]

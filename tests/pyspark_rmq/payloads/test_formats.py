@@ -1,0 +1,46 @@
+"""Options of payloads, alone and together."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import errors
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.formats import PayloadOptions
+
+
+def parse(**given: str) -> PayloadOptions:
+    texts = {"rmq.namesrv.addr": "h:1", "subscribe": "t", **given}
+    return SourceOptions.parse(texts).payload
+
+
+def test_defaults_and_values() -> None:
+    assert parse() == PayloadOptions("binary", False, "fail", "UTC")
+    assert not parse().is_typed
+    found = parse(
+        valueFormat="JSON", flattenValue="true", badRecords="Skip", timeZone="Europe/Berlin"
+    )
+    assert found == PayloadOptions("json", True, "skip", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"badRecords": "skip"}, "badRecords is for typed payloads"),
+        ({"flattenValue": "true"}, "flattenValue is for typed payloads"),
+        ({"valueFormat": "string", "flattenValue": "true"}, "a string has none"),
+        ({"valueFormat": "xml"}, "binary or string or json"),
+        ({"valueFormat": "json", "badRecords": "ignore"}, "fail or null or skip"),
+        ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
+        ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
+    ],
+)
+def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.RmqError, match=text):
+        parse(**given)
+
+
+def test_a_format_with_fields_needs_a_schema() -> None:
+    assert parse(valueFormat="string").default_kind == "string"
+    with pytest.raises(errors.InvalidArgument, match="needs a schema"):
+        _ = parse(valueFormat="json").default_kind

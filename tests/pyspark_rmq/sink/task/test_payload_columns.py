@@ -1,0 +1,165 @@
+"""Columns of a writer with valueFormat=json, and the messages that they become."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core import errors
+from pyspark_rmq.payloads.read_columns import SchemaField
+from pyspark_rmq.sink.sink_options import SinkOptions
+from pyspark_rmq.sink.task.outgoing_columns import ColumnReader, OutgoingColumns, batches_of_rows
+from pyspark_rmq.sink.task.payload_columns import find_payload_columns
+
+ORDER = pa.struct([("id", pa.string()), ("n", pa.int32())])
+MAP = pa.map_(pa.string(), pa.string())
+_NAMES = {
+    pa.string(): "string", pa.binary(): "binary", pa.int32(): "integer", pa.float64(): "double",
+    pa.date32(): "date", pa.decimal128(5, 2): "decimal(5,2)", pa.bool_(): "boolean",
+}  # fmt: skip
+
+
+def json_type(kind: Any) -> Any:
+    if pa.types.is_struct(kind):
+        fields = [{"name": f.name, "type": json_type(f.type), "nullable": False} for f in kind]
+        return {"type": "struct", "fields": fields}
+    if pa.types.is_map(kind):
+        names = {"keyType": json_type(kind.key_type), "valueType": json_type(kind.item_type)}
+        return {"type": "map", **names, "valueContainsNull": True}
+    if pa.types.is_list(kind):
+        inner = json_type(kind.value_type)
+        return {"type": "array", "elementType": inner, "containsNull": False}
+    return _NAMES[kind]
+
+
+def fields_of(**kinds: Any) -> list[SchemaField]:
+    simple = {"integer": "int"}
+    found = []
+    for name, kind in kinds.items():
+        given = json_type(kind)
+        text = "map<string,string>" if kind == MAP else simple.get(str(given), str(given))
+        found.append(SchemaField(name, text, True, given))
+    return found
+
+
+def options(**given: str) -> SinkOptions:
+    return SinkOptions.parse(
+        {"rmq.namesrv.addr": "h:1", "topic": "T", "valueFormat": "json", **given}
+    )
+
+
+def written(columns: dict[str, Any], **given: str) -> OutgoingColumns:
+    batch = pa.RecordBatch.from_pydict(columns)
+    kinds = {field.name: field.type for field in batch.schema}
+    parsed = options(**given)
+    reader = ColumnReader(find_payload_columns(fields_of(**kinds), parsed), parsed)
+    [found] = reader.messages(batch)
+    return found
+
+
+def test_columns_that_are_not_of_the_message_are_the_body() -> None:
+    found = written(
+        {"n": pa.array([1, None], pa.int32()), "Key": pa.array(["k", None]),
+         "id": pa.array(["a", "b"]), "tags": pa.array(["t", "u"])}
+    )  # fmt: skip
+    assert found.body.to_pylist() == [b'{"n":1,"id":"a"}', b'{"n":null,"id":"b"}']
+    assert (found.keys.to_pylist(), found.tags.to_pylist()) == (["k", None], ["t", "u"])
+
+
+def test_a_struct_is_the_body_and_its_fields_are_key_and_properties() -> None:
+    found = written(
+        {"value": pa.array([{"id": "a", "n": 1}, {"id": "", "n": None}], ORDER),
+         "who": pa.array(["x", "y"])},
+        keyColumn="id", tagsColumn="n", propertyColumns="who, n",
+    )  # fmt: skip
+    assert found.body.to_pylist() == [b'{"id":"a","n":1}', b'{"id":"","n":null}']
+    assert found.keys.to_pylist() == ["a", ""]
+    assert found.tags.to_pylist() == ["1", None]
+    assert found.properties.to_pylist() == ["who\x01x\x02n\x011", "who\x01y"]
+
+
+def test_other_types_as_keys() -> None:
+    columns = {
+        "b": pa.array([True]), "d": pa.array([datetime.date(2024, 5, 31)]),
+        "p": pa.array([decimal.Decimal("1.50")], pa.decimal128(5, 2)), "raw": pa.array([b"x"]),
+    }  # fmt: skip
+    for name, text in (("b", "true"), ("d", "2024-05-31"), ("p", "1.50"), ("raw", "x")):
+        assert written(columns, keyColumn=name).keys.to_pylist() == [text]
+
+
+def test_a_sharding_key_of_the_payload_chooses_the_queue() -> None:
+    found = written({"id": pa.array(["a", "b"])}, shardingKeyColumn="id")
+    assert found.places.hash_keys.to_pylist() == ["a", "b"]
+    assert found.properties.to_pylist() == ["__SHARDINGKEY\x01a", "__SHARDINGKEY\x01b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "body"),
+    [(MAP, [("a", "1")], b'{"a":"1"}'), (pa.list_(pa.int32()), [1, None], b"[1,null]")],
+)
+def test_maps_and_arrays(kind: Any, value: Any, body: bytes) -> None:
+    assert written({"value": pa.array([value], kind)}).body.to_pylist() == [body]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "given", "text"),
+    [
+        ({"key": pa.string()}, {}, "has no column to encode"),
+        ({"value": pa.string()}, {}, "value is string, and valueFormat=json encodes a STRUCT"),
+        ({"value": ORDER, "x": pa.string()}, {}, "columns x would not be written"),
+        ({"id": pa.string()}, {"keyColumn": "ID"}, "keyColumn=ID: there is no such column"),
+        ({"id": pa.string(), "key": pa.string()}, {"keyColumn": "id"}, "leave one of them out"),
+        ({"x": pa.float64()}, {"tagsColumn": "x"}, "cast it to STRING"),
+        ({"x": ORDER}, {"keyColumn": "x"}, "cast it to STRING"),
+        ({"KEYS": pa.string()}, {"propertyColumns": "KEYS"}, "KEYS, which RocketMQ uses itself"),
+        ({"x": pa.map_(pa.int32(), pa.string())}, {}, "keys are not STRING"),
+        ({"x": pa.string(), "flag": pa.string()}, {}, "flag is string, and must be int"),
+        ({"x": pa.string()}, {"queueSelector": "hash"}, "needs a column shardingKey or key"),
+    ],
+)
+def test_columns_that_cannot_be_written(
+    kinds: dict[str, Any], given: dict[str, str], text: str
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=text):
+        find_payload_columns(fields_of(**kinds), options(**given))
+
+
+def test_types_and_names_that_cannot_be_written() -> None:
+    with pytest.raises(errors.InvalidArgument, match="x has type variant"):
+        find_payload_columns([SchemaField("x", "variant", True, "variant")], options())
+    twice = [*fields_of(x=pa.string()), *fields_of(x=pa.string())]
+    with pytest.raises(errors.InvalidArgument, match="there twice: x"):
+        find_payload_columns(twice, options())
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"format": "json"}, "format=json and valueFormat exclude each other"),
+        ({"valueFormat": "binary", "keyColumn": "id"}, "need valueFormat=json"),
+        ({"valueFormat": "string", "propertyColumns": "id"}, "need valueFormat=json"),
+    ],
+)
+def test_options_that_exclude_each_other(given: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=text):
+        options(**given)
+
+
+def test_a_null_value_is_refused() -> None:
+    with pytest.raises(errors.InvalidArgument, match="value is null in 1 row"):
+        written({"value": pa.array([None, {"id": "a", "n": 1}], ORDER)})
+
+
+def test_nested_rows_of_spark_4_0() -> None:
+    """It hands rows to a stream writer: tuples, dicts and bytearrays."""
+    schema = pa.schema([("value", pa.struct([("m", pa.map_(pa.string(), ORDER)),
+                                             ("l", pa.list_(pa.binary()))]))])  # fmt: skip
+    rows = [(({"k": ("a", 1)}, [bytearray(b"x"), None]),), ((None, None),)]
+    [batch] = batches_of_rows(rows, schema)
+    assert batch.column(0).to_pylist() == [
+        {"m": [("k", {"id": "a", "n": 1})], "l": [b"x", None]}, {"m": None, "l": None},
+    ]  # fmt: skip
