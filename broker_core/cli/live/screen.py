@@ -12,8 +12,8 @@ from broker_core.cli.admin.session import AdminSession, add_session_options, adm
 from broker_core.cli.client_session import run_client
 from broker_core.cli.command_parser import count
 from broker_core.cli.exit_codes import DONE, CommandFailed
-from broker_core.client.connection.backoff import pause
 from broker_core.errors import ConnectionLost
+from broker_core.runtime.clock import sleep
 
 _CLEAR: Final = "\x1b[H\x1b[J"
 
@@ -60,4 +60,4 @@ async def _repeat(options: argparse.Namespace, look: Look, looks: int | None) ->
             done += 1
             if done == looks:
                 return DONE
-            await pause(options.interval)
+            await sleep(options.interval)
