@@ -67,6 +67,8 @@ class ErrnoJob:
     """Whether reads, listings and look-ups fail too."""
     pairs: int = 0
     """Nightly: this many random pairs of operations instead of each single one."""
+    ends_of_sites: bool = False
+    """Only the first and the last operation of each site."""
 
     def run(self) -> Tally:
         """`states` counts the runs with an error, `again` the openings after them."""
@@ -74,12 +76,19 @@ class ErrnoJob:
 
     def _run(self) -> Tally:
         tally = Tally()
-        count = self._play(tally, ()).disk.operation_count
+        operations = self._play(tally, ()).disk.operations()
+        count = len(operations)
+        first = {operation.site: operation.number for operation in reversed(operations)}
+        last = {operation.site: operation.number for operation in operations}
+        tally.sites |= set(last)
         rng = random.Random(self.seed)
         for code in self.error_codes:
             numbers: Sequence[tuple[int, ...]] = [(n,) for n in range(1, count + 1)]
             if self.pairs:
                 numbers = [_pair(rng, count) for _ in range(self.pairs)]
+            elif self.ends_of_sites:
+                numbers = [(n,) for n in sorted({*first.values(), *last.values()})]
+            tally.sites_hit |= {operations[n - 1].site for found in numbers for n in found}
             for failing in numbers:
                 tally.states += 1
                 self._judge(tally, failing, code)
@@ -100,7 +109,6 @@ class ErrnoJob:
             title += f" ({method} {path})"
         frozen = run.freeze()
         frozen.start_min = 0
-        tally.sites |= run.disk.sites()
         for name, disk in _after(run.disk):
             tally.again += 1
             tally.found(f"{title}, then {name}", _reopened(disk, run, frozen))

@@ -143,9 +143,10 @@ class ReplicatedRun:
 
     # Looking
 
-    async def log_range(self, node: ClusterNode) -> tuple[int, int]:
+    async def log_range(self, node: ClusterNode, timeout_ms: int = 2_000) -> tuple[int, int]:
+        """Who asks again and again gives a member that may be dead little time."""
         command = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
-        answer = await self._client.request(node.address, command, 2_000)
+        answer = await self._client.request(node.address, command, timeout_ms)
         table = parse_json(bytes(answer.body))["table"]
         return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
 
@@ -163,7 +164,7 @@ class ReplicatedRun:
 
     async def check_same_bytes(self) -> int:
         """Compare the common range of both logs; its size. Both must be running and idle."""
-        ranges = [await self.log_range(node) for node in (self.master, self.slave)]
+        ranges = [await self.log_range(node, 120_000) for node in (self.master, self.slave)]
         start, end = max(low for low, _ in ranges), min(high for _, high in ranges)
         at = start
         while at < end:

@@ -53,6 +53,7 @@ def test_every_crash_state_recovers(long_run: bool, summary_lines: list[str]) ->
             break
     seconds = time.perf_counter() - started
     summary_lines.append(table_line("power cuts", total.states, "states", total, seconds))
+    summary_lines.append(table_line("on known disks", total.known, "states", total, seconds))
     summary_lines.append(table_line("kills", total.kills, "states", total, seconds))
     summary_lines.append(table_line("opened again", total.again, "states", total, seconds))
     assert not total.violation_count, violation_report(total)

@@ -27,7 +27,7 @@ from tests.interop.java_broker import POLL_S, START_TIMEOUT_S, JavaBroker
 from tests.interop.java_name_server import JavaNameServer
 from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
-from tests.patient_client import patient_client
+from tests.patient_client import PATIENT_BROKER, patient_client
 
 # Both releases: for what runs in `make test` only, such as the tests of the source and the sink.
 EVERY_APACHE_KIND: Final = ("apache-4.9.7", "apache-5.5.0")
@@ -103,6 +103,7 @@ class OurBroker:
             "mappedFileSizeConsumeQueue": str(20_000),
             "autoCreateTopicEnable": "true",
             "flushDiskType": "ASYNC_FLUSH",
+            **PATIENT_BROKER,
             **properties,
         }
 

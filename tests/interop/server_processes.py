@@ -27,7 +27,7 @@ from tests.interop.java_broker import FRUGAL_PROPERTIES, NO_TLS, server_class_pa
 from tests.interop.java_client import java_tool
 from tests.interop.loopback_ports import free_ports
 from tests.interop.maven_artifacts import PeerUnavailable
-from tests.patient_client import patient_client
+from tests.patient_client import PATIENT_BROKER, patient_client
 
 OURS = "ours"
 BROKER_KINDS = (OURS, "5.5.0", "4.9.7")
@@ -186,6 +186,8 @@ class BrokerCluster:
                 "diskSpaceCleanForciblyRatio": "99",
                 **settings,
             }
+            if java_flags == QUICK_START_FLAGS:
+                settings = {**PATIENT_BROKER, **settings}
             self.name_server = self._our_name_server()
         else:
             # Its default of 200 ms refuses sends whenever a shared machine pauses for a moment.

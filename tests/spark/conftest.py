@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pyspark_rmq import EmbeddedBroker
+from tests.patient_client import PATIENT_BROKER
 from tests.spark.spark_session import new_session
 
 HERE = Path(__file__).parent
@@ -46,7 +47,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
+    with EmbeddedBroker(properties=PATIENT_BROKER) as running:
         yield running
 
 

@@ -302,8 +302,8 @@ def test_an_end_without_an_answer_is_not_confirmed(run_async: Run) -> None:
             refusals: list[tuple[Callable[[RemotingCommand], Any], int]] = [
                 (lambda command: command.reply(1, "no such half"), 60_000),
                 (lambda command: command.reply(604), 60_000),
-                # Silence lasts as long as the producer waits.
-                (lambda command: None, 2_000),
+                # Silence lasts as long as the producer waits for the answer to the end.
+                (lambda command: None, 500),
             ]
             remarks = []
             for refusal, timeout_ms in refusals:
@@ -312,7 +312,9 @@ def test_an_end_without_an_answer_is_not_confirmed(run_async: Run) -> None:
                 )
                 async with producer:
                     broker.answers[37] = refusal
-                    result = await producer.send_in_transaction(OutgoingMessage("T", b"x"))
+                    result = await producer.send_in_transaction(
+                        OutgoingMessage("T", b"x"), timeout_ms=60_000
+                    )
                     assert (result.state, result.is_confirmed) == (COMMIT, False)
                     remarks.append(result.remark)
             assert remarks[:2] == ["no such half", "response code 604"]
