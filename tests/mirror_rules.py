@@ -121,15 +121,18 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/cli/admin": (
         TestedTogether(
-            "brokers clusters groups ha messages name_servers offsets registry report session "
-            "topics",
+            "brokers clusters confirmation groups ha messages name_servers offsets registry report "
+            "session system_topics topics",
             "tests/cli/admin/test_command.py",
             _PROCESS,
         ),
     ),
+    "broker_core/cli/live": (
+        TestedTogether("lag screen top", "tests/cli/live/test_lag_and_top.py", _PROCESS),
+    ),
     "broker_core/cli/messages": (
         TestedTogether(
-            "consume group_reader line_sender outlet topic_reader",
+            "consume group_reader json_lines line_sender outlet topic_reader",
             "tests/cli/messages/test_produce.py",
             _PROCESS,
         ),
@@ -175,6 +178,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether(
             "reader_requests", "tests/pyspark_rmq/source/offsets/test_offset_lookup.py", _STEPS
         ),
+        TestedTogether("message_display", "tests/notebook/test_actions.py", "shown in notebooks"),
     ),
     "broker_core/client/push": (
         TestedTogether(
@@ -238,6 +242,13 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether("broker_identity", "tests/nameserver/test_route_table.py", _PLAIN),
         TestedTogether("port_encryption", "tests/cli/test_client_security.py", _PROCESS),
         TestedTogether("settings", "tests/nameserver/test_name_server.py", _STEPS),
+    ),
+    "broker_core/notebook": (
+        TestedTogether(
+            "cluster display figures operations sending tables topic",
+            "tests/notebook/test_actions.py",
+            "steps of the actions, tested on a real broker",
+        ),
     ),
     "broker_core/remoting": (
         TestedTogether(
@@ -329,8 +340,15 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "pyspark_rmq": (
         TestedTogether("connections option_values", "tests/pyspark_rmq", _STEPS),
-        TestedTogether("data_source embedded", "tests/spark", _SPARK),
+        TestedTogether("data_source", "tests/spark", _SPARK),
+        TestedTogether(
+            "kafka_options", "tests/pyspark_rmq/test_error_texts.py", "only used in error texts"
+        ),
     ),
+    "pyspark_rmq/environment": (
+        TestedTogether("session", "tests/spark/test_interpreters.py", _SPARK),
+    ),
+    "pyspark_rmq/notebook": (TestedTogether("live_progress", "tests/spark/test_watch.py", _SPARK),),
     "pyspark_rmq/prove": (
         TestedTogether(
             "comparison ledger reader_command stored_bodies",

@@ -32,6 +32,43 @@ def _missing_paths(text: str) -> list[str]:
     return sorted({path for path in _OUR_PATH.findall(text) if not (ROOT / path).exists()})
 
 
+def test_the_tree_names_every_folder() -> None:
+    tree = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("```")[1]
+    folders = [
+        folder.relative_to(ROOT).as_posix()
+        for pattern in ("*/", "*/*/")
+        for package in ("broker_core", "pyspark_rmq")
+        for folder in (ROOT / package).glob(pattern)
+        if list(folder.glob("*.py"))
+    ]
+    assert len(folders) > 40
+    assert not _unnamed_folders(tree, folders)
+
+
+def test_a_folder_that_the_tree_lacks_is_found() -> None:
+    tree = "broker_core/\n  cli/   rmq: admin/\n  store/   reads/\npyspark_rmq/\n  sink/\n"
+    named = ["broker_core/cli", "broker_core/cli/admin", "broker_core/store/reads"]
+    assert not _unnamed_folders(tree, [*named, "pyspark_rmq/sink"])
+    lacking = ["broker_core/cli/reads", "broker_core/sink", "pyspark_rmq/cli", "broker_core/cl"]
+    assert _unnamed_folders(tree, [*named, *lacking]) == lacking
+
+
+def _unnamed_folders(tree: str, folders: list[str]) -> list[str]:
+    """Folders, two levels below a package at most, that the tree does not name in their place."""
+    named, package, parent = set(), "", ""
+    for line in tree.splitlines():
+        names = re.findall(r"(?<![\w/])(\w+)/", line)
+        depth = (len(line) - len(line.lstrip())) // 2
+        if depth == 0:
+            package = names[0] if names else package
+        elif depth == 1 and names:
+            tops = re.findall(r"(\w+)/", re.split(r"\s{3,}", line.strip())[0])
+            parent = f"{package}/{tops[0]}"
+            named |= {f"{package}/{top}" for top in tops}
+        named |= {f"{parent}/{name}" for name in names if depth}
+    return [folder for folder in folders if folder not in named]
+
+
 def test_the_mission_checklist_is_complete() -> None:
     rows = _CHECKLIST_ROW.findall((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
     assert [int(number) for number, _ in rows] == list(range(1, _CHECKLIST_ROWS + 1))

@@ -132,7 +132,7 @@ class Certificate:
         return None
 
     def write(self) -> str:
-        """Put what was measured on the page, whoever else writes it at the same time."""
+        """Put what was measured on the page, also with concurrent writers."""
         measured = {**impossible(), **self.measured}
         with locked(cache_root()):
             return update_page(AREAS, BROKER_KINDS, measured, marks_of(self.measured))

@@ -32,7 +32,7 @@ class Scenario:
     name: str
     title: str
     run: Callable[[Ground], None]
-    # A broker that creates no topics by itself, and that nobody else misses while it is down.
+    # A broker that creates no topics by itself, and that no other test needs while it is down.
     strict: bool
     # Needs the machine or the broker for itself.
     alone: bool

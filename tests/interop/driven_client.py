@@ -168,7 +168,7 @@ class DrivenClient:
             try:
                 row = json.loads(line)
             except ValueError:
-                # A warning of the runtime below the driver: nobody's answer.
+                # A warning of the runtime below the driver, not an answer.
                 self._stderr.write(line)
                 continue
             with self._changed:

@@ -222,7 +222,7 @@ class JavaStore:
 
         A `batch_count` of 1 uses putMessage, any other putMessages. Each round's row has
         message_count, body_bytes, record_bytes, append_seconds and dispatched_seconds. The process
-        is killed at the end: nobody needs the store, and its last flush would take long.
+        is killed at the end: the store is not needed, and its last flush would take long.
         """
         with self.session(_MEASURING_FLAGS, MEASURING_TIMEOUT_S) as session:
             session.open(root, DEFAULT_LAYOUT, config)

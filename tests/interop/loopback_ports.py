@@ -2,7 +2,7 @@
 
 A Java server listens seconds after its port was chosen. Until then the port looks free to every
 other test, so that a process takes ports from a range that it has to itself: the first whose lock
-file nobody holds.
+file is not locked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PortRange:
         raise AssertionError(f"{RANGES} processes hold ports: see {directory}")
 
     def take(self, count: int) -> list[int]:
-        """Ports that nobody listens on now, each with the one two below it free as well."""
+        """Ports without a listener, each with the one two below it free as well."""
         with self._guard:
             found: list[int] = []
             for port in itertools.islice(self._ports, RANGE_SIZE):
@@ -70,7 +70,7 @@ _making = threading.Lock()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on and that no other process is given."""
+    """Ports without a listener that no other process is given."""
     global _range
     with _making:
         if _range is None or not _range.is_mine:

@@ -98,7 +98,7 @@ class Desk(NamedTuple):
 
 
 def has_come(reached: Callable[[], bool], limit_s: float) -> bool:
-    """Poll what nobody announces; whether it came in time."""
+    """Poll a condition that has no notification; whether it became true in time."""
     pause = threading.Event()
     for _ in range(int(limit_s / POLL_S)):
         if reached():

@@ -27,7 +27,7 @@ _USUAL = {
     # A half is checked when its end has not come by then: a busy producer needs a while for it.
     # Apache notes an end some time after it: a half that is checked before that ends twice.
     "transactionTimeOut": "5000",
-    # Apache counts its checks also when nobody is there to be asked.
+    # Apache counts its checks also when no producer is online.
     "transactionCheckMax": "500",
 }
 _APACHE = {
@@ -63,7 +63,7 @@ class ScenarioRuns:
         return self._runs.failure(name)
 
     def close(self) -> None:
-        """End what runs; scenarios that nobody asked for any more fail quietly."""
+        """End what runs; scenarios that are no longer needed fail quietly."""
         self._runs.cancel()
         with self._opening:
             self._is_closed = True

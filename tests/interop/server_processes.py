@@ -65,7 +65,7 @@ class ServerFailed(Exception):
 
 
 def wait_until(reached: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Poll a condition that nobody announces."""
+    """Poll a condition that has no notification."""
     pause = threading.Event()
     # By the clock: on a busy machine one look takes longer than all the pauses.
     deadline = time.monotonic() + timeout_s
@@ -286,7 +286,7 @@ def has_route(name_server: str, topic: str) -> bool:
             command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             return (await client.request(name_server, command, 3_000)).code == 0
         except (ConnectionLost, RequestTimeout):
-            # Busy with its start, or with a machine that is: whoever waits for it asks again.
+            # Busy with its start, or on a busy machine: the caller retries.
             return False
         finally:
             await client.close()

@@ -1,7 +1,8 @@
 """Pieces of work in threads of their own, waited for by name and never without a limit.
 
 Scenarios mostly wait for timers of clients, so many of them run side by side; those that need the
-machine for themselves run when all others are done. A piece that hangs fails whoever waits for it,
+machine for themselves run when all others are done. A piece that hangs fails the tests that wait
+for it,
 with its name.
 """
 

@@ -101,7 +101,7 @@ def shown_page() -> str:
 
 
 def test_the_page_is_what_its_results_make_it() -> None:
-    """Nobody edited it, and no row or note is left over."""
+    """It was not edited by hand, and no row or note is left over."""
     results = {**read_results(shown_page()), **impossible()}
     made = page_text(AREAS, BROKER_KINDS, results, read_marks(shown_page()))
     assert made == shown_page(), "run make test-interop"
@@ -134,7 +134,7 @@ def test_a_cell_that_was_made_by_hand_is_found() -> None:
     # The mark of another cell of the same scenario, by the same run.
     copied = text.replace(row, row.replace("| ? |", f"| {shown} |", 1))
     assert doubtful_cells(copied) == [cell._replace(client=AREAS[0].clients[1])]
-    # A reason that nobody gave.
+    # A reason that is not in the table.
     noted = text.replace(shown, "– (1)")
     assert doubtful_cells(noted) == [cell]
 
@@ -179,7 +179,7 @@ def test_marks_name_the_parameters_of_their_test(
 def test_a_run_fails_when_a_cell_gets_worse(
     what: str, found: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when somebody wrote down a reason why the client cannot do it."""
+    """Also when a reason is given why the client cannot do it."""
     judge = Certificate()
     judge._shown = {OURS: PASSED}
     monkeypatch.setattr(conftest, "_certificate", lambda: judge)

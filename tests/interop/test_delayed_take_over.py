@@ -1,6 +1,6 @@
 """Apache's broker takes over a directory with delayed messages, and we take it back.
 
-Every message is delivered once, by whoever holds the directory when it is due.
+Every message is delivered once, by the broker that holds the directory when it is due.
 """
 
 from __future__ import annotations

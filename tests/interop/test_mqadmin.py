@@ -26,7 +26,7 @@ SIDE_BY_SIDE = 4
 
 _NO_TOPIC_CONFIG = "the tool of 5.x asks for a topic's settings as 4.9 brokers cannot be asked"
 _NO_REQUEST = "4.9 brokers do not have the request of this command"
-# What this version of the tool cannot do with this broker, whoever wrote the broker.
+# What this version of the tool cannot do with a broker, ours or Apache's.
 KNOWN_GAPS = {
     ("5.5.0", "4.9.7"): {
         **dict.fromkeys(
@@ -87,7 +87,7 @@ class AdminRuns:
                 self._tools.put(tool)
 
     def _tool(self) -> Mqadmin:
-        """One that nobody uses; there are never more than scenarios that run."""
+        """A free one; there are never more than running scenarios."""
         try:
             return self._tools.get_nowait()
         except Empty:

@@ -48,7 +48,7 @@ QUICK = {
     # 5.x notes an end some time after it: a half that is checked before that ends twice.
     "transactionTimeOut": "5000",
     "transactionCheckInterval": "1000",
-    # Apache counts its checks also when nobody is there to be asked.
+    # Apache counts its checks also when no producer is online.
     "transactionCheckMax": "500",
     "transactionOpBatchInterval": "300",
     "maxHashSlotNum": "1000",

@@ -12,7 +12,7 @@ from broker_core import errors
 from broker_core.client.sink import stage_writer
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.sink.task.message_targets import LocalWriteImpossible
-from tests.pyspark_rmq.sink.test_sink_tasks import Sink
+from tests.pyspark_rmq.sink.task.test_writer import Sink
 
 ROWS = [f"row-{number}" for number in range(1_000)]
 
