@@ -89,6 +89,13 @@ def load_once(
     }
 
 
+TITLES = {
+    "rate": "throughput",
+    "p50_us": "p50",
+    "p99_us": "p99",
+    "cpu_s_per_million": "CPU of the broker",
+    "resident_mb": "resident memory, mapped files included",
+}
 UNITS = {
     "rate": "msg/s",
     "p50_us": "us",
@@ -126,9 +133,7 @@ def compare(found: list[Side], load: Load, seconds: float, rounds: int, flush: s
     settings = dict.fromkeys(by_kind, f"flushDiskType={flush}, {load.text}")
     for field, by in results.items():
         for kind, one in by.items():
-            table = f"broker, Java producers, {UNITS[field]}"
-            if field.startswith("p"):
-                table = f"broker, Java producers, {field.removesuffix('_us')}"
+            table = f"broker, Java producers, {TITLES[field]}"
             row(table, kind_name(kind), settings[kind], UNITS[field], one)
     if load.batch > 1:
         for kind, side in by_kind.items():

@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [--quick] [--only NAME ...] [--results DIR] [--output FILE]
 
-Takes hours; with --quick, the better part of one. Wants a machine that does nothing else: the page
-shows the load average before each run and says so if others were at work. The records of each run
+Takes hours; with --quick, about one. Wants a machine that does nothing else: the page shows how
+many cores were busy before each run and says so if others were at work. The records of each run
 stay in `--results`, and `--again` writes the page from them without measuring.
 """
 
@@ -74,7 +74,7 @@ def measure(title: str, results: Path, is_quick: bool) -> None:
     records = results / f"{report_charts.file_name(title)}.jsonl"
     records.unlink(missing_ok=True)
     command = [f"benchmarks/{name}", *(["--quick"] if is_quick else []), *more]
-    load_before = os.getloadavg()[0]
+    busy_before = busy_cores()
     started = time.monotonic()
     print(f"== {' '.join(command)}", flush=True)
     done = subprocess.run(
@@ -87,7 +87,7 @@ def measure(title: str, results: Path, is_quick: bool) -> None:
         "command": f"python {' '.join(command)}",
         "exit_code": done.returncode,
         "seconds": time.monotonic() - started,
-        "load_before": load_before,
+        "busy_before": busy_before,
     }
     records.with_suffix(".json").write_text(json.dumps(about), encoding="utf-8")
 
@@ -133,7 +133,10 @@ def machine() -> dict[str, object]:
         ("Spark", kafka_peer.SPARK),
         ("Kafka", f"{kafka_peer.VERSION}, Spark's connector 4.2.0"),
         ("Apache RocketMQ", APACHE),
-        *((name, importlib.metadata.version(name)) for name in ("pyarrow", "numpy")),
+        *(
+            (f"{name} outside of Spark", importlib.metadata.version(name))
+            for name in ("pyarrow", "numpy")
+        ),
     ]
     return {
         "made": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
@@ -142,6 +145,24 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count() or 1,
         "facts": facts,
     }
+
+
+def busy_cores(seconds: float = 5.0) -> float:
+    """How many cores worked in the next seconds, while this process does nothing."""
+    before = _cpu_ticks()
+    time.sleep(seconds)
+    busy, total = (after - first for after, first in zip(_cpu_ticks(), before, strict=True))
+    return busy / max(total, 1) * (os.cpu_count() or 1)
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Ticks of all cores since the start of the machine: at work, and all."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0, 0
+    ticks = [int(text) for text in path.read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]]
+    # The fourth and fifth are idle and waiting for a disk.
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def _processor() -> str:

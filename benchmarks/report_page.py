@@ -10,13 +10,8 @@ from benchmarks.results import number
 
 Record = Mapping[str, Any]
 
-TITLES: Final = {
-    "spark_source": "Spark source",
-    "spark_sink": "Spark sink",
-    "broker": "Broker",
-    "replication": "Replication",
-    "store": "Store",
-}
+# With more of other work on the machine the figures do not count.
+BUSY_CORES_MAX: Final = 0.2
 
 
 class Run(NamedTuple):
@@ -26,8 +21,8 @@ class Run(NamedTuple):
     command: str
     exit_code: int
     seconds: float
-    load_before: float
-    """Load average of the last minute when it began, so of other work."""
+    busy_before: float
+    """Cores that were busy in the seconds before it began, so with other work."""
     records: tuple[Record, ...]
 
 
@@ -60,20 +55,20 @@ def head(machine: Machine, runs: Sequence[Run], is_quick: bool) -> list[str]:
         f" {size}. Do not edit: run it again.",
         "",
         "Every row names its settings and shows the median and, in brackets, the range of its"
-        " rounds. Competitors run in one process group on one machine, in turns whose order"
-        " changes from round to round, after an equal warm-up. Ratios are of medians, against the"
+        " rounds. Competitors share one machine and run in turns whose order changes from round to"
+        " round, after an equal warm-up. Ratios are of medians, against the"
         " better of a peer's default and tuned settings; their range is that of the rounds. p99 is"
         " shown from 1,000 samples on. Before a run that fills files, every competitor finds warm"
         " memory (`touch_memory` in `benchmarks/measure.py`); tables *without touch_memory* show"
         " one run each without that.",
         "",
     ]
-    busy = [run for run in runs if run.load_before > machine.cores / 4]
+    busy = [run for run in runs if run.busy_before > BUSY_CORES_MAX]
     if busy:
-        loads = ", ".join(f"{run.title} {run.load_before:.1f}" for run in busy)
+        loads = ", ".join(f"{run.title} {run.busy_before:.1f}" for run in busy)
         lines += [
-            f"**The machine was not quiet**: the load average before these runs was {loads} on"
-            f" {machine.cores} cores. Their figures do not count.",
+            "**The machine was not quiet**: so many cores were busy right before these runs:"
+            f" {loads} of {machine.cores}. Their figures do not count.",
             "",
         ]
     failed = [run for run in runs if run.exit_code]
@@ -82,9 +77,9 @@ def head(machine: Machine, runs: Sequence[Run], is_quick: bool) -> list[str]:
         lines += [f"**Not complete**: {names}.", ""]
     lines += ["| Machine and versions | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in machine.facts]
-    lines += ["", "| Command | Took | Load before |", "|---|---|---|"]
+    lines += ["", "| Command | Took | Busy cores before |", "|---|---|---|"]
     lines += [
-        f"| `{run.command}` | {run.seconds / 60:.0f} min | {run.load_before:.1f} |" for run in runs
+        f"| `{run.command}` | {run.seconds / 60:.0f} min | {run.busy_before:.1f} |" for run in runs
     ]
     return [*lines, ""]
 

@@ -107,7 +107,7 @@ class Benchmark:
         topic, kafka_topic = broker.new_topic(1), kafka.new_topic(1)
         null = {"rows": str(1 << 40), "rowsPerBatch": "10", "partitions": "1", "columns": "default"}
         readings = {
-            "null": Reading("null", "null_arrow", null, "one partition"),
+            "null": Reading("null", "null_arrow", null, "rows made beforehand"),
             "ours": _ours_reading("ours", broker, topic, ""),
             KAFKA_DEFAULT: _kafka_reading(KAFKA_DEFAULT, kafka, kafka_topic),
             KAFKA_TUNED: _kafka_reading(KAFKA_TUNED, kafka, kafka_topic, KAFKA_LATENCY_TUNED),
@@ -265,25 +265,26 @@ class Benchmark:
         return statistics.median(list(spent.values())[_WARM_UP:])
 
     def _latencies(self, reading: Reading, count: int) -> list[float]:
-        """Milliseconds of each row; what was there before, and the first rows, are left out."""
+        """Milliseconds of each row; those of the first batches, which waited for the start of the
+        query, are left out."""
         spent: list[float] = []
-        started = time.time()
 
-        def take(frame: Any, _: int) -> None:
-            if len(spent) >= count + _WARM_UP:
+        def take(frame: Any, number: int) -> None:
+            if len(spent) >= count:
                 # A query that is stopped inside a call makes Spark search the text of the error
                 # with a regular expression that overflows its stack, whatever the source.
                 return
             sent = [row[0].timestamp() for row in frame.collect()]
             now = time.time()
-            spent.extend((now - at) * 1000 for at in sent if at > started)
+            if number >= _WARM_UP:
+                spent.extend((now - at) * 1000 for at in sent)
 
         query = self._query(reading._replace(options={**reading.options, **_LATEST}), take)
         try:
-            self._until(query, lambda: len(spent) >= count + _WARM_UP)
+            self._until(query, lambda: len(spent) >= count)
         finally:
             query.stop()
-        return spent[_WARM_UP : _WARM_UP + count]
+        return spent[:count]
 
     def _query(self, reading: Reading, take: Any = None, **trigger: Any) -> Any:
         frame = reading.load(self._session.readStream)

@@ -24,6 +24,7 @@ from broker_core.errors import (
 from broker_core.protocol_codes import ResponseCode
 from broker_core.remoting.closing import close_connections, forsake
 from broker_core.remoting.connection import (
+    ClientConnection,
     Connection,
     RequestReceived,
     SignRequest,
@@ -209,7 +210,7 @@ class RemotingClient:
     async def _open(self, address: str, link: _Link) -> Connection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
-        connection, is_open = Connection(self, loop), False
+        connection, is_open = ClientConnection(self, loop), False
         try:
             await asyncio.wait_for(
                 loop.create_connection(lambda: connection, host, port, ssl=self._ssl_context),

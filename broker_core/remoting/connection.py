@@ -27,7 +27,7 @@ from broker_core.errors import (
     RequestTimeout,
     SystemBusy,
 )
-from broker_core.protocol_codes import ResponseCode
+from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.http2_refusal import PREFACE_START, RefusedHttp2
 from broker_core.remoting.in_flight import Answer, InFlightRequests
 from broker_core.remoting.limits.connection_load import ConnectionLoad
@@ -39,6 +39,9 @@ from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+# What a client receives at once, and the size from which on records are received in place.
+_RECEIVE_SIZE = 64 << 10
+_PULLS = frozenset({int(RequestCode.BULK_PULL), int(RequestCode.PULL_MESSAGE)})
 # Pieces of output from this size on are written on their own.
 _LARGE_PIECE = 128 << 10
 
@@ -85,8 +88,8 @@ class ConnectionOwner(Protocol):
         """A connection that was opened has ended."""
 
 
-class Connection(asyncio.Protocol):
-    """Commands in both directions over one transport."""
+class Connection(asyncio.BaseProtocol):
+    """Commands in both directions over one transport; that of a server."""
 
     __slots__ = (
         "_close_callbacks",
@@ -527,3 +530,37 @@ def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memo
             yield piece
     if small:
         yield b"".join(small)
+
+
+class ClientConnection(Connection, asyncio.BufferedProtocol):
+    """The connection of a client, which receives records into the memory that they stay in."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(owner, loop)
+        self._parser.places_body = self._is_records
+        # For all other data.
+        self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive: the rest of a body that is received in place, or a plain buffer."""
+        room = self._parser.body_room()
+        return self._buffer if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were received there."""
+        if self._parser.body_room() is None:
+            self.data_received(bytes(self._buffer[:nbytes]))
+        elif self._load is not None:
+            self._liveness.last_activity = self._owner.clock.monotonic()
+            self._parser.body_received(nbytes)
+            self._take_commands()
+
+    def _is_records(self, command: RemotingCommand, size: int) -> bool:
+        """Whether it is a large answer to a pull, whose reader takes any buffer."""
+        return (
+            size >= _RECEIVE_SIZE
+            and command.flag & RESPONSE_FLAG != 0
+            and self._in_flight.code_of(command.opaque) in _PULLS
+        )

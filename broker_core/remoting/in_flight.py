@@ -15,6 +15,8 @@ from broker_core.errors import ConnectionLost, RequestTimeout
 _OPAQUE_MAX = (1 << 31) - 1
 
 Answer = asyncio.Future[RemotingCommand]
+# Answer, timeout and request code.
+_Entry = tuple[Answer, asyncio.TimerHandle, int]
 
 
 class InFlightRequests:
@@ -28,7 +30,7 @@ class InFlightRequests:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[int, tuple[Answer, asyncio.TimerHandle]] = {}
+        self._waiting: dict[int, _Entry] = {}
         self._next_opaque = 1
 
     def __len__(self) -> int:
@@ -36,14 +38,19 @@ class InFlightRequests:
 
     def begin(self, command: RemotingCommand, timeout_ms: float, peer: str) -> Answer:
         """Assign the request's id. Returns the future of its answer."""
-        opaque = self.next_opaque()
+        opaque, code = self.next_opaque(), int(command.code)
         command.opaque = opaque
         answer: Answer = self._loop.create_future()
         timer = self._loop.call_later(
-            timeout_ms / 1000, self._expire, opaque, int(command.code), timeout_ms, peer
+            timeout_ms / 1000, self._expire, opaque, code, timeout_ms, peer
         )
-        self._waiting[opaque] = (answer, timer)
+        self._waiting[opaque] = (answer, timer, code)
         return answer
+
+    def code_of(self, opaque: int) -> int | None:
+        """The code of a pending request."""
+        entry = self._waiting.get(opaque)
+        return None if entry is None else entry[2]
 
     def next_opaque(self) -> int:
         """A free id, in the range of a positive i32."""
@@ -58,7 +65,7 @@ class InFlightRequests:
         entry = self._waiting.pop(response.opaque, None)
         if entry is None:
             return False
-        answer, timer = entry
+        answer, timer, _ = entry
         timer.cancel()
         if answer.done():
             return False
@@ -67,14 +74,14 @@ class InFlightRequests:
 
     def fail_all(self, reason: str) -> None:
         """Fail all pending requests."""
-        for answer, timer in self._drain():
+        for answer, timer, _ in self._drain():
             timer.cancel()
             if not answer.done():
                 answer.set_exception(ConnectionLost(reason))
                 # Marks the exception as retrieved, for callers that no longer wait.
                 answer.exception()
 
-    def _drain(self) -> Iterator[tuple[Answer, asyncio.TimerHandle]]:
+    def _drain(self) -> Iterator[_Entry]:
         waiting, self._waiting = self._waiting, {}
         return iter(waiting.values())
 

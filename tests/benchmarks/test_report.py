@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,11 @@ def test_the_page_says_how_it_was_made() -> None:
 
 def test_the_page_owns_up() -> None:
     changed = MACHINE._replace(is_clean=False)
-    busy = RUN._replace(load_before=1.2, exit_code=3)
+    busy = RUN._replace(busy_before=1.2, exit_code=3)
     text = "\n".join(lines(busy, quick=True, machine=changed))
     assert "with changes that were not committed; quick runs: few rows, three rounds." in text
     assert "**The machine was not quiet**" in text
-    assert "Spark sink 1.2 on 4 cores. Their figures do not count." in text
+    assert "Spark sink 1.2 of 4. Their figures do not count." in text
     assert "**Not complete**: Spark sink (exit code 3)." in text
 
 
@@ -128,7 +129,7 @@ def store_run(results: Path, title: str, run: Run) -> None:
     records = results / f"{report_charts.file_name(title)}.jsonl"
     records.write_text("".join(json.dumps(one) + "\n" for one in run.records))
     about = {
-        name: getattr(run, name) for name in ("command", "exit_code", "seconds", "load_before")
+        name: getattr(run, name) for name in ("command", "exit_code", "seconds", "busy_before")
     }
     records.with_suffix(".json").write_text(json.dumps(about))
 
@@ -156,16 +157,22 @@ def test_without_results_there_is_no_page(tmp_path: Path) -> None:
 
 def test_a_benchmark_is_run_and_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(report.COMMANDS, "Store", ("store.py", "--help"))
+    monkeypatch.setattr(report, "busy_cores", lambda: 0.7)
     report.measure("Store", tmp_path, is_quick=True)
     found = report.stored("Store", tmp_path)
     assert found is not None
     assert (found.title, found.exit_code, found.records) == ("Store", 0, ())
+    assert found.busy_before == 0.7
     assert found.command == "python benchmarks/store.py --quick --help"
     assert report.stored("Broker", tmp_path) is None
+
+
+def test_busy_cores_are_a_share_of_all() -> None:
+    assert 0 <= report.busy_cores(0.01) <= (os.cpu_count() or 1)
 
 
 def test_the_machine_is_described() -> None:
     found = json.loads(json.dumps(report.machine()))
     facts = dict(found.pop("facts"))
-    assert {"processor", "memory", "Java", "Kafka", "Apache RocketMQ", "pyarrow"} <= facts.keys()
+    assert {"processor", "memory", "Java", "Kafka", "Apache RocketMQ", "Spark"} <= facts.keys()
     assert set(found) == {"made", "commit", "is_clean", "cores"}

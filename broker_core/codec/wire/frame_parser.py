@@ -2,6 +2,9 @@
 
 Lengths are checked as soon as they have arrived and before any memory is allocated for them. Memory
 grows with the bytes received, never with the bytes announced. A body is copied once.
+
+A client trusts its server with more: if `places_body` says so, memory for a whole body is allocated
+at once. The socket is then read into `body_room`, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class FrameParser:
     """Splits one direction of one connection into commands."""
 
     __slots__ = (
+        "_body",
         "_body_missing",
         "_body_size",
         "_data",
@@ -55,6 +59,7 @@ class FrameParser:
         "frame_size_max",
         "header_size_max",
         "keeps_body",
+        "places_body",
         "send_header_size_max",
     )
 
@@ -74,6 +79,9 @@ class FrameParser:
         # False, the body is discarded on arrival and the command is returned without it.
         self.keeps_body: Callable[[RemotingCommand, int], bool] | None = None
         self._is_thrown_away = False
+        # Called with a command whose body has not arrived, and the size of that body. If it returns
+        # True, the body is received in place and is a read-only memoryview, else it is bytes.
+        self.places_body: Callable[[RemotingCommand, int], bool] | None = None
         # Size of the last frame that `next_command` returned or began.
         self.frame_size = 0
         self._data = b""
@@ -81,6 +89,8 @@ class FrameParser:
         # A command whose header is complete and whose body is not.
         self._open: RemotingCommand | None = None
         self._pieces: list[bytes | bytearray] = []
+        # The whole body of that command, if it is received in place.
+        self._body: bytearray | None = None
         self._body_size = 0
         self._body_missing = 0
 
@@ -115,6 +125,16 @@ class FrameParser:
         else:
             self._data = self._data[self._position :] + data
             self._position = 0
+
+    def body_room(self) -> memoryview | None:
+        """Where the missing bytes of a body belong; None if it is not received in place."""
+        if self._body is None or not self._body_missing:
+            return None
+        return memoryview(self._body)[self._body_size - self._body_missing :]
+
+    def body_received(self, size: int) -> None:
+        """So many bytes were written to `body_room`; then call `next_command`."""
+        self._body_missing -= size
 
     def offer(self, take: Callable[[T, bytes, int], int], taker: T) -> bool:
         """Offer the buffered bytes to `take(taker, data, start)`, which returns the new start.
@@ -164,9 +184,12 @@ class FrameParser:
         self._open = command
         if self.keeps_body is not None:
             self._is_thrown_away = not self.keeps_body(command, self.frame_size)
+        self._body_size = self._body_missing = frame_end - header_end
+        places = None if self._is_thrown_away else self.places_body
+        if places is not None and places(command, self._body_size):
+            self._body = bytearray(self._body_size)
         if header_end < len(data):
             self._keep_piece(data[header_end:])
-        self._body_size = frame_end - header_end
         self._body_missing = frame_end - len(data)
         self._data, self._position = b"", 0
         return None
@@ -202,6 +225,10 @@ class FrameParser:
         pieces = self._pieces
         if self._is_thrown_away:
             return
+        if self._body is not None:
+            start = self._body_size - self._body_missing
+            self._body[start : start + len(data)] = data
+            return
         if len(data) >= _SMALL_PIECE:
             pieces.append(data)
         elif pieces and type(pieces[-1]) is bytearray and len(pieces[-1]) < _GATHERED_MAX:
@@ -214,8 +241,12 @@ class FrameParser:
             return None
         command = self._open
         assert command is not None
-        command.body = b"".join(self._pieces)
-        self._pieces.clear()
+        if self._body is not None:
+            command.body = memoryview(self._body).toreadonly()
+            self._body = None
+        else:
+            command.body = b"".join(self._pieces)
+            self._pieces.clear()
         self._body_size = 0
         self._is_thrown_away = False
         self._open = None

@@ -32,7 +32,7 @@ class TlsListener:
     def __init__(
         self,
         bound: socket.socket,
-        make_protocol: Callable[[], asyncio.Protocol],
+        make_protocol: Callable[[], asyncio.BaseProtocol],
         tls: ServerTls,
         budget: RequestBudget,
         backlog: int,

@@ -65,6 +65,73 @@ def test_any_split_gives_the_same_commands(order: list[bytes], cuts: list[int]) 
     assert parser.is_between_frames and parser.buffered_size == 0
 
 
+@given(
+    order=st.lists(st.sampled_from(FRAMES), min_size=1, max_size=6),
+    cuts=st.lists(st.integers(1, 700), min_size=1, max_size=12),
+    least=st.integers(0, 300),
+)
+def test_bodies_that_are_received_in_place_are_the_same(
+    order: list[bytes], cuts: list[int], least: int
+) -> None:
+    """As a socket is read: into the room of a body if there is one, else as any other data."""
+    data = b"".join(order)
+    parser = FrameParser()
+    parser.places_body = lambda _, size: size >= least
+    found: list[RemotingCommand] = []
+    position, sizes = 0, itertools.cycle(cuts)
+    while position < len(data):
+        room = parser.body_room()
+        part = data[position : position + next(sizes)]
+        if room is None:
+            parser.receive_data(part)
+        else:
+            part = part[: len(room)]
+            room[: len(part)] = part
+            parser.body_received(len(part))
+        position += len(part)
+        found += drain(parser)
+    assert summary(found) == parse_whole(data)
+    assert parser.is_between_frames and parser.buffered_size == 0
+
+
+def test_a_body_in_place_is_read_only_and_its_owners_alone() -> None:
+    body = bytes(range(256)) * 4
+    data = frame_bytes(RemotingCommand(11, body=body))
+    parser = FrameParser()
+    parser.places_body = lambda command, size: command.code == 11 and size == len(body)
+    found = []
+    for _ in range(2):
+        parser.receive_data(data[:-600])
+        assert parser.next_command() is None
+        # Other data than the socket's is taken, too, even with the next frame behind it.
+        parser.receive_data(data[-600:-300])
+        room = parser.body_room()
+        assert room is not None and len(room) == 300
+        room[:] = data[-300:]
+        parser.body_received(300)
+        found += drain(parser)
+    first, second = (command.body for command in found)
+    assert type(first) is memoryview and first.readonly
+    assert first == second == body
+    assert parser.body_room() is None
+    parser.receive_data(data[:-1])
+    assert parser.next_command() is None
+    parser.receive_data(data[-1:] + data)
+    assert [bytes(command.body) for command in drain(parser)] == [body, body]
+
+
+def test_a_body_that_is_not_kept_is_not_placed() -> None:
+    data = frame_bytes(RemotingCommand(11, body=bytes(1_000)))
+    parser = FrameParser()
+    parser.keeps_body = lambda *_: False
+    parser.places_body = lambda *_: True
+    parser.receive_data(data[:-600])
+    assert parser.next_command() is None
+    assert parser.body_room() is None
+    parser.receive_data(data[-600:])
+    assert [command.body for command in drain(parser)] == [b""]
+
+
 def test_byte_by_byte() -> None:
     data = b"".join(FRAMES)
     parser = FrameParser()

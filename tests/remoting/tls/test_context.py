@@ -16,6 +16,7 @@ import pytest
 
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, InvalidConfig, TlsFailed
+from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.client import RemotingClient
 from broker_core.remoting.server import RemotingServer
 from broker_core.remoting.tls.context import (
@@ -125,6 +126,25 @@ def test_frames_of_every_size_go_through(run: Run, authority: Authority) -> None
             (connection,) = server.connections
             assert connection.is_encrypted
             assert server.budget.connections == 1
+
+    run(scenario())
+
+
+def test_records_are_received_in_place_as_well(run: Run, authority: Authority) -> None:
+    room = ("write_buffer_max", "ip_in_flight_size_max", "in_flight_size_max", "strangers_size_max")
+    limits = {"frame_size_max": 4 << 20, **dict.fromkeys(room, 16 << 20)}
+
+    async def scenario() -> None:
+        async with (
+            serving(context_for(authority.issue("server")), **limits) as (_, address),
+            client(**trusting(authority)) as one,
+        ):
+            for size in (100_000, 3 << 20):
+                body = os.urandom(size)
+                command = RemotingCommand(RequestCode.BULK_PULL, body=body)
+                answer = await one.request(address, command, TIMEOUT_MS)
+                assert type(answer.body) is memoryview
+                assert answer.body == body
 
     run(scenario())
 
