@@ -16,6 +16,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 NATIVE = Path("broker_core", "codec", "native")
 RUNTIME = Path("broker_core", "runtime")
@@ -48,6 +49,19 @@ class OptionalBuildExt(build_ext):
             self.extensions = [ext for ext in self.extensions if ext not in built]
 
 
+class BuildWithDocs(build_py):
+    """Puts the pages into the package: errors name them, and `rmq explain` shows them."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib, "pyspark_rmq", "docs")
+        self.mkpath(str(target))
+        for page in sorted(Path("docs").glob("*.md")):
+            self.copy_file(str(page), str(target / page.name))
+
+
 def native_codec() -> Extension:
     return Extension(
         "broker_core.codec.native._native",
@@ -78,8 +92,36 @@ setup(
     description="RocketMQ-compatible message store, broker and Spark connector",
     long_description=read_text("README.md"),
     long_description_content_type="text/markdown",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords=[
+        "rocketmq",
+        "spark",
+        "pyspark",
+        "structured streaming",
+        "message broker",
+        "exactly once",
+    ],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Framework :: AsyncIO",
+        "Intended Audience :: Developers",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Database",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
+    url="https://pypi.org/project/pyspark-rmq/",
     packages=find_packages(include=["broker_core*", "pyspark_rmq*"]),
-    package_data={"broker_core": ["py.typed", "*.pyi"]},
+    package_data={"broker_core": ["py.typed", "*.pyi"], "pyspark_rmq": ["py.typed"]},
     python_requires=">=3.10",
     install_requires=["numpy", "msgpack", "orjson"],
     extras_require={
@@ -119,5 +161,5 @@ setup(
     entry_points={"console_scripts": ["rmq=broker_core.cli.main:main"]},
     # The lane tells the end of a sync through an eventfd.
     ext_modules=[native_codec(), *([system_lane()] if sys.platform == "linux" else [])],
-    cmdclass={"build_ext": OptionalBuildExt},
+    cmdclass={"build_ext": OptionalBuildExt, "build_py": BuildWithDocs},
 )

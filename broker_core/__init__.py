@@ -93,6 +93,8 @@ __all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("broker_core.version").installed_version()
     home = _PUBLIC.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

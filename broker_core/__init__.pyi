@@ -57,6 +57,8 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.reads.read_only_store import ReadOnlyStore
 from broker_core.store.writes.message import Message
 
+__version__: str
+
 __all__ = [
     "Admin",
     "BatchIdentity",

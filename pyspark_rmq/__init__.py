@@ -62,6 +62,10 @@ def __getattr__(name: str) -> Any:
         from pyspark_rmq.environment import session
 
         return getattr(session, name)
+    if name == "__version__":
+        import broker_core
+
+        return broker_core.__version__
     if name == "watch":
         from pyspark_rmq.notebook.live_progress import watch
 

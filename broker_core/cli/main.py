@@ -62,6 +62,9 @@ COMMANDS: Final = {
         "pyspark_rmq.environment.doctor",
         "check Python, Java, Spark, name servers and brokers, and say what to repair",
     ),
+    "explain": Command(
+        "broker_core.cli.live.explain", "the section of docs/errors.md that an error names"
+    ),
     "completion": Command(
         "broker_core.cli.live.completion", "a script that completes commands in your shell"
     ),
@@ -155,13 +158,9 @@ def _help() -> str:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
     from broker_core.codec.native import codec_backend
+    from broker_core.version import installed_version
 
-    try:
-        number = version("pyspark-rmq")
-    except PackageNotFoundError:
-        number = "(not installed)"
-    return f"rmq {number} (codec {codec_backend()}, Python {python_version()})"
+    return f"rmq {installed_version()} (codec {codec_backend()}, Python {python_version()})"

@@ -18,6 +18,7 @@ from pyspark_rmq.environment.interpreters import (
     problem_of,
     worker,
 )
+from pyspark_rmq.spark_settings import SPARK_CONF
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +28,8 @@ def session(
 ) -> Any:
     """The Spark session of this program, which finds `.format("rmq")`; made if there is none.
 
-    Has Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package.
+    Has Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package. A
+    session that is made has the settings of `spark_conf()`, unless `config` has others.
     """
     from pyspark.sql import SparkSession
 
@@ -40,7 +42,7 @@ def session(
         builder = SparkSession.builder.appName(app_name)
         if master:
             builder = builder.master(master)
-        for name, value in (config or {}).items():
+        for name, value in {**SPARK_CONF, **(config or {})}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
     if is_classic(active) and problem_of(_finder_of(active)):

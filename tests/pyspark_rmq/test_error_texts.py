@@ -15,9 +15,8 @@ import pytest
 from broker_core import ClientConfig, EmbeddedCluster, MessageQueue, SyncAdmin, errors
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.columns import choose_columns
-from pyspark_rmq.kafka_options import INSTEAD
-from pyspark_rmq.options import KNOWN, SourceOptions
-from pyspark_rmq.sink.sink_options import SINK_OPTIONS, SinkOptions
+from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.outgoing_columns import ColumnReader
 from pyspark_rmq.sink.task.sink_columns import find_columns
 from pyspark_rmq.source.offsets.data_loss import DataLost
@@ -94,14 +93,6 @@ def text_of(call: Callable[[], object], kind: type[errors.RmqError] = errors.Rmq
 )
 def test_options(parse: Callable[[Any], object], given: dict[str, str], text: str) -> None:
     assert text_of(lambda: parse(given)) == text
-
-
-def test_only_options_that_exist_are_named_instead_of_those_of_kafka() -> None:
-    known = {*KNOWN, *SINK_OPTIONS, "flushDiskType", "brokerRole"}
-    for text in INSTEAD.values():
-        words = {word.strip(",()").partition("=")[0] for word in text.split()}
-        named = {word for word in words if "." in word or word != word.lower()}
-        assert named <= {*known, "TLS"}, text
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 import pyspark_rmq
-from broker_core import errors
 from pyspark_rmq import EmbeddedBroker
-from pyspark_rmq.environment.session import ensure_python
 
 PROJECT = Path(__file__).resolve().parents[2]
 MADE_BY_SESSION = """
@@ -53,20 +51,6 @@ def test_registering_makes_a_local_session_run_this_python(
         assert reader.option("subscribe", topic).load().count() == 2
     finally:
         context.pythonExec = before
-
-
-def test_registering_is_refused_where_reading_would_fail(bare_python: str) -> None:
-    class Context:
-        master = "spark://elsewhere:7077"
-        pythonExec = bare_python
-
-    class Session:
-        sparkContext = Context()
-
-    with pytest.raises(errors.InvalidArgument, match="which does not have pyspark_rmq"):
-        ensure_python(Session())
-    Context.pythonExec = sys.executable
-    ensure_python(Session())
 
 
 def test_a_session_finds_the_source_whatever_the_environment_says(

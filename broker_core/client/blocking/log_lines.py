@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 # The client and the Spark connector.
 LOGGERS: Final = ("broker_core", "pyspark_rmq")
@@ -15,7 +15,14 @@ FORMAT: Final = "%(asctime)s %(levelname)s rmq: %(message)s"
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
 
-class _LinesOnStderr(logging.StreamHandler[Any]):
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[Any]
+else:
+    # Cannot be subscripted before Python 3.11.
+    _StreamHandler = logging.StreamHandler
+
+
+class _LinesOnStderr(_StreamHandler):
     """Writes warnings until the program has handlers of its own."""
 
     def __init__(self) -> None:

@@ -33,3 +33,18 @@ def test_known_names_are_accepted() -> None:
 def test_a_program_gets_an_error(name: str, hint: str) -> None:
     with pytest.raises(InvalidArgument, match=f"properties: unknown property '{name}'.*{hint}"):
         refuse_unknown({"listenPort": "0", name: "1"}, "properties")
+
+
+def test_unknown_properties_come_with_the_nearest_name() -> None:
+    assert unknown_warnings(["brokername", "flushDiskTyp", "zzzz"]) == [
+        "unknown property brokername: did you mean brokerName?",
+        "unknown property flushDiskTyp: did you mean flushDiskType?",
+        "unknown property zzzz is ignored",
+    ]
+
+
+def test_names_of_both_versions_and_of_the_store_are_known() -> None:
+    known = ["brokerName", "haMaxGapNotInSync", "mappedFileSizeCommitLog", "abortFile", "useTLS"]
+    refuse_unknown(dict.fromkeys(known, ""), "option -p")
+    with pytest.raises(InvalidArgument, match=r"^option -p: unknown property 'brokername': did"):
+        refuse_unknown({"brokerName": "a", "brokername": "b"}, "option -p")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
@@ -19,6 +18,7 @@ from broker_core.client.connection.config import ClientConfig
 from broker_core.client.push.types import ConsumeStatus
 from broker_core.embedded.embedded_broker import EmbeddedBroker
 from broker_core.runtime.clock import SystemClock
+from tests.cli.admin.test_confirmation import Terminal
 from tests.cli.rmq_process import LIMIT_S
 
 Capture = pytest.CaptureFixture[str]
@@ -115,13 +115,6 @@ def test_every_subject_has_help(subject: str, capsys: Capture) -> None:
         # Without a command it is the same, as an error.
         assert main(["admin", subject]) == 2
         assert capsys.readouterr() == ("", shown)
-
-
-class Terminal(io.StringIO):
-    """Standard input with a person at it."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker.settings.unknown_properties import unknown_warnings
 from broker_core.cli.servers.broker import merged_config
 from broker_core.errors import InvalidConfig
 from tests.access.access_files import ADMIN, write_access_file
@@ -35,14 +34,6 @@ def test_a_bad_value_is_blamed_on_its_source() -> None:
         merged_config({"first": {"brokerId": "1"}, "second": {"brokerId": "x"}})
     with pytest.raises(InvalidConfig, match=r"^first: brokerId='x' cannot be used"):
         merged_config({"first": {"brokerId": "x"}, "second": {"brokerName": "a"}})
-
-
-def test_unknown_properties_come_with_the_nearest_name() -> None:
-    assert unknown_warnings(["brokername", "flushDiskTyp", "zzzz"]) == [
-        "unknown property brokername: did you mean brokerName?",
-        "unknown property flushDiskTyp: did you mean flushDiskType?",
-        "unknown property zzzz is ignored",
-    ]
 
 
 def test_a_configuration_file(tmp_path: Path) -> None:

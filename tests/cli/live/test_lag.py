@@ -1,0 +1,56 @@
+"""`rmq lag` on a real broker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+
+from broker_core import SyncAdmin
+from broker_core.cli.live.lag import LagLooks
+from broker_core.cli.main import main
+from broker_core.embedded.embedded_broker import EmbeddedBroker
+from tests.cli.live.later_looks import Session, send
+
+
+def test_the_lag_of_a_group(
+    broker: EmbeddedBroker, topic: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lag", "-n", broker.name_server, "-g", group]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *aligned([("GROUP", "TOPIC", "QUEUES", "BEHIND", "PER SECOND"),
+                  (group, topic, "2", "4", "-")]),
+        "",
+        "behind: 4",
+    ]  # fmt: skip
+    assert main(["lag", "-n", broker.name_server, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = {"group": group, "topic": topic, "queues": 2, "behind": 4, "perSecond": None}
+    assert row in found
+
+
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        texts = [
+            text.ljust(width) if place < 2 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(texts).rstrip())
+    return lines
+
+
+def test_it_tells_how_fast_the_lag_grows(broker: EmbeddedBroker, topic: str, group: str) -> None:
+    options = argparse.Namespace(group=group, topic=None)
+    with SyncAdmin(broker.name_server) as admin:
+        session: Any = Session(admin)
+        lag = LagLooks()
+        admin.call(lag(session, options))
+        send(broker, topic, 10)
+        session.now += 5
+        [table, note] = admin.call(lag(session, options))
+    assert table.rows == [(group, topic, 2, 14, 2.0)]
+    assert note.text == "behind: 14"

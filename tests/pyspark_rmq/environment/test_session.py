@@ -1,0 +1,59 @@
+"""The Python of a session, without starting one; tests/spark/test_interpreters.py does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core import errors
+from pyspark_rmq.environment.session import ensure_python, is_classic
+
+
+class Context:
+    """What a session tells about its workers."""
+
+    def __init__(self, master: str, python: str) -> None:
+        self.master = master
+        self.pythonExec = python
+
+
+class Session:
+    """A session with such a context."""
+
+    def __init__(self, master: str, python: str) -> None:
+        self.sparkContext = Context(master, python)
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    path = tmp_path / "bare-python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_local_session_is_repaired(bare_python: str) -> None:
+    session = Session("local[2]", bare_python)
+    ensure_python(session)
+    assert session.sparkContext.pythonExec == sys.executable
+
+
+def test_elsewhere_it_is_refused(bare_python: str) -> None:
+    session = Session("spark://elsewhere:7077", bare_python)
+    with pytest.raises(errors.InvalidArgument, match="which does not have pyspark_rmq"):
+        ensure_python(session)
+    assert session.sparkContext.pythonExec == bare_python
+
+
+def test_what_works_is_left_alone() -> None:
+    session = Session("spark://elsewhere:7077", sys.executable)
+    ensure_python(session)
+    assert session.sparkContext.pythonExec == sys.executable
+
+
+def test_the_server_of_spark_connect_chooses_its_python() -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    assert not is_classic(remote)
+    ensure_python(remote)
