@@ -154,7 +154,7 @@ def _scalars(kind: Any, time_zone: str) -> Convert:
     if pa.types.is_floating(kind):
         return _floats(kind)
     if pa.types.is_decimal(kind):
-        return _decimals(kind.precision, kind.scale)
+        return decimals(kind.precision, kind.scale)
     if pa.types.is_binary(kind):
         return _binary
     if pa.types.is_date(kind):
@@ -205,7 +205,8 @@ def _floats(kind: Any) -> Convert:
     return convert
 
 
-def _decimals(precision: int, scale: int) -> Convert:
+def decimals(precision: int, scale: int) -> Convert:
+    """A function that converts the text of a number; raises `ValueError`."""
     unit, limit = decimal.Decimal(1).scaleb(-scale), decimal.Decimal(1).scaleb(precision - scale)
 
     def convert(value: Any) -> decimal.Decimal:

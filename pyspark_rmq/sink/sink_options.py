@@ -168,14 +168,15 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.packs_json and self.value_format != formats.BINARY:
             raise errors.InvalidArgument(
-                "options format=json and valueFormat exclude each other: valueFormat=json leaves"
-                " key, tags and the like out of the body"
+                "options format=json and valueFormat exclude each other: valueFormat leaves key,"
+                " tags and the like out of the body"
             )
-        if self.value_format != formats.JSON and (self.column_roles or self.property_columns):
+        is_encoded = self.value_format in formats.WITH_FIELDS
+        if not is_encoded and (self.column_roles or self.property_columns):
             raise errors.InvalidArgument(
                 "options keyColumn, tagsColumn, shardingKeyColumn and propertyColumns need"
-                " valueFormat=json; without it, name the columns key, tags, shardingKey and"
-                " properties"
+                " valueFormat=json or msgpack; without it, name the columns key, tags, shardingKey"
+                " and properties"
             )
         if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
             raise errors.InvalidArgument(

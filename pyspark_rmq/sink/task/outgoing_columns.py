@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 
 from broker_core import batch_from_arrow, compress_body, digest_rows, errors
 from pyspark_rmq.number_arrays import number_array
+from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.json_encoding import encode_json
+from pyspark_rmq.payloads.msgpack_bodies import encode_msgpack
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
 from pyspark_rmq.sink.task.queue_selection import RowPlaces
@@ -212,11 +214,15 @@ class ColumnReader:
     def _bodies(self, batch: Any) -> Any:
         place, payload = self._columns.value, self._columns.payload
         if place is None:
-            return json_bodies(batch) if payload is None else encode_json(_object(batch, payload))
+            return json_bodies(batch) if payload is None else self._encoded(_object(batch, payload))
         body = batch.column(place)
         if body.null_count:
             raise _nulls("value", body, "every message has a body")
-        return body if payload is None else encode_json(body)
+        return body if payload is None else self._encoded(body)
+
+    def _encoded(self, values: Any) -> Any:
+        is_msgpack = self._options.value_format == formats.MSGPACK
+        return encode_msgpack(values) if is_msgpack else encode_json(values)
 
     def _row_names(self, count: int) -> Any:
         if not self._row_name:

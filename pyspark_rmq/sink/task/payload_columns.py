@@ -38,7 +38,7 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     candidates: dict[str, tuple[Place, Any]] = {f.name: (i, f.json_type) for i, f in payload}
     if value is not None:
         at["value"] = value[0]
-        candidates |= _fields_of(*value)
+        candidates |= _fields_of(*value, options.value_format)
     for role, name in options.column_roles.items():
         if role in at:
             raise errors.InvalidArgument(
@@ -75,13 +75,13 @@ def _encoded(
     return ()
 
 
-def _fields_of(index: int, field: SchemaField) -> dict[str, tuple[Place, Any]]:
+def _fields_of(index: int, field: SchemaField, value_format: str) -> dict[str, tuple[Place, Any]]:
     """Fields of the column `value`, which must be nested."""
     kind = field.json_type
     if isinstance(kind, str):
         raise errors.InvalidArgument(
-            f"column value is {field.simple_type}, and valueFormat=json encodes a STRUCT, MAP or"
-            " ARRAY: leave valueFormat out to write it as it is"
+            f"column value is {field.simple_type}, and valueFormat={value_format} encodes a STRUCT,"
+            " MAP or ARRAY: leave valueFormat out to write it as it is"
         )
     refuse_unwritable(kind, field.name)
     if kind["type"] != "struct":

@@ -83,6 +83,11 @@ def test_a_struct_is_the_body_and_its_fields_are_key_and_properties() -> None:
     assert found.properties.to_pylist() == ["who\x01x\x02n\x011", "who\x01y"]
 
 
+def test_msgpack() -> None:
+    found = written({"value": pa.array([{"id": "a", "n": 1}], ORDER)}, valueFormat="msgpack")
+    assert found.body.to_pylist() == [b"\x82\xa2id\xa1a\xa1n\x01"]
+
+
 def test_other_types_as_keys() -> None:
     columns = {
         "b": pa.array([True]), "d": pa.array([datetime.date(2024, 5, 31)]),
