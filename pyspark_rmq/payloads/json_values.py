@@ -63,7 +63,7 @@ def parse(body: bytes) -> Any:
         raise Undecodable(f"not UTF-8 at byte {error.start}") from None
     if not text.strip(" \t\r\n"):
         raise Undecodable("the body is empty")
-    if is_deep(body) and _depth(text) > DEPTH_MAX:
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise Undecodable(f"nested more than {DEPTH_MAX} levels deep")
     try:
         value = _JSON.decode(text)
@@ -72,11 +72,6 @@ def parse(body: bytes) -> Any:
     if value is None:
         raise Undecodable("the body is null")
     return value
-
-
-def is_deep(body: bytes) -> bool:
-    """Whether a body has enough brackets to be nested too deeply."""
-    return len(body) > 2 * DEPTH_MAX and body.count(b"{") + body.count(b"[") > DEPTH_MAX
 
 
 def converter(kind: Any, time_zone: str, path: str = "value") -> Convert:
