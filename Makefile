@@ -97,9 +97,9 @@ test-interop: $(INSTALLED) ## Real clients, brokers and stores of Apache RocketM
 	$(PYTEST) -m interop -n $(WORKERS) --dist loadscope
 
 test-spark-versions: export RMQ_INTEROP_ALL := 1
-test-spark-versions: $(INSTALLED) ## The source and the sink on Spark 4.0, 4.1 and 4.2, each fetched once
+test-spark-versions: $(INSTALLED) ## Source and sink on Spark 4.0, 4.1 and 4.2, and beside Kafka; each fetched once
 	@bash tools/ensure_java.sh jre
-	$(PYTEST) tests/spark/test_versions.py
+	$(PYTEST) tests/spark/test_versions.py tests/spark/test_kafka_job.py
 
 bench-spark-source: $(INSTALLED) ## Measure the Spark source beside Kafka's; ARGS=--quick takes fewer rows and rounds
 	@bash tools/ensure_java.sh jdk maven || true

@@ -7,14 +7,15 @@ are in `source/rows/message_batches.py`; a test compares them with Spark's.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker_core import errors
 
 PLAIN: Final = "default"
 ROCKETMQ_SPARK: Final = "rocketmq-spark"
-NAMINGS: Final = (PLAIN, ROCKETMQ_SPARK)
+KAFKA: Final = "kafka"
+NAMINGS: Final = (PLAIN, ROCKETMQ_SPARK, KAFKA)
 
 
 class Column(NamedTuple):
@@ -63,13 +64,28 @@ _OLD_NAMES: Final = {
     "timestamp": "storeTimestamp",
 }
 _BY_NAME: Final = {column.name: column for column in (*COLUMNS, *EXTRA_COLUMNS)}
+# Columns of Spark's Kafka source that differ from ours.
+HEADERS: Final = Column("headers", "array<struct<key:string,value:binary>>", nullable=True)
+_KAFKA_KEY: Final = Column("keyBytes", "binary", nullable=True)
+_TIMESTAMP_TYPE: Final = Column("timestampType", "int")
+_KAFKA_COLUMNS: Final = (
+    _KAFKA_KEY,
+    *(_BY_NAME[name] for name in ("value", "topic", "partition", "offset", "timestamp")),
+    _TIMESTAMP_TYPE,
+)
+_KAFKA_BY_NAME: Final = {
+    **{name: column for name, column in _BY_NAME.items() if name != "key"},
+    **{column.name: column for column in (_KAFKA_KEY, _TIMESTAMP_TYPE, HEADERS)},
+}
 
 
 def default_schema(
     naming: str = PLAIN, include_properties: bool = False, value_kind: str = "binary"
 ) -> str:
     """The DDL text of a reader without a user's schema."""
-    columns = (*COLUMNS, PROPERTIES) if include_properties else COLUMNS
+    columns = _KAFKA_COLUMNS if naming == KAFKA else COLUMNS
+    if include_properties:
+        columns = (*columns, HEADERS if naming == KAFKA else PROPERTIES)
     kinds = {"value": value_kind}
     return ", ".join(f"{_output_name(c.name, naming)} {kinds.get(c.name, c.kind)}" for c in columns)
 
@@ -82,13 +98,14 @@ def choose_columns(
     Raises `InvalidArgument` for an unknown name, another type, or a column that is declared not
     nullable and may be null.
     """
-    by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
+    known = _known(naming)
+    by_output = {_output_name(name, naming).lower(): name for name in known}
     chosen = []
     for output_name, kind, nullable in fields:
         name = by_output.get(output_name.lower())
         if name is None:
             raise errors.InvalidArgument(_unknown(output_name, by_output.values(), naming))
-        column = _BY_NAME[name]
+        column = known[name]
         if kind != column.kind:
             raise errors.InvalidArgument(
                 errors.explained(
@@ -112,8 +129,9 @@ def choose_columns(
 
 def plain_name(output_name: str, naming: str = PLAIN) -> str | None:
     """The default name of a column that is called `output_name` under this naming."""
-    by_output = {_output_name(name, naming).lower(): name for name in _BY_NAME}
-    return by_output.get(output_name.lower())
+    by_output = {_output_name(name, naming).lower(): name for name in _known(naming)}
+    name = by_output.get(output_name.lower())
+    return "key" if name == _KAFKA_KEY.name else name
 
 
 def column_of(name: str, naming: str = PLAIN) -> ChosenColumn:
@@ -121,7 +139,13 @@ def column_of(name: str, naming: str = PLAIN) -> ChosenColumn:
     return ChosenColumn(_output_name(name, naming), name, True)
 
 
+def _known(naming: str) -> Mapping[str, Column]:
+    return _KAFKA_BY_NAME if naming == KAFKA else _BY_NAME
+
+
 def _output_name(name: str, naming: str) -> str:
+    if name == _KAFKA_KEY.name:
+        return "key"
     return _OLD_NAMES.get(name, name) if naming == ROCKETMQ_SPARK else name
 
 

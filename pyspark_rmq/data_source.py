@@ -135,7 +135,7 @@ def _written(schema: Any, options: SinkOptions) -> SinkColumns:
     from pyspark_rmq.sink.task.payload_columns import find_payload_columns
     from pyspark_rmq.sink.task.sink_columns import find_columns
 
-    if options.value_format == formats.JSON:
+    if options.value_format in formats.WITH_FIELDS:
         return find_payload_columns(_fields(schema), options)
     return find_columns(((f.name, f.dataType.simpleString()) for f in schema.fields), options)
 

@@ -10,7 +10,10 @@ from broker_core import errors
 BINARY: Final = "binary"
 STRING: Final = "string"
 JSON: Final = "json"
-VALUE_FORMATS: Final = (BINARY, STRING, JSON)
+MSGPACK: Final = "msgpack"
+VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK)
+# Formats with fields, which the sink encodes.
+WITH_FIELDS: Final = (JSON, MSGPACK)
 
 FAIL: Final = "fail"
 NULL: Final = "null"
@@ -50,11 +53,11 @@ class PayloadOptions(NamedTuple):
         for name in ("badRecords", "flattenValue", "timeZone"):
             if name in given and not self.is_typed:
                 raise errors.InvalidArgument(
-                    f"option {name} is for typed payloads: give valueFormat, too (json or string)"
+                    f"option {name} is for typed payloads: give valueFormat, too"
                 )
         if self.flattens and self.value_format == STRING:
             raise errors.InvalidArgument(
-                "option flattenValue needs fields, and a string has none: give valueFormat=json"
+                "option flattenValue needs fields, and a string has none: give another valueFormat"
             )
         return self
 

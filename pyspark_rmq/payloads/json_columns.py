@@ -28,7 +28,6 @@ from pyspark_rmq.payloads.json_values import (
     DEPTH_MAX,
     Undecodable,
     converter,
-    is_deep,
     parse,
 )
 from pyspark_rmq.payloads.nested_arrays import with_leaves
@@ -105,8 +104,8 @@ class JsonDecoder:
         return Decoded(pa.array(values, self._kind), bad)
 
 
-def _lines(bodies: Any) -> bytes | None:
-    """The bodies as lines of one text; None unless each of them looks like one object."""
+def _lines(bodies: Any) -> Any:
+    """The bodies as lines of one buffer; None unless each of them looks like one object."""
     try:
         texts = bodies.cast(pa.string())
     except pa.ArrowInvalid:
@@ -118,20 +117,34 @@ def _lines(bodies: Any) -> bytes | None:
         texts = bodies.cast(pa.string())
         if not _are_objects(bodies):
             return None
-    lengths = np.diff(_bounds(bodies))
-    # The parser has no limit of depth.
-    if any(is_deep(bodies[row].as_py()) for row in np.flatnonzero(lengths > 2 * DEPTH_MAX)):
-        return None
     bounds = number_array(np.array([0, len(texts)], np.int32))
     joined = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), _LINE_FEED)
-    text: bytes = joined[0].as_buffer().to_pybytes()
+    text = joined[0].as_buffer()
+    raw = np.frombuffer(text, np.uint8)
     # The parser stops at a zero byte.
-    return None if b"\0" in text or _has_words(text) else text
+    if (raw == 0).any() or _has_words(raw, text) or _may_be_deep(raw, bodies):
+        return None
+    return text
 
 
-def _has_words(text: bytes) -> bool:
+def _has_words(raw: Any, text: Any) -> bool:
     """Whether there are numbers like `Inf`, of which the parser and JSON readers accept others."""
-    return (b"Inf" in text or b"NaN" in text) and _WORD.search(text) is not None
+    for first, second, third in (b"Inf", b"NaN"):
+        at = np.flatnonzero(raw[:-2] == first)
+        if ((raw[at + 1] == second) & (raw[at + 2] == third)).any():
+            return _WORD.search(text) is not None
+    return False
+
+
+def _may_be_deep(raw: Any, bodies: Any) -> bool:
+    """Whether some body has enough brackets to be nested too deeply, which the parser allows."""
+    # The two brackets differ in one bit.
+    if np.count_nonzero((raw & 0xDF) == ord("[")) < len(bodies) + DEPTH_MAX:
+        # One for each body, and too few are left.
+        return False
+    brackets = np.flatnonzero((np.frombuffer(bodies.buffers()[2], np.uint8) & 0xDF) == ord("["))
+    counts = np.diff(np.searchsorted(brackets, _bounds(bodies)))
+    return bool((counts > DEPTH_MAX).any())
 
 
 def _are_objects(bodies: Any) -> bool:
@@ -148,11 +161,11 @@ def _bounds(bodies: Any) -> Any:
     return offsets[bodies.offset : bodies.offset + len(bodies) + 1]
 
 
-def _parse(text: bytes, schema: Any) -> Any:
+def _parse(text: Any, schema: Any) -> Any:
     return pyarrow.json.read_json(
         pa.BufferReader(text),
         # One block, whatever line feeds a body has.
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=text.size + 1),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="ignore"
         ),

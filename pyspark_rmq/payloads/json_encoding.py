@@ -28,16 +28,22 @@ def encode_json(values: Any) -> Any:
     Raises `InvalidArgument` for a value that JSON cannot carry.
     """
     prepared = with_leaves(values, _written_type(values.type), _written)
-    try:
-        rows = prepared.to_pylist(maps_as_pydicts="strict")
-    except (KeyError, ValueError, OverflowError, pa.ArrowException) as error:
-        raise errors.InvalidArgument(
-            f"a row cannot be written as JSON: {error}. Dates are written for the years 1 to 9999,"
-            " and maps without duplicate keys"
-        ) from None
+    rows = python_rows(prepared, "JSON")
     if any(map(_has_words, leaves(prepared))):
         rows = [_with_words(row) for row in rows]
     return pa.array([_dumped(row) for row in rows], pa.binary())
+
+
+def python_rows(values: Any, name: str) -> list[Any]:
+    """Python values of an array. Raises `InvalidArgument` that names the format."""
+    try:
+        found: list[Any] = values.to_pylist(maps_as_pydicts="strict")
+    except (KeyError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise errors.InvalidArgument(
+            f"a row cannot be written as {name}: {error}. Dates are written for the years 1 to"
+            " 9999, and maps without duplicate keys"
+        ) from None
+    return found
 
 
 def _dumped(row: Any) -> bytes:

@@ -63,7 +63,7 @@ def parse(body: bytes) -> Any:
         raise Undecodable(f"not UTF-8 at byte {error.start}") from None
     if not text.strip(" \t\r\n"):
         raise Undecodable("the body is empty")
-    if is_deep(body) and _depth(text) > DEPTH_MAX:
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise Undecodable(f"nested more than {DEPTH_MAX} levels deep")
     try:
         value = _JSON.decode(text)
@@ -72,11 +72,6 @@ def parse(body: bytes) -> Any:
     if value is None:
         raise Undecodable("the body is null")
     return value
-
-
-def is_deep(body: bytes) -> bool:
-    """Whether a body has enough brackets to be nested too deeply."""
-    return len(body) > 2 * DEPTH_MAX and body.count(b"{") + body.count(b"[") > DEPTH_MAX
 
 
 def converter(kind: Any, time_zone: str, path: str = "value") -> Convert:
@@ -154,7 +149,7 @@ def _scalars(kind: Any, time_zone: str) -> Convert:
     if pa.types.is_floating(kind):
         return _floats(kind)
     if pa.types.is_decimal(kind):
-        return _decimals(kind.precision, kind.scale)
+        return decimals(kind.precision, kind.scale)
     if pa.types.is_binary(kind):
         return _binary
     if pa.types.is_date(kind):
@@ -205,7 +200,8 @@ def _floats(kind: Any) -> Convert:
     return convert
 
 
-def _decimals(precision: int, scale: int) -> Convert:
+def decimals(precision: int, scale: int) -> Convert:
+    """A function that converts the text of a number; raises `ValueError`."""
     unit, limit = decimal.Decimal(1).scaleb(-scale), decimal.Decimal(1).scaleb(precision - scale)
 
     def convert(value: Any) -> decimal.Decimal:

@@ -15,6 +15,7 @@ from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.bad_records import BadRecord, BadRow, Decoded, Decoder, place_of
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.json_columns import JsonDecoder
+from pyspark_rmq.payloads.msgpack_bodies import MsgpackDecoder
 from pyspark_rmq.payloads.read_columns import (
     BAD_VALUE,
     FIELD,
@@ -135,7 +136,8 @@ def _decoder(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
     kinds = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == VALUE]
     # Without any of them a body must still be an object.
     kind = kinds[0] if kinds else pa.struct(fields)
-    return JsonDecoder(kind, options.time_zone)
+    decoder = MsgpackDecoder if options.value_format == formats.MSGPACK else JsonDecoder
+    return decoder(kind, options.time_zone)
 
 
 def _is(role: str, column: ReadColumn) -> bool:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker_core import errors
-from pyspark_rmq import option_values
+from pyspark_rmq import columns, option_values
 from pyspark_rmq.options import (
     CONNECTION,
     SHORT_CIRCUITS,
@@ -50,6 +50,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "topic.queues": Known(_number(1, 1_024), 8),
         # What
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
+        "columnNames": Known(_one_of(columns.PLAIN, columns.KAFKA), columns.PLAIN),
         "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
         "keyColumn": Known(_text, ""),
         "tagsColumn": Known(_text, ""),
@@ -92,6 +93,7 @@ class SinkOptions:
     """Create missing topics on brokers with `autoCreateTopicEnable`."""
     topic_queue_count: int
     packs_json: bool
+    takes_kafka_columns: bool
     value_format: str
     column_roles: Mapping[str, str]
     """Column of the message -> column of the payload that it is taken from."""
@@ -138,6 +140,7 @@ class SinkOptions:
             asks_broker_for_topics=values["createTopic"] == AUTO,
             topic_queue_count=values["topic.queues"],
             packs_json=values["format"] == JSON,
+            takes_kafka_columns=values["columnNames"] == columns.KAFKA,
             value_format=values["valueFormat"],
             column_roles={
                 role: values[f"{role}Column"]
@@ -165,14 +168,15 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.packs_json and self.value_format != formats.BINARY:
             raise errors.InvalidArgument(
-                "options format=json and valueFormat exclude each other: valueFormat=json leaves"
-                " key, tags and the like out of the body"
+                "options format=json and valueFormat exclude each other: valueFormat leaves key,"
+                " tags and the like out of the body"
             )
-        if self.value_format != formats.JSON and (self.column_roles or self.property_columns):
+        is_encoded = self.value_format in formats.WITH_FIELDS
+        if not is_encoded and (self.column_roles or self.property_columns):
             raise errors.InvalidArgument(
                 "options keyColumn, tagsColumn, shardingKeyColumn and propertyColumns need"
-                " valueFormat=json; without it, name the columns key, tags, shardingKey and"
-                " properties"
+                " valueFormat=json or msgpack; without it, name the columns key, tags, shardingKey"
+                " and properties"
             )
         if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
             raise errors.InvalidArgument(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker_core import errors
-from pyspark_rmq.columns import COLUMNS, ROCKETMQ_SPARK, choose_columns, default_schema
+from pyspark_rmq.columns import (
+    COLUMNS,
+    KAFKA,
+    ROCKETMQ_SPARK,
+    choose_columns,
+    default_schema,
+    plain_name,
+)
 
 
 def test_default_schema() -> None:
@@ -26,6 +33,26 @@ def test_names_of_the_old_connector() -> None:
     assert (chosen.output_name, chosen.name) == ("body", "value")
     with pytest.raises(errors.InvalidArgument):
         choose_columns([("value", "binary", True)], ROCKETMQ_SPARK)
+
+
+def test_names_and_types_of_kafka() -> None:
+    """As Spark's Kafka source has them; `tests/spark/test_kafka_job.py` compares."""
+    assert default_schema(KAFKA) == (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+        " timestampType int"
+    )
+    headers = "array<struct<key:string,value:binary>>"
+    assert default_schema(KAFKA, include_properties=True).endswith(f", headers {headers}")
+    chosen = choose_columns([("Key", "binary", True), ("headers", headers, True)], KAFKA)
+    assert [(c.output_name, c.name) for c in chosen] == [
+        ("Key", "keyBytes"),
+        ("headers", "headers"),
+    ]
+    assert plain_name("key", KAFKA) == "key"
+    with pytest.raises(errors.InvalidArgument, match="key is binary, not string"):
+        choose_columns([("key", "string", True)], KAFKA)
+    with pytest.raises(errors.InvalidArgument, match="no column 'headers'"):
+        choose_columns([("headers", headers, True)])
 
 
 def test_a_schema_chooses_in_its_own_order_and_case() -> None:

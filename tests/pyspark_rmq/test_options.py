@@ -84,7 +84,7 @@ def test_an_option_like_no_other_gets_no_hint() -> None:
         ("latestOffsetWaitMs", "60000"),
         ("includeProperties", "yes"),
         ("includeSystemProperties", "1"),
-        ("columnNames", "kafka"),
+        ("columnNames", "pulsar"),
         ("commitOffsetsToBroker", "perhaps"),
         ("failOnDataLoss", ""),
         ("waitForTopicMs", "-5"),

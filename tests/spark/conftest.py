@@ -18,7 +18,9 @@ from tests.spark.spark_session import new_session
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 # Older releases of Spark are fetched and run by `make test-spark-versions`.
-collect_ignore = [] if os.environ.get("RMQ_INTEROP_ALL") else ["test_versions.py"]
+collect_ignore = (
+    [] if os.environ.get("RMQ_INTEROP_ALL") else ["test_kafka_job.py", "test_versions.py"]
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.spark_types import arrow_type
 from tests.pyspark_rmq.payloads.json_corpus import BODIES, VALUES
-from tests.spark.stream_runs import StreamRuns
+from tests.spark.stream_runs import StreamRuns, run_to_end
 
 pytest.importorskip("pyspark")
 
@@ -216,3 +216,29 @@ def test_what_the_sink_encodes_the_source_decodes(
         frame.orderBy("id"), values.load(whole).select("value.*").orderBy("id"),
         ignore_nullable=True, allow_nan_equality=True,
     )  # fmt: skip
+
+
+def test_a_stream_decodes_and_encodes(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Spark 4.0 hands nested rows to the sink, later releases Arrow batches."""
+    source, target = new_topic(1), new_topic(1)
+    bodies = [{"id": f"o{n}", "lines": [{"n": n, "raw": "AQ=="}], "more": {"k": n}} for n in (1, 2)]
+    broker.produce(source, [json.dumps(body) for body in bodies])
+    given = {**broker.options, "valueFormat": "json"}
+    lines = "lines: ARRAY<STRUCT<n: INT, raw: BINARY>>"
+    stream = (
+        spark.readStream.format("rmq").options(**given).option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .schema(f"value STRUCT<id: STRING, {lines}, more: MAP<STRING, INT>>").load()
+    )  # fmt: skip
+    writer = (
+        stream.writeStream.format("rmq").options(**given).option("topic", target)
+        .option("keyColumn", "id").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )  # fmt: skip
+    run_to_end(writer.start)
+    found = sorted(broker.consume(target), key=lambda message: message.keys)
+    assert [(message.keys, json.loads(message.body)) for message in found] == [
+        (body["id"], body) for body in bodies
+    ]

@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 
 from broker_core import batch_from_arrow, compress_body, digest_rows, errors
 from pyspark_rmq.number_arrays import number_array
+from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.json_encoding import encode_json
+from pyspark_rmq.payloads.msgpack_bodies import encode_msgpack
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
 from pyspark_rmq.sink.task.queue_selection import RowPlaces
@@ -212,11 +214,15 @@ class ColumnReader:
     def _bodies(self, batch: Any) -> Any:
         place, payload = self._columns.value, self._columns.payload
         if place is None:
-            return json_bodies(batch) if payload is None else encode_json(_object(batch, payload))
+            return json_bodies(batch) if payload is None else self._encoded(_object(batch, payload))
         body = batch.column(place)
         if body.null_count:
             raise _nulls("value", body, "every message has a body")
-        return body if payload is None else encode_json(body)
+        return body if payload is None else self._encoded(body)
+
+    def _encoded(self, values: Any) -> Any:
+        is_msgpack = self._options.value_format == formats.MSGPACK
+        return encode_msgpack(values) if is_msgpack else encode_json(values)
 
     def _row_names(self, count: int) -> Any:
         if not self._row_name:
@@ -246,7 +252,7 @@ class ColumnReader:
         columns = self._columns
         by_column = columns.selector == COLUMN
         hash_keys = sharding
-        if columns.selector == HASH and hash_keys is None:
+        if hash_keys is None and (columns.selector == HASH or (by_column and columns.hashes_keys)):
             hash_keys = keys
         return RowPlaces(
             batch.num_rows,
@@ -259,6 +265,8 @@ class ColumnReader:
         texts = []
         if self._columns.properties is not None:
             texts.append(_joined_maps(batch.column(self._columns.properties)))
+        if self._columns.headers is not None:
+            texts.append(_joined_maps(_header_maps(batch.column(self._columns.headers)), "headers"))
         for name, place in self._columns.property_columns:
             column = _not_empty(_text(batch, place, name))
             texts.append(pc.binary_join_element_wise(f"{name}\x01", column, ""))
@@ -387,13 +395,36 @@ def _not_empty(texts: Any) -> Any:
     return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
 
 
-def _joined_maps(maps: Any) -> Any:
+def _header_maps(headers: Any) -> Any:
+    """Kafka's headers as maps of properties, which have each name once and texts as values."""
+    pairs = headers.flatten()
+    names, values = pc.struct_field(pairs, 0), pc.struct_field(pairs, 1)
+    if names.null_count:
+        raise errors.InvalidArgument("column headers has a header without a key")
+    try:
+        values = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise errors.InvalidArgument(
+            "column headers has a value that is not UTF-8: properties of a message are texts"
+        ) from None
+    codes = names.dictionary_encode().indices.to_numpy().astype(np.int64)
+    lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(headers)), lengths)
+    if len(np.unique(rows * (len(codes) + 1) + codes)) != len(codes):
+        raise errors.InvalidArgument(
+            "column headers has the same key twice in a row: a message has each property once"
+        )
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.MapArray.from_arrays(number_array(offsets), names, values)
+
+
+def _joined_maps(maps: Any, column: str = "properties") -> Any:
     """Property text of each map; null for none."""
     first, after = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     names, values = maps.keys.slice(first, after - first), maps.items.slice(first, after - first)
     if len(names):
-        _check_names(names)
-        _refuse_separators(values, "a value of column properties")
+        _check_names(names, column)
+        _refuse_separators(values, f"a value of column {column}")
     # Readers drop pairs without a value.
     pairs = pc.binary_join_element_wise(names, pc.fill_null(values, ""), "\x01")
     offsets = pc.subtract(maps.offsets, pa.scalar(first, pa.int32())).cast(pa.int32())
@@ -401,13 +432,13 @@ def _joined_maps(maps: Any) -> Any:
     return _not_empty(pc.if_else(maps.is_valid(), joined, None))
 
 
-def _check_names(names: Any) -> None:
-    _refuse_separators(names, "a name of column properties")
+def _check_names(names: Any, column: str) -> None:
+    _refuse_separators(names, f"a name of column {column}")
     if pc.any(pc.equal(pc.binary_length(names), 0)).as_py():
-        raise errors.InvalidArgument("column properties has a name that is empty")
+        raise errors.InvalidArgument(f"column {column} has a name that is empty")
     reserved = names.filter(pc.is_in(names, value_set=system_properties()))
     if len(reserved):
         raise errors.InvalidArgument(
-            f"column properties has {', '.join(sorted(set(reserved.to_pylist())))}, which RocketMQ"
+            f"column {column} has {', '.join(sorted(set(reserved.to_pylist())))}, which RocketMQ"
             " uses itself: key, tags, shardingKey, delayLevel and deliverAt set what can be set"
         )

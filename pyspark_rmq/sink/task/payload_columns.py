@@ -15,7 +15,7 @@ from broker_core import errors
 from pyspark_rmq.payloads.read_columns import SchemaField
 from pyspark_rmq.payloads.spark_types import refuse_unwritable
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task.sink_columns import NAMES, Place, SinkColumns, assembled, placed
+from pyspark_rmq.sink.task.sink_columns import Place, SinkColumns, assembled, message_names, placed
 from pyspark_rmq.source.rows.property_map import SYSTEM_PROPERTIES
 
 # Types that become keys, tags and properties as texts.
@@ -27,17 +27,18 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     """The columns of a schema. Raises `InvalidArgument` for those that cannot be written."""
     message: list[tuple[int, SchemaField]] = []
     payload: list[tuple[int, SchemaField]] = []
+    names = message_names(options)
     for index, field in enumerate(fields):
-        (message if field.name.lower() in NAMES else payload).append((index, field))
-    value = next((pair for pair in message if NAMES[pair[1].name.lower()] == "value"), None)
-    at = placed((i, f.name, f.simple_type) for i, f in message if (i, f) != value)
+        (message if field.name.lower() in names else payload).append((index, field))
+    value = next((pair for pair in message if pair[1].name.lower() == "value"), None)
+    at = placed(((i, f.name, f.simple_type) for i, f in message if (i, f) != value), options)
     _refuse_twice([field.name for _, field in payload])
     for _, field in payload:
         refuse_unwritable(field.json_type, field.name)
     candidates: dict[str, tuple[Place, Any]] = {f.name: (i, f.json_type) for i, f in payload}
     if value is not None:
         at["value"] = value[0]
-        candidates |= _fields_of(*value)
+        candidates |= _fields_of(*value, options.value_format)
     for role, name in options.column_roles.items():
         if role in at:
             raise errors.InvalidArgument(
@@ -74,13 +75,13 @@ def _encoded(
     return ()
 
 
-def _fields_of(index: int, field: SchemaField) -> dict[str, tuple[Place, Any]]:
+def _fields_of(index: int, field: SchemaField, value_format: str) -> dict[str, tuple[Place, Any]]:
     """Fields of the column `value`, which must be nested."""
     kind = field.json_type
     if isinstance(kind, str):
         raise errors.InvalidArgument(
-            f"column value is {field.simple_type}, and valueFormat=json encodes a STRUCT, MAP or"
-            " ARRAY: leave valueFormat out to write it as it is"
+            f"column value is {field.simple_type}, and valueFormat={value_format} encodes a STRUCT,"
+            " MAP or ARRAY: leave valueFormat out to write it as it is"
         )
     refuse_unwritable(kind, field.name)
     if kind["type"] != "struct":

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core import errors
+from pyspark_rmq.columns import HEADERS
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, COLUMN, HASH, ROUND_ROBIN, SinkOptions
 
 # Name -> Spark's simple names of the types that it may have
@@ -22,7 +23,8 @@ WRITABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "deliverAt": ("timestamp", "bigint"),
     "flag": ("int",),
 }
-NAMES: Final = {name.lower(): name for name in WRITABLE}
+# With columnNames=kafka.
+_KAFKA_COLUMNS: Final = {HEADERS.name: (HEADERS.kind,)}
 
 
 # Number of a column, or of a column and of a field in it.
@@ -48,6 +50,19 @@ class SinkColumns(NamedTuple):
     payload: tuple[int, ...] | None = None
     """Columns to encode as one object; None without valueFormat, () if `value` is encoded."""
     property_columns: tuple[tuple[str, Place], ...] = ()
+    headers: int | None = None
+    hashes_keys: bool = False
+    """Rows that name no queue go to the one of their key, as Kafka's producer does it."""
+
+
+def writable(options: SinkOptions) -> dict[str, tuple[str, ...]]:
+    """Columns of a message -> Spark's simple names of the types that they may have."""
+    return {**WRITABLE, **(_KAFKA_COLUMNS if options.takes_kafka_columns else {})}
+
+
+def message_names(options: SinkOptions) -> dict[str, str]:
+    """Names of the message's columns, by their names in lower case."""
+    return {name.lower(): name for name in writable(options)}
 
 
 def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> SinkColumns:
@@ -59,31 +74,33 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
     schema = list(fields)
     if options.packs_json:
         return _packed(schema, options)
-    unknown = [name for name, _ in schema if name.lower() not in NAMES]
+    names = message_names(options)
+    unknown = [name for name, _ in schema if name.lower() not in names]
     if unknown:
         raise errors.InvalidArgument(
             f"columns that cannot be written: {', '.join(unknown)}. There are:"
             f" {', '.join(WRITABLE)}; select those, or give valueFormat=json to write the others as"
             " fields of one object"
         )
-    at = placed((index, name, kind) for index, (name, kind) in enumerate(schema))
+    at = placed(((index, name, kind) for index, (name, kind) in enumerate(schema)), options)
     if "value" not in at:
         raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
     return assembled(at, options)
 
 
-def placed(fields: Iterable[tuple[int, str, str]]) -> dict[str, Place]:
+def placed(fields: Iterable[tuple[int, str, str]], options: SinkOptions) -> dict[str, Place]:
     """Place of each of these columns, given as (index, name, simple type). Checks types."""
     at: dict[str, Place] = {}
+    names, kinds = message_names(options), writable(options)
     for index, given, kind in fields:
-        name = NAMES[given.lower()]
+        name = names[given.lower()]
         if name in at:
             raise errors.InvalidArgument(f"column {name} is there twice")
-        if kind not in WRITABLE[name]:
+        if kind not in kinds[name]:
             raise errors.InvalidArgument(
                 errors.explained(
-                    f"column {given} is {kind:.80}, and must be {' or '.join(WRITABLE[name])}:"
-                    f" {_conversion(given, kind, WRITABLE[name])}",
+                    f"column {given} is {kind:.80}, and must be {' or '.join(kinds[name])}:"
+                    f" {_conversion(given, kind, kinds[name])}",
                     "column-types",
                 )
             )
@@ -111,6 +128,8 @@ def assembled(at: Mapping[str, Any], options: SinkOptions) -> SinkColumns:
         at.get("flag"),
         at.get("deliverAt"),
         _selector(at, options),
+        headers=at.get(HEADERS.name),
+        hashes_keys=options.takes_kafka_columns,
     )
 
 
@@ -141,7 +160,8 @@ def _packed(schema: list[tuple[str, str]], options: SinkOptions) -> SinkColumns:
 def _selector(at: Mapping[str, Any], options: SinkOptions) -> str:
     suggested = COLUMN if {"partition", "broker"} & at.keys() else ""
     suggested = suggested or (HASH if "shardingKey" in at else ROUND_ROBIN)
-    asked = options.queue_selector or suggested
+    by_key = options.takes_kafka_columns and "key" in at and suggested == ROUND_ROBIN
+    asked = options.queue_selector or (HASH if by_key else suggested)
     if asked == COLUMN and suggested != COLUMN:
         raise errors.InvalidArgument("queueSelector=column needs a column partition or broker")
     if asked == HASH and not {"shardingKey", "key"} & at.keys():

@@ -16,7 +16,12 @@ import pyarrow.compute as pc
 from broker_core import MessageQueue, column_names, decompress_body, errors, to_arrow
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.number_arrays import number_array
-from pyspark_rmq.source.rows.property_map import MAP_TYPE, property_maps
+from pyspark_rmq.source.rows.property_map import (
+    HEADERS_TYPE,
+    MAP_TYPE,
+    headers_of,
+    property_maps,
+)
 
 BODY_SIZE_MAX: Final = 16 << 20
 _COMPRESSED: Final = 1
@@ -36,7 +41,13 @@ ARROW_TYPES: Final[Mapping[str, Any]] = {
     "properties": MAP_TYPE,
     "flag": pa.int32(),
     "offsetMsgId": pa.string(),
+    # Under Kafka's names.
+    "keyBytes": pa.binary(),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
 }
+# Kafka's number for times that the broker has set.
+_LOG_APPEND_TIME: Final = 1
 # What the codec must decode for a column.
 _BITS: Final[Mapping[str, int]] = {
     "key": column_names.KEYS,
@@ -51,6 +62,8 @@ _BITS: Final[Mapping[str, int]] = {
     "properties": column_names.PROPERTIES,
     "flag": column_names.FLAG,
     "offsetMsgId": column_names.MESSAGE_ID,
+    "keyBytes": column_names.KEYS,
+    "headers": column_names.PROPERTIES,
 }
 _CODEC_NAMES: Final[Mapping[str, str]] = {
     "key": "keys",
@@ -147,6 +160,10 @@ class BatchMaker:
         """A map for each message, empty if it has no properties."""
         return property_maps(columns["properties"], self._include_system)
 
+    def headers(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+        """Properties as a list of pairs, null if a message has none."""
+        return headers_of(self.properties(columns, queue, count))
+
 
 def _renamed(name: str) -> _Maker:
     def make(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
@@ -172,6 +189,16 @@ def _ids(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: 
     return pc.coalesce(found, columns["message_id"]) if found.null_count else found
 
 
+def _key_bytes(_: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
+    return columns["keys"].cast(pa.binary())
+
+
+def _timestamp_types(
+    _: BatchMaker, columns: Mapping[str, Any], queue: MessageQueue, count: int
+) -> Any:
+    return number_array(np.full(count, _LOG_APPEND_TIME, np.int32))
+
+
 def _repeated(text: str, count: int) -> Any:
     raw = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * len(raw)
@@ -188,4 +215,7 @@ _MAKERS: Final[Mapping[str, _Maker]] = {
     "broker": _brokers,
     "partition": _partitions,
     "msgId": _ids,
+    "keyBytes": _key_bytes,
+    "timestampType": _timestamp_types,
+    "headers": BatchMaker.headers,
 }

@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from pyspark_rmq.number_arrays import number_array
 
 MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_ZERO: Final = np.zeros(1, np.int32)
+HEADERS_TYPE: Final = pa.list_(pa.field("element", _HEADER))
 
 # Used internally by clients and brokers; tags and keys have their own columns.
 SYSTEM_PROPERTIES: Final = (
@@ -110,6 +113,15 @@ def property_maps(texts: Any, include_system: bool = False) -> Any:
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return pa.MapArray.from_arrays(number_array(offsets.astype(np.int32)), names, values)
+
+
+def headers_of(maps: Any) -> Any:
+    """Maps of properties as Kafka's headers; null instead of an empty list."""
+    pairs = pa.StructArray.from_arrays(
+        [maps.keys, maps.items.cast(pa.binary())], fields=list(_HEADER)
+    )
+    is_empty = pc.equal(pc.subtract(maps.offsets[1:], maps.offsets[:-1]), number_array(_ZERO)[0])
+    return pa.ListArray.from_arrays(maps.offsets, pairs, type=HEADERS_TYPE, mask=is_empty)
 
 
 def _text(raw: Any) -> Any:

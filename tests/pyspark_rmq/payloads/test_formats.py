@@ -29,7 +29,7 @@ def test_defaults_and_values() -> None:
         ({"badRecords": "skip"}, "badRecords is for typed payloads"),
         ({"flattenValue": "true"}, "flattenValue is for typed payloads"),
         ({"valueFormat": "string", "flattenValue": "true"}, "a string has none"),
-        ({"valueFormat": "xml"}, "binary or string or json"),
+        ({"valueFormat": "xml"}, "binary or string or json or msgpack"),
         ({"valueFormat": "json", "badRecords": "ignore"}, "fail or null or skip"),
         ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
         ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),

@@ -86,6 +86,11 @@ def test_a_bad_body_among_many_is_found_and_the_others_are_as_without_it() -> No
     assert decoded.values[3_210].as_py() is None
 
 
+def test_many_brackets_are_no_depth() -> None:
+    bodies = [b'{"more":[' + b"[]," * 80 + b"[]]}"] * 9
+    assert JsonDecoder(ORDER).by_column(bodies_of(b"x", *bodies).slice(1)) is not None
+
+
 def test_sliced_bodies() -> None:
     decoder = JsonDecoder(ORDER)
     bodies = bodies_of(b"x", *[b'{"count":%d}' % n for n in range(9)], b"y").slice(1, 9)

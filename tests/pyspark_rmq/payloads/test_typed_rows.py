@@ -119,6 +119,18 @@ def test_conditions_come_first(read: Callable[..., Any], topic: str) -> None:
     assert read(topic, [VALUE], where="offset = 3") == [{"value": {"id": None, "n": 4}}]
 
 
+def test_msgpack(
+    read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, [b"\x82\xa2id\xa1a\xa1n\x01", b"{}"])
+    rows = read(topic, [VALUE, BAD[0]], valueFormat="msgpack", badRecords="null")
+    assert [row["value"] for row in rows] == [{"id": "a", "n": 1}, None]
+    assert rows[1]["badReason"].startswith("not msgpack")
+    with pytest.raises(BadRecord, match=r"offset 1 .*is not valueFormat=msgpack"):
+        read(topic, [VALUE], valueFormat="msgpack")
+
+
 def test_strings(
     read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
 ) -> None:

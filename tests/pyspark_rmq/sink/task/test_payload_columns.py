@@ -14,6 +14,7 @@ from pyspark_rmq.payloads.read_columns import SchemaField
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.outgoing_columns import ColumnReader, OutgoingColumns, batches_of_rows
 from pyspark_rmq.sink.task.payload_columns import find_payload_columns
+from pyspark_rmq.sink.task.sink_columns import find_columns
 
 ORDER = pa.struct([("id", pa.string()), ("n", pa.int32())])
 MAP = pa.map_(pa.string(), pa.string())
@@ -80,6 +81,11 @@ def test_a_struct_is_the_body_and_its_fields_are_key_and_properties() -> None:
     assert found.keys.to_pylist() == ["a", ""]
     assert found.tags.to_pylist() == ["1", None]
     assert found.properties.to_pylist() == ["who\x01x\x02n\x011", "who\x01y"]
+
+
+def test_msgpack() -> None:
+    found = written({"value": pa.array([{"id": "a", "n": 1}], ORDER)}, valueFormat="msgpack")
+    assert found.body.to_pylist() == [b"\x82\xa2id\xa1a\xa1n\x01"]
 
 
 def test_other_types_as_keys() -> None:
@@ -163,3 +169,61 @@ def test_nested_rows_of_spark_4_0() -> None:
     assert batch.column(0).to_pylist() == [
         {"m": [("k", {"id": "a", "n": 1})], "l": [b"x", None]}, {"m": None, "l": None},
     ]  # fmt: skip
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+KAFKA = {"columnNames": "kafka", "valueFormat": "binary"}
+
+
+def kafka(columns: dict[str, Any], **given: str) -> OutgoingColumns:
+    simple = {HEADERS: "array<struct<key:string,value:binary>>", pa.int32(): "int"}
+    batch = pa.RecordBatch.from_pydict(columns)
+    fields = [(f.name, simple.get(f.type, "binary")) for f in batch.schema]
+    parsed = options(**{**KAFKA, **given})
+    [found] = ColumnReader(find_columns(fields, parsed), parsed).messages(batch)
+    return found
+
+
+def headers(*rows: list[tuple[str | None, bytes | None]] | None) -> Any:
+    pairs = [row and [{"key": k, "value": v} for k, v in row] for row in rows]
+    return pa.array(pairs, HEADERS)
+
+
+def test_headers_of_kafka_are_properties() -> None:
+    column = headers([("x", b"0")], [("a", b"1"), ("b", b"")], None, [], [("a", "é".encode())])
+    batch = {"value": pa.array([b"v"] * 4), "headers": column.slice(1)}
+    assert kafka(batch).properties.to_pylist() == ["a\x011\x02b\x01", None, None, "a\x01é"]
+
+
+def test_rows_with_a_key_go_to_its_queue_as_with_kafka() -> None:
+    keys = pa.array([b"a", None, b"b"])
+    values = pa.array([b"v"] * 3)
+    found = kafka({"key": keys, "value": values})
+    assert found.places.hash_keys.to_pylist() == ["a", None, "b"]
+    partitions = pa.array([None, 1, None], pa.int32())
+    found = kafka({"key": keys, "value": values, "partition": partitions})
+    assert found.places.partitions.to_pylist() == [None, 1, None]
+    assert found.places.hash_keys.to_pylist() == ["a", None, "b"]
+    found = kafka({"key": keys, "value": values}, queueSelector="roundRobin")
+    assert found.places.hash_keys is None
+    assert kafka({"key": keys, "value": values}, columnNames="default").places.hash_keys is None
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (headers([(None, b"1")]), "a header without a key"),
+        (headers([("a", b"\xff")]), "not UTF-8"),
+        (headers([("a", b"1"), ("a", b"2")]), "the same key twice"),
+        (headers([("KEYS", b"1")]), "headers has KEYS, which RocketMQ uses itself"),
+        (headers([("a", b"\x01")]), "a value of column headers has a character 0x01"),
+    ],
+)
+def test_headers_that_no_message_can_have(column: Any, text: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=text):
+        kafka({"value": pa.array([b"v"]), "headers": column})
+
+
+def test_headers_need_the_names_of_kafka() -> None:
+    with pytest.raises(errors.InvalidArgument, match="headers"):
+        kafka({"value": pa.array([b"v"]), "headers": headers(None)}, columnNames="default")

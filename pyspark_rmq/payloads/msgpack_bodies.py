@@ -1,0 +1,71 @@
+"""`valueFormat=msgpack`: bodies to Arrow values and back."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pyarrow as pa
+
+from pyspark_rmq.payloads.bad_records import BadRow, Decoded
+from pyspark_rmq.payloads.formats import UTC
+from pyspark_rmq.payloads.json_encoding import python_rows
+from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.object_values import object_converter
+
+
+class MsgpackDecoder:
+    """Decodes bodies to one type."""
+
+    def __init__(self, kind: Any, time_zone: str = UTC) -> None:
+        self._kind = kind
+        self._convert = object_converter(kind, time_zone)
+
+    def decode(self, bodies: Any) -> Decoded:
+        """The payload of each body."""
+        values: list[Any] = []
+        bad: list[BadRow] = []
+        for row, body in enumerate(bodies.to_pylist()):
+            try:
+                values.append(self._convert(_unpacked(body)))
+            except Undecodable as problem:
+                values.append(None)
+                bad.append(BadRow(row, str(problem)))
+        return Decoded(pa.array(values, self._kind), bad)
+
+
+def encode_msgpack(values: Any) -> Any:
+    """A binary array with the encoding of each value of an array without nulls.
+
+    Times are timestamps of msgpack; local times, dates and decimals are texts.
+    """
+    rows = python_rows(values, "msgpack")
+    return pa.array(
+        [msgpack.packb(row, default=_plain, datetime=True) for row in rows], pa.binary()
+    )
+
+
+def _unpacked(body: bytes) -> Any:
+    """Raises `Undecodable`. The size of what is unpacked is bounded by the size of the body."""
+    if not body:
+        raise Undecodable("the body is empty")
+    try:
+        value = msgpack.unpackb(body, strict_map_key=False)
+    except UnicodeDecodeError:
+        raise Undecodable("not msgpack: a text is not UTF-8") from None
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Undecodable(f"not msgpack: {error or type(error).__name__}") from None
+    if value is None:
+        raise Undecodable("the body is null")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime.date):
+        # Also local times.
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    raise TypeError(f"no msgpack for {type(value).__name__}")
