@@ -175,6 +175,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether(
             "reader_requests", "tests/pyspark_rmq/source/offsets/test_offset_lookup.py", _STEPS
         ),
+        TestedTogether("message_display", "tests/notebook/test_actions.py", _STEPS),
     ),
     "broker_core/client/push": (
         TestedTogether(
@@ -251,6 +252,13 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/remoting/tls": (
         TestedTogether("certificate_watch listener", "tests/remoting/tls/test_context.py", _STEPS),
+    ),
+    "broker_core/notebook": (
+        TestedTogether(
+            "cluster display figures operations sending tables topic",
+            "tests/notebook/test_actions.py",
+            "what a broker and a topic show and return, tested with a broker",
+        ),
     ),
     "broker_core/replication": (
         TestedTogether(
@@ -329,7 +337,11 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "pyspark_rmq": (
         TestedTogether("connections option_values", "tests/pyspark_rmq", _STEPS),
-        TestedTogether("data_source embedded", "tests/spark", _SPARK),
+        TestedTogether("data_source", "tests/spark", _SPARK),
+    ),
+    "pyspark_rmq/notebook": (TestedTogether("live_progress", "tests/spark/test_watch.py", _SPARK),),
+    "pyspark_rmq/testing": (
+        TestedTogether("plugin processed stream_test", "tests/spark/test_stream_test.py", _SPARK),
     ),
     "pyspark_rmq/prove": (
         TestedTogether(

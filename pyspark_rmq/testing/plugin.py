@@ -9,9 +9,7 @@ rmq_stream  a function that makes a `StreamTest`
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -87,17 +85,13 @@ def rmq_spark(rmq_spark_settings: Mapping[str, str]) -> Iterator[Any]:
     """A local Spark session whose workers use this interpreter; an active one is used as it is."""
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("rmq tests")
-    for name, value in rmq_spark_settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    from pyspark_rmq import session
+
+    is_ours = SparkSession.getActiveSession() is None
+    spark = session("rmq tests", master="local[2]", config=rmq_spark_settings)
+    yield spark
+    if is_ours:
+        spark.stop()
 
 
 @pytest.fixture
