@@ -128,6 +128,7 @@ setup(
         "compression": ["lz4", "zstandard"],
         "metrics": ["prometheus_client"],
         "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
+        "test": ["chispa", "pytest"],
         "dev": [
             "chispa",
             "cryptography",
@@ -158,7 +159,10 @@ setup(
             "zstandard",
         ],
     },
-    entry_points={"console_scripts": ["rmq=broker_core.cli.main:main"]},
+    entry_points={
+        "console_scripts": ["rmq=broker_core.cli.main:main"],
+        "pytest11": ["pyspark_rmq=pyspark_rmq.testing.plugin"],
+    },
     # The lane tells the end of a sync through an eventfd.
     ext_modules=[native_codec(), *([system_lane()] if sys.platform == "linux" else [])],
     cmdclass={"build_ext": OptionalBuildExt, "build_py": BuildWithDocs},

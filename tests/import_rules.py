@@ -107,7 +107,13 @@ SPARK_SHELLS = frozenset(
 )
 
 # Code that uses Spark as users do.
-SPARK_USERS = ("pyspark_rmq/prove/driver.py", "tests/", "examples/", "benchmarks/")
+SPARK_USERS = (
+    "pyspark_rmq/prove/driver.py",
+    "pyspark_rmq/testing/",
+    "tests/",
+    "examples/",
+    "benchmarks/",
+)
 
 # The only files that reach the disk.
 OS_SEAM = (

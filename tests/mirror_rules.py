@@ -263,6 +263,13 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "broker_core/remoting/tls": (
         TestedTogether("certificate_watch listener", "tests/remoting/tls/test_context.py", _STEPS),
     ),
+    "broker_core/notebook": (
+        TestedTogether(
+            "cluster display figures operations sending tables topic",
+            "tests/notebook/test_actions.py",
+            "what a broker and a topic show and return, tested with a broker",
+        ),
+    ),
     "broker_core/replication": (
         TestedTogether(
             "confirmed_note", "tests/store/replication/test_unreplicated_tail.py", _STEPS
@@ -344,6 +351,9 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether(
             "kafka_options", "tests/pyspark_rmq/test_error_texts.py", "only used in error texts"
         ),
+    ),
+    "pyspark_rmq/testing": (
+        TestedTogether("plugin processed stream_test", "tests/spark/test_stream_test.py", _SPARK),
     ),
     "pyspark_rmq/environment": (
         TestedTogether("session", "tests/spark/test_interpreters.py", _SPARK),

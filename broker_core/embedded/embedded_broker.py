@@ -152,6 +152,17 @@ class EmbeddedBroker(ClusterActions):
         """The broker's log; removed after `stop`."""
         return self._directory() / "broker.log"
 
+    def checkpoint(self, name: str = "query") -> str:
+        """A directory for the checkpoint of a query, kept and removed together with the store.
+
+        A checkpoint refers to offsets of this store: with another store it is worthless.
+        """
+        if not name or name in (".", "..") or "/" in name:
+            raise InvalidArgument(f"checkpoint {name!r:.80} is not the name of a directory")
+        kept = self._kept_store
+        top = kept.with_name(f"{kept.name}-checkpoints") if kept else self._directory()
+        return str(top / name if kept else top / "checkpoints" / name)
+
     # Actions
 
     def start(self) -> EmbeddedBroker:

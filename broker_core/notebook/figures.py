@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.brokers import broker_stats, runtime_info
 from broker_core.client.admin.groups import Progress, all_groups, group_progress
+from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import QueueSpan, topic_masters, topic_status
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
@@ -16,20 +17,6 @@ from broker_core.client.pull.stream import READER_GROUP
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import RemoteError
 
-_SYSTEM_TOPICS: Final = frozenset(
-    {
-        "BenchmarkTest",
-        "DefaultHeartBeatSyncerTopic",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
-_SYSTEM_STARTS: Final = (
-    "RMQ_SYS_", "rmq_sys_", "CID_RMQ_SYS_", "%RETRY%", "%DLQ%", "SYNC_BROKER_MEMBER_",
-)  # fmt: skip
 # The last one is the name under which `PullConsumer` and Spark's tasks read without a group.
 _SYSTEM_GROUPS: Final = (
     "CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", READER_GROUP,
@@ -82,15 +69,8 @@ async def user_topics(admin: Admin, *, system: bool = False) -> list[str]:
     names = await admin.topics()
     if system:
         return list(names)
-    # Each broker and each cluster has a topic of its own name.
     info = await admin.cluster_info()
-    own = {*info.brokers, *info.clusters}
-    return [
-        name
-        for name in names
-        if not (name in _SYSTEM_TOPICS or name in own or name.startswith(_SYSTEM_STARTS))
-        and not any(name.startswith(f"{cluster}_REPLY_TOPIC") for cluster in own)
-    ]
+    return [name for name in names if not is_system_topic(name, info)]
 
 
 async def topic_figures(admin: Admin, topic: str) -> TopicFigures:

@@ -41,6 +41,11 @@ class Topic:
     def __repr__(self) -> str:
         return f"<Topic {self.name} of {self._home!r}>"
 
+    @property
+    def client_config(self) -> ClientConfig:
+        """What a client of its cluster is configured with."""
+        return self._home.client_config
+
     def produce(self, messages: Any, **fields: Any) -> int:
         """As `produce` of the cluster."""
         return self._home.produce(self.name, messages, **fields)

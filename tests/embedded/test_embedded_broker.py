@@ -60,6 +60,19 @@ def test_a_store_of_ones_own_is_kept(tmp_path: Path) -> None:
         EmbeddedBroker(store=store, store_dir=tmp_path)
 
 
+def test_a_checkpoint_lives_as_long_as_the_store(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker:
+        temporary = Path(broker.checkpoint("orders"))
+        temporary.mkdir(parents=True)
+        assert broker.store_dir not in temporary.parents
+        for name in ("", "a/b", ".."):
+            with pytest.raises(InvalidArgument, match="not the name of a directory"):
+                broker.checkpoint(name)
+    assert not temporary.exists()
+    kept = EmbeddedBroker(store=tmp_path / "kept")
+    assert kept.checkpoint() == str(tmp_path / "kept-checkpoints" / "query")
+
+
 @pytest.mark.parametrize("sync_flush", [False, True])
 def test_a_crash_and_a_restart_on_the_same_ports(sync_flush: bool) -> None:
     with EmbeddedBroker(sync_flush=sync_flush, topics={"orders": 2}) as broker:

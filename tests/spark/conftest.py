@@ -48,6 +48,12 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def rmq_spark(spark: Any) -> Any:
+    """The plugin's fixtures share the session of the other tests."""
+    return spark
+
+
+@pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(properties=PATIENT_BROKER) as running:
         yield running

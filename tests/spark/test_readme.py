@@ -32,6 +32,7 @@ def run(directory: Path, times: int) -> subprocess.CompletedProcess[str]:
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return subprocess.run(
         [sys.executable, str(script)],

@@ -14,10 +14,10 @@ from broker_core.cli.admin.session import (
     chosen_brokers,
     topic_option,
 )
-from broker_core.cli.admin.system_topics import is_system_topic
 from broker_core.cli.command_parser import count, key_and_value
 from broker_core.client.admin.brokers import broker_stats
 from broker_core.client.admin.groups import group_progress
+from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import (
     topic_config,
     topic_groups,

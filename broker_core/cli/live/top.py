@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from broker_core.cli.admin.report import Note, Report, Table
 from broker_core.cli.admin.session import AdminSession, chosen_brokers
-from broker_core.cli.admin.system_topics import is_system_topic
 from broker_core.cli.live.screen import add_screen_options, run_screen
 from broker_core.client.admin.brokers import runtime_info
 from broker_core.client.admin.groups import all_groups, group_progress
+from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import topic_status
 from broker_core.errors import RmqError
 

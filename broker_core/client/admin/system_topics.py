@@ -9,6 +9,7 @@ from broker_core.codec.wire.bodies.route_data import ClusterInfo
 _NAMES: Final = frozenset(
     {
         "BenchmarkTest",
+        "DefaultHeartBeatSyncerTopic",
         "OFFSET_MOVED_EVENT",
         "SCHEDULE_TOPIC_XXXX",
         "SELF_TEST_TOPIC",
@@ -16,7 +17,7 @@ _NAMES: Final = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
-_STARTS: Final = ("%RETRY%", "%DLQ%", "rmq_sys_")
+_STARTS: Final = ("%retry%", "%dlq%", "rmq_sys_", "cid_rmq_sys_", "sync_broker_member_")
 _ENDS: Final = ("_REPLY_TOPIC",)
 
 
@@ -24,4 +25,4 @@ def is_system_topic(name: str, info: ClusterInfo) -> bool:
     """Whether brokers make this topic: also those named like a cluster or a broker."""
     if name in _NAMES or name in info.clusters or name in info.brokers:
         return True
-    return name.lower().startswith(tuple(s.lower() for s in _STARTS)) or name.endswith(_ENDS)
+    return name.lower().startswith(_STARTS) or name.endswith(_ENDS)

@@ -1,0 +1,135 @@
+"""`processed(query, until=…)`: waits for what a test means, and never for a fixed time."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from broker_core import SyncAdmin, Topic
+
+_POLL_S: Final = 0.1
+TIMEOUT_S: Final = 300.0
+
+# Topic -> broker name -> queue id -> next offset
+Ends = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+class NotProcessed(AssertionError):
+    """A query did not get there in time, or ended before."""
+
+
+def processed(
+    query: Any,
+    until: Callable[[], object] | Topic | int | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Wait until a streaming query has processed what a test has sent.
+
+    `until` is a topic (from `broker.topic(name)`): everything that is in it now, read and written
+    to the sink; a number: so many input rows since the query started; a function: until it returns
+    true; or nothing: all that is available, for a query whose input pauses. Raises what the query
+    fails with, and `NotProcessed` with the last report when it ends before or takes too long.
+    """
+    if until is None:
+        _all_available(query, timeout_s)
+        return
+    is_there = _condition(query, until)
+    deadline = time.monotonic() + timeout_s
+    while not is_there():
+        ended = query.awaitTermination(_POLL_S)
+        if ended and not is_there():
+            raise NotProcessed(f"the query ended before {_named(until)}; {_state(query)}")
+        if time.monotonic() > deadline:
+            raise NotProcessed(f"not within {timeout_s:g} s: {_named(until)}; {_state(query)}")
+
+
+def _condition(query: Any, until: Callable[[], object] | Topic | int) -> Callable[[], bool]:
+    if isinstance(until, Topic):
+        ends = _ends_of(until)
+        return lambda: _has_reached(query.lastProgress, ends)
+    if isinstance(until, int) and not isinstance(until, bool):
+        rows: dict[int, int] = {}
+
+        def has_rows() -> bool:
+            # Spark keeps the last reports only.
+            rows.update((r["batchId"], r["numInputRows"] or 0) for r in query.recentProgress)
+            return sum(rows.values()) >= until
+
+        return has_rows
+    if callable(until):
+        return lambda: bool(until())
+    raise TypeError(
+        f"until={until!r:.80}: give a topic (broker.topic(name)), a number of rows or a function"
+    )
+
+
+def _ends_of(topic: Topic) -> dict[str, dict[str, dict[str, int]]]:
+    """Ends of the queues that have messages, in the form of the source's offsets."""
+    ends: dict[str, dict[str, int]] = {}
+    with SyncAdmin(topic.client_config) as admin:
+        for queue, (_, end) in admin.topic_offsets(topic.name).items():
+            if end:
+                ends.setdefault(queue.broker_name, {})[str(queue.queue_id)] = end
+    return {topic.name: ends}
+
+
+def _has_reached(report: Any, ends: Ends) -> bool:
+    """Whether a source of the query has read every queue up to its end."""
+    if not isinstance(report, Mapping):
+        return not any(ends.values())
+    return any(_covers(source.get("endOffset"), ends) for source in report.get("sources") or ())
+
+
+def _covers(offset: Any, ends: Ends) -> bool:
+    try:
+        found = json.loads(offset) if isinstance(offset, str) else offset
+        queues = found["queues"]
+        return all(
+            queues.get(topic, {}).get(broker, {}).get(queue_id, -1) >= end
+            for topic, brokers in ends.items()
+            for broker, of_broker in brokers.items()
+            for queue_id, end in of_broker.items()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # A source of another kind, or its first report.
+        return False
+
+
+def _all_available(query: Any, timeout_s: float) -> None:
+    from pyspark.errors import PySparkException
+
+    failures: list[PySparkException] = []
+
+    def wait() -> None:
+        try:
+            query.processAllAvailable()
+        except PySparkException as error:
+            failures.append(error)
+
+    # `processAllAvailable` knows no limit of time.
+    thread = threading.Thread(target=wait, name="rmq-processed", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if failures:
+        raise failures[0]
+    if thread.is_alive():
+        raise NotProcessed(f"not within {timeout_s:g} s: all that is available; {_state(query)}")
+
+
+def _named(until: object) -> str:
+    if isinstance(until, Topic):
+        return f"everything in topic {until.name}"
+    if isinstance(until, int):
+        return f"{until} rows"
+    return getattr(until, "__name__", repr(until))
+
+
+def _state(query: Any) -> str:
+    from pyspark_rmq.notebook.query_view import QueryView
+
+    view = QueryView(str(query.name or query.id)).with_report(query.lastProgress)
+    return f"last report: {view.line()}"
