@@ -22,6 +22,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "errors": frozenset({"protocol_codes"}),
     "config": _BASE | {"codec"},
     "runtime": frozenset(),
+    "version": frozenset(),
     "codec": _BASE,
     "storage": _STORAGE - {"storage"},
     "remoting": _REMOTING - {"remoting"},
@@ -36,7 +37,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "notebook": _BASE | {"codec", "client"},
     "embedded": _BASE | {"access", "config", "codec", "notebook", "runtime"} | _SERVERS,
     "cli": _BASE
-    | {"access", "config", "codec", "notebook", "runtime", "embedded", "store"}
+    | {"access", "config", "codec", "notebook", "runtime", "embedded", "store", "version"}
     | _SERVERS,
     "__main__": frozenset({"cli"}),
 }
@@ -301,7 +302,7 @@ def connector_uses_public_names(file: SourceFile, public: Iterable[str]) -> Iter
     """pyspark_rmq reaches broker_core through its public names only."""
     if not file.path.startswith("pyspark_rmq/"):
         return
-    public = frozenset(public)
+    public = frozenset(public) | {"__version__"}
     for line, module, name in file.imports():
         parts = module.split(".")
         if parts[0] != "broker_core":

@@ -121,18 +121,15 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/cli/admin": (
         TestedTogether(
-            "brokers clusters confirmation groups ha messages name_servers offsets registry report "
-            "session system_topics topics",
+            "brokers clusters groups ha messages name_servers offsets registry report "
+            "session topics",
             "tests/cli/admin/test_command.py",
             _PROCESS,
         ),
     ),
-    "broker_core/cli/live": (
-        TestedTogether("lag screen top", "tests/cli/live/test_lag_and_top.py", _PROCESS),
-    ),
     "broker_core/cli/messages": (
         TestedTogether(
-            "consume group_reader json_lines line_sender outlet topic_reader",
+            "consume group_reader line_sender outlet topic_reader",
             "tests/cli/messages/test_produce.py",
             _PROCESS,
         ),
@@ -243,13 +240,6 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether("port_encryption", "tests/cli/test_client_security.py", _PROCESS),
         TestedTogether("settings", "tests/nameserver/test_name_server.py", _STEPS),
     ),
-    "broker_core/notebook": (
-        TestedTogether(
-            "cluster display figures operations sending tables topic",
-            "tests/notebook/test_actions.py",
-            "steps of the actions, tested on a real broker",
-        ),
-    ),
     "broker_core/remoting": (
         TestedTogether(
             "closing peer_address request_dispatch",
@@ -348,15 +338,9 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "pyspark_rmq": (
         TestedTogether("connections option_values", "tests/pyspark_rmq", _STEPS),
         TestedTogether("data_source", "tests/spark", _SPARK),
-        TestedTogether(
-            "kafka_options", "tests/pyspark_rmq/test_error_texts.py", "only used in error texts"
-        ),
     ),
     "pyspark_rmq/testing": (
         TestedTogether("plugin processed stream_test", "tests/spark/test_stream_test.py", _SPARK),
-    ),
-    "pyspark_rmq/environment": (
-        TestedTogether("session", "tests/spark/test_interpreters.py", _SPARK),
     ),
     "pyspark_rmq/notebook": (TestedTogether("live_progress", "tests/spark/test_watch.py", _SPARK),),
     "pyspark_rmq/prove": (

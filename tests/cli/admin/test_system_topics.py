@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from broker_core.cli.admin.system_topics import is_system_topic
+
 from broker_core.codec.wire.bodies.route_data import BrokerData, ClusterInfo
 
 INFO = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {})}, {"c": ("broker-a",)})
