@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.crash import planted_bugs
+from broker_core.store.message_store import MessageStore
+from tests.crash import harness, planted_bugs
 from tests.crash.errno_loop import ErrnoJob
 from tests.crash.harness import Limits, Tally, violation_report
 from tests.crash.jobs import CrashJob, cut_everywhere
 from tests.crash.planted_bugs import ForgetfulDisk, LyingDisk, Plant, new_disk
+from tests.crash.store_dump import Dump, dump_store
 from tests.fakes.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.crash
@@ -83,6 +86,25 @@ def test_a_planted_bug_is_found(
 ) -> None:
     with plant():
         _found(_hunt(workload, mode), *verdicts)
+
+
+def test_an_opening_that_depends_on_more_than_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness opens equal disks once, so it has to notice when that is not enough."""
+    numbers = itertools.count()
+
+    def counting(store: MessageStore, disk: SimulatedDisk) -> Dump:
+        return dump_store(store, disk)._replace(epoch=next(numbers))
+
+    monkeypatch.setattr(harness, "dump_store", counting)
+    monkeypatch.setattr(harness, "check", lambda *_, **__: [])
+    sometimes = Limits(violations_max=1, recovery_hits_per_site=0, again_every=5)
+    _found(_hunt("puts", "sync", limits=sometimes), "the same disk gave")
+
+
+def test_equal_disks_are_opened_once() -> None:
+    seldom = Limits(recovery_hits_per_site=0, again_every=8)
+    tally = cut_everywhere(CrashJob("puts", "sync", 0, 6, seldom))
+    assert tally.known > tally.states // 5
 
 
 def test_retry_after_a_failed_sync() -> None:
