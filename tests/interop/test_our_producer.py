@@ -104,9 +104,10 @@ async def with_peers(
 
 
 @each_kind
-def test_everything_a_producer_sends(
+def test_everything_that_one_broker_is_asked_for(
     run_async: Callable[..., Any], tmp_path: Path, kind: str
 ) -> None:
+    """One after another in one cluster; each check has topics of its own."""
     checks = (
         check_topic_is_created,
         check_single_messages,
@@ -118,6 +119,13 @@ def test_everything_a_producer_sends(
         check_many_at_once,
         check_new_topics_and_refusals,
         check_the_broker_knows_the_producer,
+        check_messages_are_found_by_key,
+        check_cluster,
+        check_offsets,
+        check_progress,
+        check_groups,
+        check_deletion,
+        check_the_sync_faces,
     )
     run_or_skip(run_async, with_peers(kind, tmp_path, *checks))
 
@@ -244,30 +252,18 @@ async def check_the_broker_knows_the_producer(peers: Peers) -> None:
     assert connection["language"] == "PYTHON"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_messages_are_found_by_key(
-    run_async: Callable[..., Any], tmp_path: Path, kind: str
-) -> None:
-    async def check(peers: Peers) -> None:
-        await peers.admin.create_topic("T", queue_count=2)
-        result = await peers.producer.send("T", b"x", keys="k1 k2")
+async def check_messages_are_found_by_key(peers: Peers) -> None:
+    await peers.admin.create_topic("Keyed", queue_count=2)
+    result = await peers.producer.send("Keyed", b"x", keys="k1 k2")
 
-        async def found_by(key: str, is_unique_id: bool) -> bool:
-            records = await peers.admin.query_messages("T", key, is_unique_id=is_unique_id)
-            return [one.message_id for one in records] == [result.offset_msg_id]
+    async def found_by(key: str, is_unique_id: bool) -> bool:
+        records = await peers.admin.query_messages("Keyed", key, is_unique_id=is_unique_id)
+        return [one.message_id for one in records] == [result.offset_msg_id]
 
-        # Indexes are written after the answer.
-        for key, is_unique_id in (("k1", False), ("k2", False), (result.msg_id, True)):
-            await peers.cluster.until(lambda key=key, u=is_unique_id: found_by(key, u), 60)
-        assert await peers.admin.query_messages("T", "never used") == []
-
-    run_or_skip(run_async, with_peers(kind, tmp_path, check))
-
-
-@each_kind
-def test_administration(run_async: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    checks = (check_cluster, check_offsets, check_progress, check_groups, check_deletion)
-    run_or_skip(run_async, with_peers(kind, tmp_path, *checks))
+    # Indexes are written after the answer.
+    for key, is_unique_id in (("k1", False), ("k2", False), (result.msg_id, True)):
+        await peers.cluster.until(lambda key=key, u=is_unique_id: found_by(key, u), 60)
+    assert await peers.admin.query_messages("Keyed", "never used") == []
 
 
 async def check_cluster(peers: Peers) -> None:
@@ -338,6 +334,24 @@ async def check_deletion(peers: Peers) -> None:
     assert "O" not in await peers.admin.topics()
 
 
+async def check_the_sync_faces(peers: Peers) -> None:
+    sent = 501
+
+    def work(name_server: str) -> None:
+        config = patient_config(name_server)
+        with SyncAdmin(config) as admin, SyncProducer(config, "PG") as producer:
+            admin.create_topic("S", queue_count=2)
+            result = producer.send("S", b"x", tags="A")
+            assert admin.view_message(result.offset_msg_id).body == b"x"
+            assert len(producer.send_many(M("S", b"%d" % n) for n in range(sent - 1))) == sent - 1
+            assert len(admin.topic_offsets("S")) == 2
+            with pytest.raises(RmqError):
+                producer.send("SCHEDULE_TOPIC_XXXX", b"x")
+
+    await asyncio.to_thread(work, peers.cluster.name_server)
+    await peers.until_count("S", sent)
+
+
 @each_kind
 def test_topics_are_not_made_where_that_is_off(
     run_async: Callable[..., Any], tmp_path: Path, kind: str
@@ -384,28 +398,6 @@ def test_sends_survive_the_loss_of_a_broker(
         kind, tmp_path, check, cluster_options=options, route_poll_interval_ms=1_000
     )
     run_or_skip(run_async, scenario)
-
-
-@each_kind
-def test_the_sync_faces(run_async: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    sent = 501
-
-    def work(name_server: str) -> None:
-        config = patient_config(name_server)
-        with SyncAdmin(config) as admin, SyncProducer(config, "PG") as producer:
-            admin.create_topic("S", queue_count=2)
-            result = producer.send("S", b"x", tags="A")
-            assert admin.view_message(result.offset_msg_id).body == b"x"
-            assert len(producer.send_many(M("S", b"%d" % n) for n in range(sent - 1))) == sent - 1
-            assert len(admin.topic_offsets("S")) == 2
-            with pytest.raises(RmqError):
-                producer.send("SCHEDULE_TOPIC_XXXX", b"x")
-
-    async def check(peers: Peers) -> None:
-        await asyncio.to_thread(work, peers.cluster.name_server)
-        await peers.until_count("S", sent)
-
-    run_or_skip(run_async, with_peers(kind, tmp_path, check))
 
 
 @pytest.mark.parametrize("kind", APACHE_KINDS)
