@@ -1,4 +1,8 @@
-"""F03: the n-th operation fails, for every n, with six errors, once and from there on (I13)."""
+"""F03: the n-th operation fails, for every n, once and from there on (I13).
+
+Every run has EIO and ENOSPC at every operation, and four more errors at the first and the last
+operation of every site, which is asserted. `LONG=1` has all six at every operation.
+"""
 
 from __future__ import annotations
 
