@@ -12,10 +12,10 @@ from benchmarks.broker_produce import UNITS, Load, figures_of, kind_name, load_o
 from benchmarks.broker_servers import APACHE, LOAD_FLAGS, Side, kinds
 from benchmarks.results import ratio, row
 from benchmarks.rounds import Figure, in_turns, ratio_of
-from broker_core.client.connection.backoff import pause
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.produce.producer import Producer
 from broker_core.errors import RmqError
+from broker_core.runtime.clock import sleep
 from tests.interop.java_client import JavaClient
 from tests.interop.server_processes import MEASURING_FLAGS, OURS, BrokerCluster
 
@@ -63,7 +63,7 @@ async def _until_copied(name_server: str) -> None:
             except RmqError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise AssertionError(f"no slave within {READY_S} s: {error}") from error
-                await pause(0.2)
+                await sleep(0.2)
             else:
                 return
 

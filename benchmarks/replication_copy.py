@@ -14,9 +14,8 @@ from benchmarks.results import ratio, row
 from benchmarks.rounds import compare
 from broker_core.broker.broker import Broker
 from broker_core.broker.settings.broker_config import BrokerConfig
-from broker_core.client.connection.backoff import pause
 from broker_core.embedded.cluster_node import ClusterNode
-from broker_core.runtime.clock import SystemClock
+from broker_core.runtime.clock import SystemClock, sleep
 from tests.interop.loopback_ports import free_ports
 
 BODY_SIZE = 1024
@@ -62,7 +61,7 @@ async def _until_copied(broker: Broker, end: int) -> None:
     replicas = broker.role.replicas
     assert replicas is not None
     while not any(replica.position >= end for replica in replicas.replicas):
-        await pause(0.002)
+        await sleep(0.002)
 
 
 async def _append_rate(root: Path, size: int) -> float:

@@ -1,7 +1,7 @@
 """What a benchmark says: lines for people, and records for `report.py`.
 
     ratio NAME VALUE goal >=X (LOW to HIGH in N rounds, over PEER)
-    row TABLE | NAME | SETTINGS: MEDIAN UNIT (LOW to HIGH, N rounds)
+    row TABLE | NAME at X | SETTINGS: MEDIAN UNIT (LOW to HIGH, N rounds)
     info TEXT
 
 With RMQ_BENCH_RESULTS set, each line is also appended to that file as a JSON object.
@@ -34,7 +34,7 @@ def row(
     table: str, name: str, settings: str, unit: str, values: Figure, x: float | None = None
 ) -> None:
     """One line of a table. `x` is where it is in a chart, such as the size of a value."""
-    print(row_line(table, name, settings, unit, values), flush=True)
+    print(row_line(table, name, settings, unit, values, x), flush=True)
     _record(
         "row", table=table, name=name, settings=settings, unit=unit, values=values.values, x=x
     )  # fmt: skip
@@ -69,12 +69,15 @@ def ratio_line(name: str, value: float | Ratio, goal: str, peer: str = "") -> st
     return f"ratio {name} {value.value:.3g} goal {goal} ({details})"
 
 
-def row_line(table: str, name: str, settings: str, unit: str, values: Figure) -> str:
+def row_line(
+    table: str, name: str, settings: str, unit: str, values: Figure, x: float | None = None
+) -> str:
     count = len(values.values)
     spread = f"{number(values.low)} to {number(values.high)}, {count} rounds"
     if count == 1:
         spread = "one run"
-    return f"row {table} | {name} | {settings}: {number(values.median)} {unit} ({spread})"
+    place = "" if x is None else f" at {x:,}"
+    return f"row {table} | {name}{place} | {settings}: {number(values.median)} {unit} ({spread})"
 
 
 def number(value: float) -> str:

@@ -20,8 +20,8 @@ def test_a_ratio_shows_goal_range_and_peer() -> None:
 def test_a_row_shows_settings_median_and_range() -> None:
     line = results.row_line("write", "ours", "SYNC_FLUSH", "rows/s", figure([1234.5, 9.25, 1e6]))
     assert line == "row write | ours | SYNC_FLUSH: 1,234 rows/s (9.25 to 1,000,000, 3 rounds)"
-    line = results.row_line("write", "ours", "cold", "rows/s", figure([2.0]))
-    assert line == "row write | ours | cold: 2 rows/s (one run)"
+    line = results.row_line("write", "ours", "cold", "rows/s", figure([2.0]), 1024)
+    assert line == "row write | ours at 1,024 | cold: 2 rows/s (one run)"
 
 
 def test_records_have_what_the_lines_have(
