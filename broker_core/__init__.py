@@ -87,6 +87,7 @@ _PUBLIC = {
     "java_hash": "broker_core.codec.native",
     "keep_freed_memory": "broker_core.runtime.malloc_tuning",
     "shared_address": "broker_core.embedded.shared_brokers",
+    "write_log_lines": "broker_core.client.blocking.log_lines",
 }
 
 __all__ = list(_PUBLIC)

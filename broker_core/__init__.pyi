@@ -7,6 +7,7 @@ from broker_core.client.admin import topics as admin_topics
 from broker_core.client.admin.admin import Admin
 from broker_core.client.blocking.admin import SyncAdmin
 from broker_core.client.blocking.consumers import SyncPullConsumer, SyncPushConsumer
+from broker_core.client.blocking.log_lines import write_log_lines
 from broker_core.client.blocking.loop_thread import LoopThread
 from broker_core.client.blocking.producers import SyncProducer, SyncTransactionProducer
 from broker_core.client.connection.config import ClientConfig
@@ -125,4 +126,5 @@ __all__ = [
     "read_secret_file",
     "shared_address",
     "to_arrow",
+    "write_log_lines",
 ]

@@ -52,12 +52,12 @@ def __getattr__(name: str) -> Any:
         return RmqDataSource
     if name in ("Cluster", "EmbeddedBroker", "EmbeddedCluster"):
         import broker_core
+        from pyspark_rmq.environment.session import warn_of_environment
 
-        if name == "EmbeddedBroker":
-            from pyspark_rmq.environment.session import warn_of_environment
-
-            warn_of_environment()
-        return getattr(broker_core, name)
+        found = getattr(broker_core, name)
+        if warn_of_environment not in found.before_options:
+            found.before_options.append(warn_of_environment)
+        return found
     if name in ("register", "session"):
         from pyspark_rmq.environment import session
 

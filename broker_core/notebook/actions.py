@@ -5,8 +5,8 @@ The client is imported on first use, so that starting an embedded broker stays c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from broker_core.client.connection.config import ClientConfig
@@ -23,6 +23,9 @@ class _Printer(Protocol):
 class ClusterActions:
     """Shared by `EmbeddedBroker`, `EmbeddedCluster` and `Cluster`."""
 
+    before_options: ClassVar[list[Callable[[], None]]] = []
+    """Called when options for Spark are asked for; the connector checks Spark's Python here."""
+
     @property
     def name_server(self) -> str:
         """`host:port` of the name servers."""
@@ -38,6 +41,8 @@ class ClusterActions:
     @property
     def options(self) -> dict[str, str]:
         """For `.options(**…)` of a reader or writer."""
+        for check in self.before_options:
+            check()
         return {"rmq.namesrv.addr": self.name_server}
 
     # Messages

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, write_log_lines
 from pyspark_rmq.environment.interpreters import (
     DRIVER_VARIABLE,
     WORKER_VARIABLE,
@@ -103,6 +103,7 @@ def warn_of_environment() -> None:
         problem = ""
     if problem and problem not in _warned:
         _warned.add(problem)
+        write_log_lines()
         _log.warning("%s", problem)
 
 

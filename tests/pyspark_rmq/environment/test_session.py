@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,3 +59,29 @@ def test_the_server_of_spark_connect_chooses_its_python() -> None:
     remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     assert not is_classic(remote)
     ensure_python(remote)
+
+
+WARN = """
+import pyspark.sql
+from pyspark_rmq import EmbeddedBroker
+with EmbeddedBroker() as broker:
+    broker.options
+    broker.options
+"""
+
+
+def test_options_of_a_broker_warn_once_if_spark_would_run_another_python(bare_python: str) -> None:
+    pytest.importorskip("pyspark")
+    for python, count in ((bare_python, 1), (sys.executable, 0)):
+        environment = {**os.environ, "PYSPARK_PYTHON": python}
+        environment.pop("PYSPARK_DRIVER_PYTHON", None)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", WARN],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
+            env=environment,
+            cwd=Path(__file__).resolve().parents[3],
+        )
+        assert done.stderr.count(" WARNING rmq: Spark runs ") == count, done.stderr
