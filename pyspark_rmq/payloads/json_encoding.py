@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core import errors
-from pyspark_rmq.payloads.nested_arrays import leaves, with_leaves
+from pyspark_rmq.payloads.nested_arrays import fields_of, leaves, with_leaves
 from pyspark_rmq.payloads.spark_types import TIMESTAMP
 
 _OPTIONS: Final = orjson.OPT_UTC_Z
@@ -37,12 +37,34 @@ def encode_json(values: Any) -> Any:
 def python_rows(values: Any, name: str) -> list[Any]:
     """Python values of an array. Raises `InvalidArgument` that names the format."""
     try:
-        found: list[Any] = values.to_pylist(maps_as_pydicts="strict")
+        found: list[Any] = values.to_pylist()
+        if _has_map(values.type):
+            found = [_with_dicts(value, values.type) for value in found]
     except (KeyError, ValueError, OverflowError, pa.ArrowException) as error:
         raise errors.InvalidArgument(
             f"a row cannot be written as {name}: {error}. Dates are written for the years 1 to"
             " 9999, and maps without duplicate keys"
         ) from None
+    return found
+
+
+def _has_map(kind: Any) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return pa.types.is_nested(kind) and any(_has_map(field.type) for field in fields_of(kind))
+
+
+def _with_dicts(value: Any, kind: Any) -> Any:
+    """Arrow's maps are lists of pairs. Raises `KeyError` for duplicate keys."""
+    if value is None or not _has_map(kind):
+        return value
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_with_dicts(item, kind.value_type) for item in value]
+    found = {key: _with_dicts(item, kind.item_type) for key, item in value}
+    if len(found) != len(value):
+        raise KeyError("a map has the same key twice")
     return found
 
 

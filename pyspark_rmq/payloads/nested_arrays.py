@@ -31,9 +31,22 @@ def with_leaves(array: Any, kind: Any, leaf: Leaf) -> Any:
     if pa.types.is_map(kind):
         keys = with_leaves(array.keys, kind.key_type, leaf)
         items = with_leaves(array.items, kind.item_type, leaf)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+        return pa.MapArray.from_arrays(_null_offsets(array, mask), keys, items, type=kind)
     values = with_leaves(array.values, kind.value_type, leaf)
     return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
+
+
+def _null_offsets(array: Any, mask: Any) -> Any:
+    """Offsets with nulls where the array has them, for releases of Arrow that take no mask."""
+    if mask is None:
+        return array.offsets
+    is_null = np.append(mask.to_numpy(zero_copy_only=False), False)
+    return pa.array(array.offsets.to_numpy(), mask=is_null)
+
+
+def fields_of(kind: Any) -> list[Any]:
+    """Fields of a nested type."""
+    return [kind.field(place) for place in range(kind.num_fields)]
 
 
 def leaves(array: Any) -> list[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.spark_types import arrow_type
 from tests.pyspark_rmq.payloads.json_corpus import BODIES, VALUES
-from tests.spark.stream_runs import StreamRuns, run_to_end
+from tests.spark.stream_runs import StreamRuns, run_to_end, run_to_now
 
 pytest.importorskip("pyspark")
 
@@ -242,3 +245,50 @@ def test_a_stream_decodes_and_encodes(
     assert [(message.keys, json.loads(message.body)) for message in found] == [
         (body["id"], body) for body in bodies
     ]
+
+
+# The page shows this body, with an address and a directory instead of the last two arguments.
+def page_job(spark: Any, server: str, checkpoint: str) -> Any:
+    from pyspark.sql import functions as F
+
+    rmq = {"rmq.namesrv.addr": server, "valueFormat": "json"}
+    reader = spark.readStream.format("rmq").options(**rmq, subscribe="orders", flattenValue="true")
+    reader = reader.schema("city STRING, amount DECIMAL(10,2), at TIMESTAMP")
+    orders = reader.option("startingOffsets", "earliest").load()
+    hours = orders.withWatermark("at", "10 minutes").groupBy(F.window("at", "1 hour"), "city")
+    writer = hours.agg(F.sum("amount").alias("total")).writeStream.format("rmq").options(**rmq)
+    writer = writer.options(topic="totals", keyColumn="city", checkpointLocation=checkpoint)
+    query = writer.start()
+    return query  # noqa: RET504
+
+
+def test_the_job_of_the_page(spark: Any, broker: EmbeddedBroker, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/payloads.md").read_text(encoding="utf-8")
+    shown = page.split("```python\n")[1].split("```")[0]
+    body = textwrap.dedent("".join(inspect.getsourcelines(page_job)[0][1:-1]))
+    for argument, text in (("server", "127.0.0.1:9876"), ("checkpoint", "checkpoints/totals")):
+        body = re.sub(rf"(?<=[:= ]){argument}\b(?=[,)])", f'"{text}"', body)
+    assert shown == body and len(body.splitlines()) <= 10
+    broker.create_topic("orders", 2)
+    broker.create_topic("totals", 1)
+    amounts = [
+        ("Oslo", 9.5, "12:10"), ("Rome", 1, "12:20"), ("Oslo", 9.5, "12:59"), ("Oslo", 7, "15:00"),
+    ]  # fmt: skip
+    bodies = [
+        json.dumps({"city": city, "amount": amount, "at": f"2024-05-31T{at}:00Z", "x": 1})
+        for city, amount, at in amounts
+    ]
+    broker.produce("orders", bodies)
+    server = broker.options["rmq.namesrv.addr"]
+    query = run_to_now(lambda: page_job(spark, server, str(tmp_path / "checkpoint")))
+    found: dict[str, Any] = {}
+    try:
+        # Spark closes a window with a batch of its own, after the last one with data.
+        while len(found) < 2:
+            query.processAllAvailable()
+            found = {m.keys: json.loads(m.body) for m in broker.consume("totals")}
+    finally:
+        query.stop()
+    hour = {"start": "2024-05-31T12:00:00Z", "end": "2024-05-31T13:00:00Z"}
+    assert found["Oslo"] == {"window": hour, "city": "Oslo", "total": 19.0}
+    assert found["Rome"] == {"window": hour, "city": "Rome", "total": 1.0}

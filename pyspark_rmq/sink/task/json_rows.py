@@ -14,11 +14,12 @@ import orjson
 import pyarrow as pa
 
 from broker_core import errors
+from pyspark_rmq.payloads.json_encoding import python_rows
 
 
 def json_bodies(batch: Any) -> Any:
     """A binary array with the object of each row of a record batch."""
-    rows = batch.to_pylist(maps_as_pydicts="strict")
+    rows = python_rows(batch.to_struct_array(), "JSON")
     return pa.array([_dumped(row) for row in rows], pa.binary())
 
 
