@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from broker_core.embedded.broker_process import BrokerProcess
-from broker_core.errors import EmbeddedBrokerFailed
+from broker_core.errors import EmbeddedBrokerFailed, TopicNotExist
+from broker_core.runtime.clock import sleep
 
 if TYPE_CHECKING:
     from broker_core.client.admin.admin import Admin
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _PERMISSION: Final = "brokerPermission"
 _READ_ONLY: Final = "4"
+_WRITE: Final = 2
+_POLL_S: Final = 0.05
+_SHOWN_WITHIN_S: Final = 120.0
 
 
 class Faults:
@@ -52,8 +56,8 @@ class Faults:
     def refused_sends(self) -> Iterator[None]:
         """Refuse every send during the block; reads go on.
 
-        The broker answers `NoPermission`. A client that asks for the route gets no writable queue
-        and fails with `BrokerNotExist`.
+        A client that knows the route is answered `NoPermission`. One that asks for it gets no
+        writable queue and fails with `BrokerNotExist`.
         """
         before = self._change(_READ_ONLY)
         try:
@@ -62,7 +66,7 @@ class Faults:
             self._change(before)
 
     def _change(self, value: str) -> str:
-        """Set the permission of the broker; returns the one that it had."""
+        """Set the permission of the broker, also in the routes; returns the one that it had."""
         from broker_core.client.admin.brokers import broker_settings, change_settings
         from broker_core.client.blocking.admin import SyncAdmin
 
@@ -70,13 +74,31 @@ class Faults:
             [address] = (await admin.masters()).values()
             before = (await broker_settings(admin, address))[_PERMISSION]
             await change_settings(admin, address, {_PERMISSION: value})
+            while not await _is_shown(admin, int(value)):
+                await sleep(_POLL_S)
             return before
 
         with SyncAdmin(self._config()) as admin:
-            return admin.call(change(admin.asynchronous))
+            return admin.call(change(admin.asynchronous), _SHOWN_WITHIN_S)
 
     def _running(self) -> BrokerProcess:
         process = self._process()
         if process is None or process.exit_code is not None:
             raise EmbeddedBrokerFailed("the broker is not running; call start()")
         return process
+
+
+async def _is_shown(admin: Admin, permission: int) -> bool:
+    """Whether the name server's routes have the permission of the broker."""
+    for topic in await admin.topics():
+        try:
+            queues = (await admin.route(topic)).queues
+        except TopicNotExist:
+            # Deleted meanwhile.
+            continue
+        may_write = any(queue.perm & _WRITE for queue in queues)
+        if may_write and not permission & _WRITE:
+            return False
+        if may_write:
+            return True
+    return not permission & _WRITE
