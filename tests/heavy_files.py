@@ -19,6 +19,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/spark/test_replay.py": 154,
     "tests/test_examples.py": 151,
     "tests/spark/test_sink.py": 143,
+    "tests/spark/test_notebooks.py": 140,
     "tests/interop/test_java_clients.py": 120,
     "tests/pyspark_rmq/source/test_log_runs.py": 105,
     "tests/replication/test_simulation.py": 99,
@@ -38,12 +39,14 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/embedded/test_embedded_cluster.py": 64,
     "tests/codec/native/test_sanitizers.py": 62,
     "tests/spark/test_stream_read.py": 61,
+    "tests/spark/test_stream_test.py": 60,
     "tests/interop/test_our_producer.py": 60,
     "tests/interop/test_mqadmin.py": 60,
     "tests/crash/test_planted_bugs.py": 58,
     "tests/spark/test_smoke.py": 58,
     "tests/crash/test_sink_batches.py": 58,
     "tests/broker/test_hostile_sizes.py": 56,
+    "tests/spark/test_readme.py": 55,
     "tests/crash/test_recovery_crashes.py": 50,
     "tests/interop/test_java_pop.py": 50,
     "tests/codec/wire/test_frame_parser.py": 48,
@@ -71,6 +74,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/spark/test_deduplicate.py": 26,
     "tests/crash/test_sink_kills.py": 26,
     "tests/interop/test_delayed_take_over.py": 25,
+    "tests/spark/test_watch.py": 25,
     "tests/pyspark_rmq/test_holes.py": 24,
     "tests/codec/wire/bodies/test_sink_messages.py": 24,
     "tests/broker/sink/test_changed_staging_files.py": 24,
@@ -118,6 +122,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/test_ci_run.py": 10,
     "tests/broker/transactions/test_end.py": 10,
     "tests/crash/test_real_syscall_errors.py": 10,
+    "tests/notebook/test_actions.py": 10,
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
+from broker_core.embedded.faults import Faults
 from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.shared_brokers import check_name, write_note
@@ -108,6 +109,9 @@ class EmbeddedBroker(ClusterActions):
         broker._adopt(settings)
         return broker.start()
 
+    # IPython looks for it in the class that has `__repr__`.
+    _repr_pretty_ = ClusterActions._repr_pretty_
+
     @staticmethod
     def shared_brokers() -> list[EmbeddedBroker]:
         """The shared brokers of this process, running or not."""
@@ -162,6 +166,11 @@ class EmbeddedBroker(ClusterActions):
         kept = self._kept_store
         top = kept.with_name(f"{kept.name}-checkpoints") if kept else self._directory()
         return str(top / name if kept else top / "checkpoints" / name)
+
+    @property
+    def faults(self) -> Faults:
+        """Faults to cause on purpose: pauses, kills, refused sends."""
+        return Faults(lambda: self._held.process, lambda: self.client_config)
 
     # Actions
 

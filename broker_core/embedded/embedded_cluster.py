@@ -111,6 +111,9 @@ class EmbeddedCluster(ClusterActions):
     ) -> None:
         self.stop()
 
+    # IPython looks for it in the class that has `__repr__`.
+    _repr_pretty_ = ClusterActions._repr_pretty_
+
     def __repr__(self) -> str:
         running = [name for name, node in self._held.nodes.items() if node.is_running]
         return f"<EmbeddedCluster {', '.join(running) or 'not running'}>"

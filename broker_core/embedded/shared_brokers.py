@@ -44,6 +44,10 @@ def check_name(name: object) -> str:
 def write_note(name: str, name_server: str, process_id: int) -> Path:
     """Make a broker of this process known; returns the file, to be removed when it stops."""
     path = _folder(create=True) / _file_name(name, os.getpid())
+    for other, noted in _notes():
+        # Its owner was killed.
+        if not _is_alive(noted):
+            other.unlink(missing_ok=True)
     note = BrokerNote(
         name, name_server, os.getpid(), _birth(os.getpid()), process_id, _birth(process_id)
     )
@@ -57,7 +61,7 @@ def write_note(name: str, name_server: str, process_id: int) -> Path:
 def shared_address(name: str) -> str:
     """Name server of the shared broker `name`; raises `InvalidArgument` if there is none."""
     name = check_name(name)
-    notes = [note for note in _notes() if note.name == name and _is_alive(note)]
+    notes = [note for _, note in _notes() if note.name == name and _is_alive(note)]
     mine = _ancestors(os.getpid())
     related = [note for note in notes if _is_related(note.owner_id, mine)]
     chosen = related or notes
@@ -75,7 +79,7 @@ def shared_address(name: str) -> str:
     return chosen[0].name_server
 
 
-def _notes() -> Iterator[BrokerNote]:
+def _notes() -> Iterator[tuple[Path, BrokerNote]]:
     try:
         paths = list(_folder(create=False).glob("broker-*.json"))
     except (OSError, EmbeddedBrokerFailed):
@@ -83,10 +87,11 @@ def _notes() -> Iterator[BrokerNote]:
     for path in paths:
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
-            yield BrokerNote(**found)
+            note = BrokerNote(**found)
         except (OSError, ValueError, TypeError):
             # Removed meanwhile, or of another version.
             continue
+        yield path, note
 
 
 def _folder(*, create: bool) -> Path:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from broker_core.errors import EmbeddedBrokerFailed
+
 if TYPE_CHECKING:
     from broker_core.client.connection.config import ClientConfig
     from broker_core.client.pull.received_message import ReceivedMessage
@@ -134,7 +136,10 @@ class ClusterActions:
 
     def _reachable(self) -> ClientConfig | None:
         """None when this object has started a cluster that does not run."""
-        return self.client_config if getattr(self, "is_running", True) else None
+        try:
+            return self.client_config if getattr(self, "is_running", True) else None
+        except EmbeddedBrokerFailed:
+            return None
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         printer.text(repr(self) if cycle else self.describe())

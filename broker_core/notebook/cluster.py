@@ -23,6 +23,9 @@ class Cluster(ClusterActions):
     def __repr__(self) -> str:
         return f"<Cluster {self.name_server}>"
 
+    # IPython looks for it in the class that has `__repr__`.
+    _repr_pretty_ = ClusterActions._repr_pretty_
+
     @property
     def name_server(self) -> str:
         """`host:port;host:port`."""

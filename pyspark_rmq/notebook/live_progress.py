@@ -56,7 +56,9 @@ class Watch:
             shown = self.view
             try:
                 is_over = self._query.awaitTermination(self._interval_s)
-                self.view = self.view.with_report(self._query.lastProgress)
+                # Several batches may have ended since the last look.
+                for report in self._query.recentProgress:
+                    self.view = self.view.with_report(report)
                 if is_over:
                     self.view = self.view._replace(state="ended")
             except (PySparkException, Py4JError, OSError) as error:

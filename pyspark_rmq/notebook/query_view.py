@@ -31,6 +31,8 @@ class QueryView(NamedTuple):
     state: str = "starting"
     """starting, running, ended or failed."""
     error: str = ""
+    reported_at: str = ""
+    """Time of the last report."""
 
     @property
     def share(self) -> float | None:
@@ -49,7 +51,11 @@ class QueryView(NamedTuple):
         if not isinstance(report, Mapping):
             return self
         batch_id = _whole(report.get("batchId"), -1)
-        is_new = batch_id != self.batch_id
+        # A batch may be reported twice: idle, and with its rows.
+        reported_at = str(report.get("timestamp") or "")
+        if reported_at and reported_at <= self.reported_at:
+            return self
+        is_new = bool(reported_at) or batch_id != self.batch_id
         lag = lag_of(report)
         by_topic: dict[str, int] | None = None
         if lag is not None:
@@ -68,6 +74,7 @@ class QueryView(NamedTuple):
             ),
             lag=by_topic,
             state="running",
+            reported_at=reported_at,
         )
 
     def line(self) -> str:

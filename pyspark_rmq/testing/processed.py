@@ -52,11 +52,12 @@ def _condition(query: Any, until: Callable[[], object] | Topic | int) -> Callabl
         ends = _ends_of(until)
         return lambda: _has_reached(query.lastProgress, ends)
     if isinstance(until, int) and not isinstance(until, bool):
-        rows: dict[int, int] = {}
+        rows: dict[tuple[int, str], int] = {}
 
         def has_rows() -> bool:
             # Spark keeps the last reports only.
-            rows.update((r["batchId"], r["numInputRows"] or 0) for r in query.recentProgress)
+            for report in query.recentProgress:
+                rows[report["batchId"], report["timestamp"]] = report["numInputRows"] or 0
             return sum(rows.values()) >= until
 
         return has_rows

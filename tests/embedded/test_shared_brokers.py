@@ -144,6 +144,12 @@ def test_a_process_below_finds_the_broker_of_its_own_owner(shared: EmbeddedBroke
         other.wait(LIMIT_S)
         with pytest.raises(InvalidArgument, match="no broker of this name"):
             shared_address("demo")
+    # The killed owner left its note behind; the next start removes it.
+    notes = Path(tempfile.gettempdir())
+    assert len(list(notes.glob("pyspark-rmq-*/broker-*.json"))) == 1
+    EmbeddedBroker.shared("demo")
+    [left] = notes.glob("pyspark-rmq-*/broker-*.json")
+    assert json.loads(left.read_text())["owner_id"] == os.getpid()
 
 
 def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from IPython.lib.pretty import pretty
 
-from broker_core import Cluster, EmbeddedBroker, SyncAdmin
+from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.errors import MessageTooLarge, TopicNotExist
 
 _HOSTILE = "<script>alert('x')</script>"
@@ -172,25 +173,14 @@ def test_arrow_where_there_is_no_pandas(broker: EmbeddedBroker) -> None:
 # Display
 
 
-class Printed:
-    """IPython's printer."""
-
-    def __init__(self) -> None:
-        self.shown = ""
-
-    def text(self, text: str) -> None:
-        self.shown += text
-
-
 def test_the_display_of_a_broker(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None:
     topic = new_topic(3)
     broker.produce(topic, ["a", "b"])
     with SyncAdmin(broker.name_server) as admin:
         admin.create_group("shown")
         admin.commit_offset("shown", admin.queues(topic)[0], 0)
-    page, printed = broker._repr_html_(), Printed()
-    broker._repr_pretty_(printed, cycle=False)
-    for text in (page, printed.shown):
+    page = broker._repr_html_()
+    for text in (page, pretty(broker), pretty(Cluster(broker.name_server))):
         assert text is not None
         for part in (broker.name_server, broker.address, topic, "shown", "log "):
             assert part in text
@@ -205,7 +195,8 @@ def test_the_display_of_a_topic_has_bodies(
     empty = broker.topic(topic)
     assert "no messages yet" in empty._repr_html_()
     broker.produce(topic, [{"id": 7}, "plain text", b"\xff\x00"], keys="the-key", tags="the-tag")
-    for text in (empty._repr_html_(), empty.describe()):
+    assert pretty(empty) == empty.describe()
+    for text in (empty._repr_html_(), pretty(empty)):
         for part in (topic, "plain text", "ff 00", "the-key", "the-tag"):
             assert part in text
     assert "{&quot;id&quot;:7}" in empty._repr_html_()
@@ -248,6 +239,9 @@ def test_a_broker_that_does_not_run() -> None:
     broker = EmbeddedBroker()
     assert broker.describe() == repr(broker) == "<EmbeddedBroker not running>"
     assert broker._repr_html_() is None
+    cluster = EmbeddedCluster()
+    assert pretty(cluster) == repr(cluster)
+    assert cluster._repr_html_() is None
     with broker:
         address = broker.name_server
     assert broker.describe() == "<EmbeddedBroker not running>"

@@ -37,12 +37,14 @@ def test_until_the_end_and_a_failure(
     def run() -> tuple[Any, str]:
         out = Terminal()
         query = rows.trigger(availableNow=True).start()
-        view = watch(query, out=out, interval_s=0.05)
+        # Longer than a batch takes: none of them is missed.
+        view = watch(query, out=out, interval_s=30)
         query.awaitTermination(QUERY_LIMIT_S)
         return view, out.getvalue()
 
     view, shown = patiently(run)
     assert (view.name, view.state, view.lag, view.share) == ("watched", "ended", {topic: 0}, 1.0)
+    assert view.rows == 30
     assert shown.startswith("\r\x1b[Kwatched: waiting for the first batch")
     assert shown.endswith(f"lag {topic} 0 ended\n")
     # One line, which is rewritten.

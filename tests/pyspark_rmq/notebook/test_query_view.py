@@ -44,6 +44,20 @@ def test_the_bar_fills() -> None:
     assert "[████████████████████] 400 rows" in full.line()
 
 
+def test_every_report_counts_once() -> None:
+    reports = [
+        report(0, 10, {"t": 20}, timestamp="2024-05-31T10:00:00.000Z"),
+        report(1, 0, {"t": 20}, timestamp="2024-05-31T10:00:10.000Z"),
+        report(1, 10, {"t": 10}, timestamp="2024-05-31T10:00:11.000Z"),
+        report(2, 10, {"t": 0}, timestamp="2024-05-31T10:00:12.000Z"),
+    ]
+    view = QueryView("q")
+    for end in (2, 4, 4):
+        for one in reports[:end]:
+            view = view.with_report(one)
+    assert (view.rows, view.batch_id, view.share) == (30, 2, 1.0)
+
+
 def test_lag_is_shown_by_topic() -> None:
     view = QueryView("q").with_report(report(3, 1, {"b": 2, "a": 1}))
     assert view.line().endswith("lag a 1, b 2")
