@@ -100,7 +100,7 @@ def _loaded(
 
     in_turns(list(sides), take, rounds)
     results = figures_of(taken)
-    settings = f"{role}, ASYNC_FLUSH on both machines, {load.text}"
+    settings = f"{role}, ASYNC_FLUSH on both nodes, {load.text}"
     for field in ("rate", "p50_us", "p99_us"):
         for kind, one in results.get(field, {}).items():
             table = f"replication, Java producers, {field.removesuffix('_us')}"
