@@ -50,11 +50,13 @@ def run(path: Path, directory: Path, **variables: str) -> None:
         place.mkdir()
         try:
             shown = text_of(executed(path, place, {**_JVM, **variables}))
-            break
         except CellExecutionError as error:
-            # A busy machine may be slower than Spark waits for its Python processes.
             if LATE not in str(error) or attempt == _ATTEMPTS - 1:
                 raise
+            continue
+        # A busy machine may be slower than Spark waits for its Python processes; `watch` shows it.
+        if LATE not in shown:
+            break
     for expected in _SHOWN[path.name]:
         assert expected in shown
     assert list(place.iterdir()) == []
