@@ -68,14 +68,21 @@ def test_two_brokers_on_one_directory(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_the_vip_port_serves_as_well(tmp_path: Path, run_async: Run) -> None:
-    async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
+def test_the_vip_port_serves_as_well(
+    tmp_path: Path, run_async: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(directory: Path) -> bool:
+        async with running(broker_config(directory)) as asker:
+            if "clients that use the VIP channel cannot connect" in caplog.text:
+                # Another process has the port below the one that the system chose.
+                caplog.clear()
+                return False
             port = asker.broker.port
             asker.broker.config = asker.broker.config.with_listen_port(port - 2)
             assert (await asker.send()).code == 0
+            return True
 
-    run_async(scenario())
+    assert any(run_async(scenario(tmp_path / str(number))) for number in range(20))
 
 
 def test_unknown_codes_are_answered(tmp_path: Path, run_async: Run) -> None:

@@ -85,7 +85,7 @@ def test_a_join_and_a_dead_client_are_told_at_once(run_async: Callable[..., Any]
                 second.writer.transport.abort()
                 await told(first)
             assert await ids(first) == ["c1"]
-            await until(lambda: len(clients.producer_connections("PG")) == 1)
+            await until(lambda: len(clients.producers("PG")) == 1)
 
     run_async(scenario())
 
