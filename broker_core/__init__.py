@@ -53,6 +53,12 @@ _PUBLIC = {
     "SyncAdmin": "broker_core.client.blocking.admin",
     "admin_groups": "broker_core.client.admin.groups:module",
     "admin_topics": "broker_core.client.admin.topics:module",
+    # Dead letters
+    "DeadLetter": "broker_core.client.dead_letters.letter",
+    "DeadLetters": "broker_core.client.dead_letters.dead_letters",
+    "DeadTopic": "broker_core.client.dead_letters.dead_letters",
+    "Replayed": "broker_core.client.dead_letters.dead_letters",
+    "SyncDeadLetters": "broker_core.client.blocking.dead_letters",
     # Brokers that a program starts or uses
     "Cluster": "broker_core.notebook.cluster",
     "EmbeddedBroker": "broker_core.embedded.embedded_broker",

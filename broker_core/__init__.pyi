@@ -7,11 +7,14 @@ from broker_core.client.admin import topics as admin_topics
 from broker_core.client.admin.admin import Admin
 from broker_core.client.blocking.admin import SyncAdmin
 from broker_core.client.blocking.consumers import SyncPullConsumer, SyncPushConsumer
+from broker_core.client.blocking.dead_letters import SyncDeadLetters
 from broker_core.client.blocking.log_lines import write_log_lines
 from broker_core.client.blocking.loop_thread import LoopThread
 from broker_core.client.blocking.producers import SyncProducer, SyncTransactionProducer
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.dead_letters.dead_letters import DeadLetters, DeadTopic, Replayed
+from broker_core.client.dead_letters.letter import DeadLetter
 from broker_core.client.produce.bulk_producer import BulkProducer, SendWindow
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
@@ -71,6 +74,9 @@ __all__ = [
     "ColumnBatch",
     "ConsumeContext",
     "ConsumeStatus",
+    "DeadLetter",
+    "DeadLetters",
+    "DeadTopic",
     "EmbeddedBroker",
     "EmbeddedCluster",
     "FlushDiskType",
@@ -91,6 +97,7 @@ __all__ = [
     "ReadOnlyStore",
     "ReceivedMessage",
     "RecordRun",
+    "Replayed",
     "SendResult",
     "SendStatus",
     "SendWindow",
@@ -99,6 +106,7 @@ __all__ = [
     "StoreConfig",
     "SubscriptionData",
     "SyncAdmin",
+    "SyncDeadLetters",
     "SyncProducer",
     "SyncPullConsumer",
     "SyncPushConsumer",

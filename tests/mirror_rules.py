@@ -148,7 +148,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/client/blocking": (
         TestedTogether(
-            "admin consumers loop_thread sink",
+            "admin consumers dead_letters loop_thread sink",
             "tests/client/blocking/test_face.py",
             "made by one generic wrapper, whose test compares all of them with their originals",
         ),

@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "consume": Command("broker_core.cli.messages.consume", "print the messages of a topic"),
     "lag": Command("broker_core.cli.live.lag", "how far consumer groups are behind"),
     "top": Command("broker_core.cli.live.top", "topics, rates, sizes and lag, live"),
+    "dlq": Command("broker_core.cli.dlq.command", "list, show and replay dead letters"),
     "store": Command(
         "broker_core.cli.store.check", "check the files of a store that is not running"
     ),

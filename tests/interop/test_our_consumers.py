@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker_core.client.connection.instance import ClientInstance
+from broker_core.client.dead_letters.dead_letters import DeadLetters
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
@@ -25,7 +26,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 )
 from broker_core.errors import OffsetOutOfRange
 from tests.interop.clusters import KINDS, run_or_skip
-from tests.interop.consumer_ground import Collected, Ground, bodies, ground, until
+from tests.interop.consumer_ground import Collected, Ground, bodies, ground, patient_config, until
 from tests.interop.peer_releases import COMPLETE
 from tests.interop.slow_link import slow_link
 
@@ -257,7 +258,7 @@ class UnderWay:
 def test_push(run_async: Run, tmp_path: Path, kind: str) -> None:
     checks = (
         concurrent_and_progress, failed_ones_come_again_and_die, from_timestamp, orderly,
-        orderly_gives_up, broadcasting,
+        orderly_gives_up, broadcasting, dead_letters_are_replayed,
     )  # fmt: skip
     play(run_async, kind, tmp_path, *checks)
 
@@ -435,6 +436,59 @@ async def broadcasting(found: Ground) -> None:
     await found.push("BROADCAST", "Broadcast", again, offsets_directory=directory, **settings)
     await again.until_bodies(bodies(5, "away"))
     assert sorted(again.bodies()) == bodies(5, "away"), "goes on where it stopped"
+
+
+async def dead_letters_are_replayed(found: Ground) -> None:
+    await found.topic("Dead", 1)
+    is_broken = True
+
+    def verdict(_: ReceivedMessage, context: ConsumeContext) -> ConsumeStatus | None:
+        context.delay_level = 1
+        return ConsumeStatus.LATER if is_broken else None
+
+    listener = Collected(verdict)
+    await found.push("DEAD", "Dead", listener, from_where=FROM_FIRST_OFFSET, max_reconsume_times=1)
+    await found.send("Dead", bodies(3, "dead"), tags="T", keys="K", properties={"own": "é"})
+    letters = DeadLetters(found.client)
+
+    async def are_dead() -> bool:
+        try:
+            [dlq] = await letters.topics("%DLQ%DEAD")
+        except found.missing:
+            return False
+        return dlq.messages == 3
+
+    await found.cluster.until(are_dead)
+    is_broken = False
+    assert "%DLQ%DEAD" in {dlq.topic for dlq in await letters.topics()}
+    dead = {letter.place: letter for letter in await letters.read("%DLQ%DEAD")}
+    assert {letter.origin_topic for letter in dead.values()} == {"Dead"}
+    tried = len(listener.messages)
+    assert len(await letters.replay("%DLQ%DEAD", dry_run=True)) == 3
+    one = await letters.replay("%DLQ%DEAD", max_count=1)
+    rest = await letters.replay("%DLQ%DEAD")
+    assert [each.place for each in (*one, *rest)] == list(dead)
+    assert await letters.replay("%DLQ%DEAD") == []
+    # A client that starts later knows what was replayed.
+    async with DeadLetters(patient_config(found.cluster.name_server)) as others:
+        assert await others.replay("%DLQ%DEAD") == []
+        assert (await others.topics("%DLQ%DEAD"))[0].waiting == 0
+    await until(lambda: len(listener.messages) >= tried + 3, "the replays")
+    again = listener.messages[tried:]
+    assert sorted(message.body for message in again) == bodies(3, "dead")
+    for message in again:
+        letter = dead[message.properties["REPLAY_OF"]]
+        assert (message.topic, message.tags, message.keys) == ("Dead", "T", "K")
+        assert (message.body, message.message_id) == (letter.message.body, letter.replay_id)
+        assert message.reconsume_times == 0, "it has all its retries again"
+        kept = {
+            "own": "é",
+            "REPLAY_OF_ID": letter.message.message_id,
+            "ORIGIN_MESSAGE_ID": letter.origin_message_id,
+            "RETRY_TOPIC": "Dead",
+            "RECONSUME_TIME": str(letter.reconsume_times),
+        }
+        assert kept.items() <= message.properties.items()
 
 
 # Groups

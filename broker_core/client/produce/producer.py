@@ -36,8 +36,11 @@ from broker_core.client.produce.request_reply import (
 from broker_core.client.produce.result import RecallResult, SendResult, SendStatus
 from broker_core.client.produce.unique_ids import UniqueIds
 from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.compression import compress_body
-from broker_core.codec.records.message_record import COMPRESSED
+from broker_core.codec.records.message_properties import change_properties
+from broker_core.codec.records.message_record import COMPRESSED, COMPRESSION_TYPE_BITS
+from broker_core.codec.records.record_layout import PROPERTY_TEXT_MAX
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.recall_handle import decode_handle
 from broker_core.codec.wire.remoting_command import RemotingCommand
@@ -206,6 +209,41 @@ class Producer(Lifecycle):
             fixed_queue=queue,
             attempts=self._attempts,
             timeout_s=(timeout_ms or self._timeout_ms) / 1000,
+        )
+        self._engine.submit(request)
+        return future
+
+    def send_copy(
+        self, message: ReceivedMessage, topic: str, changes: Mapping[str, str]
+    ) -> asyncio.Future[SendResult]:
+        """Send a stored message again, to `topic`: body, flag and properties as they are stored.
+
+        `changes` sets properties, RocketMQ's own included, or removes those with an empty value;
+        it must set `UNIQ_KEY`. A message with a sharding key goes to the queue of the key.
+        """
+        self._check_topic(topic)
+        record = message.record
+        body, sys_flag = record.body, record.sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS)
+        if not body:
+            body, sys_flag = compress_body(body), COMPRESSED
+        self._check_size(len(body), "a body")
+        text = change_properties(record.property_text, changes)
+        if len(text) > PROPERTY_TEXT_MAX:
+            size = f"{len(text)} bytes, at most {PROPERTY_TEXT_MAX} fit"
+            raise MessageTooLarge(f"the properties of the copy take {size}")
+        future: asyncio.Future[SendResult] = self._running_loop().create_future()
+        request = PendingSend(
+            topic,
+            body,
+            text.decode("utf-8", "replace"),
+            changes[names.UNIQ_KEY],
+            future,
+            born_ms=self._clock.wall_ms(),
+            sys_flag=sys_flag,
+            flag=record.flag,
+            lane_key=message.properties.get(names.SHARDING_KEY),
+            attempts=self._attempts,
+            timeout_s=self._timeout_ms / 1000,
         )
         self._engine.submit(request)
         return future

@@ -11,10 +11,12 @@ import pytest
 
 from broker_core import (
     Admin,
+    DeadLetters,
     Producer,
     PullConsumer,
     PushConsumer,
     SyncAdmin,
+    SyncDeadLetters,
     SyncProducer,
     SyncPullConsumer,
     SyncPushConsumer,
@@ -28,6 +30,7 @@ from broker_core.client.sink.stage_writer import StageWriter
 
 FACES: list[tuple[type, type]] = [
     (Admin, SyncAdmin),
+    (DeadLetters, SyncDeadLetters),
     (Producer, SyncProducer),
     (PullConsumer, SyncPullConsumer),
     (PushConsumer, SyncPushConsumer),

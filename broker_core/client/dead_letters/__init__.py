@@ -1,0 +1,1 @@
+"""Dead letters: lists, reads and replays them."""
