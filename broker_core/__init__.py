@@ -79,7 +79,9 @@ _PUBLIC = {
     "column_names": "broker_core.codec.records.column_names:module",
     "to_arrow": "broker_core.codec.records.arrow_columns",
     # For pyspark_rmq; they change with it
+    "BadMessage": "broker_core.client.dead_letters.writer",
     "BatchIdentity": "broker_core.codec.wire.bodies.sink_messages",
+    "DeadLetterWriter": "broker_core.client.dead_letters.writer",
     "LocalRange": "broker_core.codec.wire.bodies.local_range",
     "SinkClient": "broker_core.client.sink.client",
     "StagedPart": "broker_core.codec.records.staged_block",

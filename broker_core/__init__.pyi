@@ -15,6 +15,7 @@ from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.dead_letters.dead_letters import DeadLetters, DeadTopic, Replayed
 from broker_core.client.dead_letters.letter import DeadLetter
+from broker_core.client.dead_letters.writer import BadMessage, DeadLetterWriter
 from broker_core.client.produce.bulk_producer import BulkProducer, SendWindow
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
@@ -65,6 +66,7 @@ __version__: str
 
 __all__ = [
     "Admin",
+    "BadMessage",
     "BatchIdentity",
     "BrokerRole",
     "BulkProducer",
@@ -75,6 +77,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeStatus",
     "DeadLetter",
+    "DeadLetterWriter",
     "DeadLetters",
     "DeadTopic",
     "EmbeddedBroker",

@@ -58,10 +58,10 @@ def whole(name: str, text: str, least: int = 0, most: int = I64_MAX) -> int:
 
 def choice(name: str, text: str, accepted: Collection[str]) -> str:
     """One of `accepted`, case-insensitive."""
-    lowered = text.strip().lower()
-    if lowered not in accepted:
+    found = {word.lower(): word for word in accepted}.get(text.strip().lower())
+    if found is None:
         raise errors.InvalidConfig(name, text, " or ".join(accepted))
-    return lowered
+    return found
 
 
 def duration_ms(name: str, text: str) -> int:

@@ -99,6 +99,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
         "flattenValue": Known(_flag, False),
         "badRecords": Known(_one_of(*formats.BAD_RECORDS), formats.FAIL),
+        "deadLetterTopic": Known(_text, ""),
         "timeZone": Known(formats.time_zone, formats.UTC),
         # Groups
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
@@ -317,6 +318,11 @@ def _built(values: OptionTexts) -> SourceOptions:
     if sql and tags != "*":
         raise errors.InvalidArgument("options subExpression and filterSql exclude each other")
     parse_tag_expression("", tags)
+    if values["deadLetterTopic"] in topics:
+        raise errors.InvalidArgument(
+            f"deadLetterTopic={values['deadLetterTopic']} is one of the topics that are read: its"
+            " messages would come back as bad records"
+        )
     group = values["rmq.group"]
     commits = values["commitOffsetsToBroker"]
     if commits and not group:
@@ -344,7 +350,11 @@ def _built(values: OptionTexts) -> SourceOptions:
         include_system_properties=values["includeSystemProperties"],
         column_names=values["columnNames"],
         payload=PayloadOptions(
-            values["valueFormat"], values["flattenValue"], values["badRecords"], values["timeZone"]
+            values["valueFormat"],
+            values["flattenValue"],
+            values["badRecords"],
+            values["timeZone"],
+            values["deadLetterTopic"],
         ).checked(values.given),
         group=group,
         reader_group=group or values["groupIdPrefix"],

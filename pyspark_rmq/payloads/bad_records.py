@@ -19,6 +19,14 @@ class BadRow(NamedTuple):
     reason: str
 
 
+class BadBody(NamedTuple):
+    """A message of a queue that cannot be decoded."""
+
+    offset: int
+    body: bytes
+    reason: str
+
+
 class Decoded(NamedTuple):
     """The payloads of a batch."""
 

@@ -18,7 +18,10 @@ WITH_FIELDS: Final = (JSON, MSGPACK)
 FAIL: Final = "fail"
 NULL: Final = "null"
 SKIP: Final = "skip"
-BAD_RECORDS: Final = (FAIL, NULL, SKIP)
+DEAD_LETTER: Final = "deadLetter"
+BAD_RECORDS: Final = (FAIL, NULL, SKIP, DEAD_LETTER)
+# Policies that return no row for a bad record.
+WITHOUT_ROW: Final = (SKIP, DEAD_LETTER)
 
 UTC: Final = "UTC"
 
@@ -32,6 +35,7 @@ class PayloadOptions(NamedTuple):
     bad_records: str = FAIL
     time_zone: str = UTC
     """Zone of times that name none."""
+    dead_letter_topic: str = ""
 
     @property
     def is_typed(self) -> bool:
@@ -50,11 +54,15 @@ class PayloadOptions(NamedTuple):
 
     def checked(self, given: frozenset[str]) -> PayloadOptions:
         """Raises `InvalidArgument` for options that have no effect together."""
-        for name in ("badRecords", "flattenValue", "timeZone"):
+        for name in ("badRecords", "deadLetterTopic", "flattenValue", "timeZone"):
             if name in given and not self.is_typed:
                 raise errors.InvalidArgument(
                     f"option {name} is for typed payloads: give valueFormat, too"
                 )
+        if (self.bad_records == DEAD_LETTER) != bool(self.dead_letter_topic):
+            raise errors.InvalidArgument(
+                "options badRecords=deadLetter and deadLetterTopic go together: give both"
+            )
         if self.flattens and self.value_format == STRING:
             raise errors.InvalidArgument(
                 "option flattenValue needs fields, and a string has none: give another valueFormat"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from broker_core import MessageQueue, errors
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.payloads import formats
-from pyspark_rmq.payloads.bad_records import BadRecord, BadRow, Decoded, Decoder, place_of
+from pyspark_rmq.payloads.bad_records import BadBody, BadRecord, BadRow, Decoded, Decoder, place_of
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.msgpack_bodies import MsgpackDecoder
@@ -27,6 +27,9 @@ from pyspark_rmq.payloads.read_columns import (
 from pyspark_rmq.payloads.texts import TextDecoder
 
 _log = logging.getLogger(__name__)
+
+# Writes bad records elsewhere before the rows around them are returned.
+WriteBad = Callable[[MessageQueue, Sequence[BadBody]], None]
 
 
 def are_typed(columns: Sequence[ReadColumn]) -> bool:
@@ -43,9 +46,11 @@ class TypedRows:
         options: PayloadOptions,
         naming: str,
         message_schema: Any,
+        write_bad: WriteBad | None = None,
     ) -> None:
         self._columns = tuple(columns)
         self._options = options
+        self._write_bad = write_bad
         messages = message_columns(columns, naming)
         self._places = {column.name: place for place, column in enumerate(messages)}
         self._decoder = _decoder(columns, options)
@@ -67,10 +72,12 @@ class TypedRows:
         decoded = self._decoder.decode(messages.column(self._places["value"]))
         if decoded.bad and self._options.bad_records == formats.FAIL:
             self._fail(decoded.bad[0], messages, queue)
-        if decoded.bad and self._options.bad_records == formats.SKIP:
+        if decoded.bad and self._options.bad_records in formats.WITHOUT_ROW:
             self._note_skipped(decoded.bad, messages, queue)
+            if self._write_bad is not None:
+                self._write_bad(queue, self._bad_bodies(decoded.bad, messages))
         made = pa.RecordBatch.from_arrays(self._arrays(messages, decoded), schema=self.schema)
-        if decoded.bad and self._options.bad_records == formats.SKIP:
+        if decoded.bad and self._options.bad_records in formats.WITHOUT_ROW:
             return made.filter(pa.array(~_bad_mask(decoded)))
         return made
 
@@ -78,7 +85,8 @@ class TypedRows:
         """Log how many records were skipped."""
         if self._skipped:
             _log.warning(
-                "badRecords=skip: skipped %d bad records, the first at %s",
+                "badRecords=%s: skipped %d bad records, the first at %s",
+                self._options.bad_records,
                 self._skipped,
                 self._first_skipped,
             )
@@ -110,8 +118,8 @@ class TypedRows:
         text = (
             f"the message at {self._place(bad, messages, queue)} is not"
             f" valueFormat={self._options.value_format} of the schema: {bad.reason}. Correct the"
-            " schema, or give badRecords=null (with columns badValue and badReason) or"
-            " badRecords=skip to read on"
+            " schema, or give badRecords=null (with columns badValue and badReason),"
+            " badRecords=deadLetter (with deadLetterTopic) or badRecords=skip to read on"
         )
         raise BadRecord(errors.explained(text, "bad-records"))
 
@@ -119,6 +127,10 @@ class TypedRows:
         if not self._skipped:
             self._first_skipped = f"{self._place(bad[0], messages, queue)}: {bad[0].reason}"
         self._skipped += len(bad)
+
+    def _bad_bodies(self, bad: Sequence[BadRow], messages: Any) -> list[BadBody]:
+        bodies, offsets = (messages.column(self._places[name]) for name in ("value", "offset"))
+        return [BadBody(offsets[row].as_py(), bodies[row].as_py(), why) for row, why in bad]
 
     def _place(self, bad: BadRow, messages: Any, queue: MessageQueue) -> str:
         offset = messages.column(self._places["offset"])[bad.row].as_py()

@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.writer import BadMessage, DeadLetterWriter
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
@@ -258,7 +259,7 @@ class UnderWay:
 def test_push(run_async: Run, tmp_path: Path, kind: str) -> None:
     checks = (
         concurrent_and_progress, failed_ones_come_again_and_die, from_timestamp, orderly,
-        orderly_gives_up, broadcasting, dead_letters_are_replayed,
+        orderly_gives_up, broadcasting, dead_letters_are_replayed, bad_messages_are_written_once,
     )  # fmt: skip
     play(run_async, kind, tmp_path, *checks)
 
@@ -489,6 +490,32 @@ async def dead_letters_are_replayed(found: Ground) -> None:
             "RECONSUME_TIME": str(letter.reconsume_times),
         }
         assert kept.items() <= message.properties.items()
+
+
+async def bad_messages_are_written_once(found: Ground) -> None:
+    """The index of the dead-letter topic tells what was written before."""
+    [queue] = await found.topic("Bad", 1)
+    await found.topic("BadLetters", 1)
+    await found.send("Bad", bodies(2, "bad"), queue, tags="T")
+    await found.readable(queue, 2)
+    bad = [BadMessage(queue, offset, b"", "why") for offset in (0, 1)]
+    writer = DeadLetterWriter(found.client, "BadLetters", "PULLERS")
+    assert await writer.write(bad) == 2
+    letters = DeadLetters(found.client)
+
+    async def are_indexed() -> bool:
+        dead = [letter.message for letter in await letters.read("BadLetters")]
+        found_by_id = [
+            await found.admin.query_messages("BadLetters", message.message_id, is_unique_id=True)
+            for message in dead
+        ]
+        return len(dead) == 2 and all(found_by_id)
+
+    await found.cluster.until(are_indexed)
+    assert await writer.write(bad) == 0
+    dead = [letter.message for letter in await letters.read("BadLetters")]
+    assert sorted(message.body for message in dead) == bodies(2, "bad")
+    assert {message.tags for message in dead} == {"T"}
 
 
 # Groups

@@ -164,6 +164,15 @@ def test_batch_and_stream(
     flat.run()
     assert sorted(row.id for row in flat.rows) == sorted([*(f"o{n}" for n in range(40)), "5"])
 
+    dead = new_topic(1)
+    to_dead = {**given, "badRecords": "deadLetter", "deadLetterTopic": dead}
+    for attempt in ("first", "again"):
+        moving = StreamRuns(spark, tmp_path / attempt, to_dead, schema)
+        moving.run()
+        assert sorted(row.value.id for row in moving.rows) == sorted(f"o{n}" for n in range(40))
+    [letter] = spark.read.format("rmq").options(**broker.options).load(dead).collect()
+    assert bytes(letter.value) == b'{"id": 5, "price": "cheap"}', "once, though read twice"
+
     failing = StreamRuns(spark, tmp_path / "fail", {**given, "badRecords": "fail"}, schema)
     with pytest.raises(Exception, match=rf"BadRecord.*queue \d of {topic} on .*price is \"cheap\""):
         failing.run()

@@ -28,7 +28,7 @@ REASON: Final = "DEAD_LETTER_REASON"
 
 # The first of these that a dead letter has names the topic that it was for.
 _ORIGINS: Final = (names.RETRY_TOPIC, names.DLQ_ORIGIN_TOPIC, ORIGIN_TOPIC)
-_ACTED_ON: Final = (
+ACTED_ON: Final = (
     names.DELAY,
     names.REAL_TOPIC,
     names.REAL_QID,
@@ -50,6 +50,7 @@ _ACTED_ON: Final = (
     "TIMER_OUT_MS",
     "TIMER_ROLL_TIMES",
 )
+"""Properties that a broker would act on again; a copy does not have them."""
 
 
 def dead_letter_topic(group: str) -> str:
@@ -120,7 +121,7 @@ class DeadLetter:
 
     def replay_changes(self, target: str) -> dict[str, str]:
         """The properties that a replay to `target` changes; "" takes one away."""
-        changes = dict.fromkeys(_ACTED_ON, "")
+        changes = dict.fromkeys(ACTED_ON, "")
         origin = self.origin_topic
         changes |= {
             names.UNIQ_KEY: self.replay_id,

@@ -31,8 +31,9 @@ from pyspark_rmq import connections
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.bad_records import BadBody
 from pyspark_rmq.payloads.read_columns import ReadColumn, message_columns
-from pyspark_rmq.payloads.typed_rows import TypedRows, are_typed
+from pyspark_rmq.payloads.typed_rows import TypedRows, WriteBad, are_typed
 from pyspark_rmq.source.compacted_topics import is_compacted
 from pyspark_rmq.source.offsets.data_loss import report_loss
 from pyspark_rmq.source.offsets.gone_queues import is_gone
@@ -121,11 +122,32 @@ def read_task(task: Task, options: SourceOptions, columns: Sequence[ReadColumn])
     if not typed:
         yield from joined(batches_of(task, options, connected, maker))
         return
-    rows = TypedRows(columns, options.payload, naming, arrow_schema(messages))
+    write_bad = _dead_letters(task, options, connected)
+    rows = TypedRows(columns, options.payload, naming, arrow_schema(messages), write_bad)
     # Decoded here and not by the maker: a bad record is no reason to leave the broker's files.
     located = batches_of(task, options, connected, _Located(maker))
     yield from joined(rows.batch(*one) for one in located)
     rows.report_skipped()
+
+
+def _dead_letters(task: Task, options: SourceOptions, connected: Connected) -> WriteBad | None:
+    """Writes bad records to `deadLetterTopic`; None with another policy."""
+    topic = options.payload.dead_letter_topic
+    if not topic:
+        return None
+    # Most tasks do not write: they do not load a producer.
+    from broker_core import BadMessage, DeadLetterWriter
+
+    writer = DeadLetterWriter(connected.client, topic, options.reader_group)
+    # Not only when the first bad record comes.
+    connected.call(writer.check())
+
+    def write(queue: MessageQueue, bad: Sequence[BadBody]) -> None:
+        store_id = task.stores.get(queue.broker_name, StoreIdentity()).store_id
+        messages = [BadMessage(queue, *one, store_id) for one in bad]
+        connected.call(writer.write(messages))
+
+    return write
 
 
 def batches_of(

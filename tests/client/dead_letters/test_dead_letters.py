@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from broker_core import (
+    BadMessage,
     ClientConfig,
+    ClientInstance,
     DeadLetters,
+    DeadLetterWriter,
     EmbeddedBroker,
+    MessageQueue,
     OutgoingMessage,
     ReceivedMessage,
     SyncAdmin,
@@ -220,14 +224,14 @@ def test_no_dead_letters(broker: EmbeddedBroker, letters: SyncDeadLetters) -> No
 MAY: dict[str, Any] = {
     "accessKey": "may",
     "secretKey": "canary-may",
-    "topicPerms": ["orders=PUB|SUB"],
+    "topicPerms": ["orders=PUB|SUB", "bad-orders=PUB|SUB"],
     "groupPerms": ["billing=SUB", f"{REPLAY_GROUP}=SUB"],
 }
 # Reads the dead letters, and may not send.
 MAY_NOT: dict[str, Any] = {
     "accessKey": "may-not",
     "secretKey": "canary-may-not",
-    "topicPerms": ["orders=SUB"],
+    "topicPerms": ["orders=SUB", "readable=SUB", "bad-orders=PUB"],
     "groupPerms": ["billing=SUB", f"{REPLAY_GROUP}=SUB"],
 }
 STRANGER: dict[str, Any] = {
@@ -254,7 +258,8 @@ def test_a_replay_needs_the_rights_of_its_parts(tmp_path: Path) -> None:
     }
     given = [word for key, value in properties.items() for word in ("-p", f"{key}={value}")]
     ports = ("--port", "0", "--broker-port", "0")
-    with running(tmp_path, "standalone", *ports, "-t", "orders:1", *given) as server:
+    topics = ("-t", "orders:1", "-t", "bad-orders:1", "-t", "readable:1")
+    with running(tmp_path, "standalone", *ports, *topics, *given) as server:
         may = config_of(server.address, MAY)
         asyncio.run(make_dead(may, "billing", [OutgoingMessage("orders", b"a")]))
         with SyncDeadLetters(config_of(server.address, STRANGER)) as letters:
@@ -273,3 +278,17 @@ def test_a_replay_needs_the_rights_of_its_parts(tmp_path: Path) -> None:
             [sent] = letters.replay("%DLQ%billing")
             assert sent.target == "orders"
             assert letters.replay("%DLQ%billing") == []
+        asyncio.run(_write_bad_messages(server.address))
+
+
+async def _write_bad_messages(name_server: str) -> None:
+    """As the Spark source does with badRecords=deadLetter."""
+    bad = [BadMessage(MessageQueue("orders", "broker-a", 0), 0, b"a", "why")]
+    async with ClientInstance(config_of(name_server, MAY)) as client:
+        writer = DeadLetterWriter(client, "bad-orders", "billing")
+        assert await writer.write(bad) == 1
+        assert await writer.write(bad) == 0
+    async with ClientInstance(config_of(name_server, MAY_NOT)) as client:
+        for topic, missing in (("readable", "PUB"), ("bad-orders", "SUB")):
+            with pytest.raises(NoPermission, match=f"no {missing} permission on topic '{topic}'"):
+                await DeadLetterWriter(client, topic, "billing").write(bad)

@@ -21,6 +21,8 @@ def test_defaults_and_values() -> None:
         valueFormat="JSON", flattenValue="true", badRecords="Skip", timeZone="Europe/Berlin"
     )
     assert found == PayloadOptions("json", True, "skip", "Europe/Berlin")
+    dead = parse(valueFormat="json", badRecords="deadletter", deadLetterTopic="bad")
+    assert dead == PayloadOptions("json", False, "deadLetter", "UTC", "bad")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,14 @@ def test_defaults_and_values() -> None:
         ({"flattenValue": "true"}, "flattenValue is for typed payloads"),
         ({"valueFormat": "string", "flattenValue": "true"}, "a string has none"),
         ({"valueFormat": "xml"}, "binary or string or json or msgpack"),
-        ({"valueFormat": "json", "badRecords": "ignore"}, "fail or null or skip"),
+        ({"valueFormat": "json", "badRecords": "ignore"}, "fail or null or skip or deadLetter"),
+        ({"valueFormat": "json", "badRecords": "deadLetter"}, "go together: give both"),
+        ({"valueFormat": "json", "deadLetterTopic": "bad"}, "go together: give both"),
+        (
+            {"valueFormat": "json", "badRecords": "deadLetter", "deadLetterTopic": "t"},
+            "deadLetterTopic=t is one of the topics that are read",
+        ),
+        ({"deadLetterTopic": "bad"}, "deadLetterTopic is for typed payloads"),
         ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
         ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
     ],

@@ -9,12 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from broker_core import (
+    BadMessage,
+    DeadLetterWriter,
+    MessageQueue,
+    SyncDeadLetters,
+    SyncProducer,
+    errors,
+)
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.bad_records import BadRecord
 from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
 from pyspark_rmq.source.batch_plan import batch_ranges
 from pyspark_rmq.source.rows.range_reader import Task, read_task
+from pyspark_rmq.source.rows.seen_rows import SeenRows
 
 STRUCT = {
     "type": "struct",
@@ -93,6 +102,58 @@ def test_skip_counts(
         rows = read(topic, [OFFSET, VALUE], badRecords="skip")
     assert [row["offset"] for row in rows] == [0, 3]
     assert "skipped 2 bad records, the first at offset 1 of queue 0" in caplog.text
+
+
+def test_dead_letters(
+    broker: EmbeddedBroker, new_topic: Callable[..., str], read: Callable[..., Any], topic: str
+) -> None:
+    dead = new_topic(2)
+    given = {"badRecords": "deadLetter", "deadLetterTopic": dead}
+    with SyncDeadLetters(broker.name_server) as letters:
+        for circuit in ("off", "on", "off"):
+            rows = read(topic, [OFFSET, VALUE], shortCircuit=circuit, **given)
+            assert [row["offset"] for row in rows] == [0, 3]
+            found = sorted(letters.read(dead), key=lambda letter: letter.message.body)
+            bodies = [letter.message.body for letter in found]
+            assert bodies == [b"{", b'{"id":"b","n":"x"}'], "once, however often it is read"
+        properties = found[1].message.properties
+        assert {name: properties[f"ORIGIN_{name}"] for name in ("TOPIC", "QUEUE", "OFFSET")} == {
+            "TOPIC": topic, "QUEUE": "0", "OFFSET": "1",
+        }  # fmt: skip
+        assert properties["ORIGIN_BROKER"] == found[1].queue.broker_name
+        assert found[1].reason == 'value.n is "x", which is not INT'
+        assert (found[1].message.keys, found[1].origin_topic) == ("k", topic)
+        # Repaired readers get them back where they were.
+        assert {each.target for each in letters.replay(dead)} == {topic}
+
+
+def test_a_copy_of_a_dead_letter_is_one_for_deduplicate(
+    broker: EmbeddedBroker, new_topic: Callable[..., str], topic: str
+) -> None:
+    """Two attempts of a task at the same time may both write it."""
+    dead = new_topic(1)
+    queue = MessageQueue(topic, "broker-a", 0)
+    bad = [BadMessage(queue, offset, b"", "why", "store-1") for offset in (1, 2)]
+    options = SourceOptions.parse({**broker.options, "subscribe": topic})
+    connected = connections.connect(options.connection)
+    writer = DeadLetterWriter(connected.client, dead, "readers")
+    assert connected.call(writer.write(bad)) == 2
+    with SyncDeadLetters(broker.name_server) as letters, SyncProducer(broker.name_server) as again:
+        first = letters.read(dead)[0].message
+        again.send_copy(first, dead, {"UNIQ_KEY": first.message_id})
+        found = [letter.message for letter in letters.read(dead)]
+    texts = pa.array([message.record.property_text for message in found], pa.binary())
+    assert SeenRows(64).repeats(dead, texts).tolist() == [False, False, True]
+    # Rows of another log are others.
+    other = bad[0]._replace(store_id="store-2").properties()
+    assert other["SPARK_SINK_ROW"] != bad[0].properties()["SPARK_SINK_ROW"]
+
+
+def test_a_dead_letter_topic_that_is_missing_is_found_before_a_bad_record(
+    read: Callable[..., Any], topic: str
+) -> None:
+    with pytest.raises(errors.TopicNotExist, match="no-such-topic"):
+        read(topic, [VALUE], badRecords="deadLetter", deadLetterTopic="no-such-topic")
 
 
 def test_flattened(read: Callable[..., Any], topic: str) -> None:
