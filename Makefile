@@ -35,7 +35,7 @@ endif
 # environment forbids to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report docs audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,12 @@ bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--
 bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; hours, ARGS=--quick takes one
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py $(ARGS)
+
+# In a virtualenv of its own: what it needs is no part of requirements.lock.
+docs: ## Build the documentation as a site in build/site; broken links and anchors fail
+	@test -x build/docs-venv/bin/mkdocs || $(PYTHON) -m venv build/docs-venv
+	@test -x build/docs-venv/bin/mkdocs || RMQ_NATIVE=no build/docs-venv/bin/pip install --quiet --disable-pip-version-check '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
