@@ -119,3 +119,8 @@ def test_a_python_block_is_found() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(texts()["README.md"].splitlines()) <= README_LINES_MAX
+
+
+def test_the_first_example_of_the_start_page_is_that_of_the_readme() -> None:
+    known = texts()
+    assert python_blocks(known["docs/start.md"])[0] == python_blocks(known["README.md"])[0]
