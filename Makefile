@@ -12,6 +12,7 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_VENV := build/docs-venv
 PYTEST := $(BIN)/python -m pytest
 NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/native/include/*.h broker_core/runtime/*.c)
 # One process more than cores, since many tests wait for clocks and other processes; the tests of a
@@ -114,10 +115,13 @@ bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; h
 	@$(BIN)/python benchmarks/report.py $(ARGS)
 
 # In a virtualenv of its own: what it needs is no part of requirements.lock.
-docs: ## Build the documentation as a site in build/site; broken links and anchors fail
-	@test -x build/docs-venv/bin/mkdocs || $(PYTHON) -m venv build/docs-venv
-	@test -x build/docs-venv/bin/mkdocs || RMQ_NATIVE=no build/docs-venv/bin/pip install --quiet --disable-pip-version-check '.[docs]'
-	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
+docs: $(DOCS_VENV)/.installed ## Build the documentation as a site in build/site; broken links and anchors fail
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
+$(DOCS_VENV)/.installed: setup.py
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@RMQ_NATIVE=no $(DOCS_VENV)/bin/pip install --quiet --disable-pip-version-check '.[docs]'
+	@touch $@
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit

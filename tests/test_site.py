@@ -23,6 +23,7 @@ _FENCE = re.compile(r"^ *```(\w*).*?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_DESCRIBED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 _EXPLICIT = re.compile(r'<a id="([^"]+)"></a>')
 
 
@@ -124,3 +125,28 @@ def test_the_readme_is_short() -> None:
 def test_the_first_example_of_the_start_page_is_that_of_the_readme() -> None:
     known = texts()
     assert python_blocks(known["docs/start.md"])[0] == python_blocks(known["README.md"])[0]
+
+
+def undefined(names: list[str]) -> list[str]:
+    """Names of classes and functions that their module does not define at its top."""
+    missing = []
+    for name in names:
+        module, _, own = name.rpartition(".")
+        path = ROOT / module.replace(".", "/")
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf-8") if path.exists() else "")
+        if own not in {getattr(node, "name", "") for node in tree.body}:
+            missing.append(name)
+    return missing
+
+
+def test_every_name_of_the_reference_is_defined() -> None:
+    names = _DESCRIBED.findall(texts()["docs/reference.md"])
+    assert len(names) > 15
+    assert undefined(names) == []
+
+
+def test_a_name_that_is_not_defined_is_found() -> None:
+    here = ["tests.test_site.undefined", "pyspark_rmq.spark_conf"]
+    gone = ["tests.test_site.gone", "tests.gone.undefined", "pyspark_rmq.SPARK_CONF"]
+    assert undefined([*here, *gone]) == gone
