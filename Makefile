@@ -12,6 +12,7 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_VENV := build/docs-venv
 PYTEST := $(BIN)/python -m pytest
 NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/native/include/*.h broker_core/runtime/*.c)
 # One process more than cores, since many tests wait for clocks and other processes; the tests of a
@@ -35,7 +36,7 @@ endif
 # environment forbids to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report docs audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +113,15 @@ bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--
 bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; hours, ARGS=--quick takes one
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py $(ARGS)
+
+# In a virtualenv of its own: what it needs is no part of requirements.lock.
+docs: $(DOCS_VENV)/.installed ## Build the documentation as a site in build/site; broken links and anchors fail
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
+$(DOCS_VENV)/.installed: setup.py
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@RMQ_NATIVE=no $(DOCS_VENV)/bin/pip install --quiet --disable-pip-version-check '.[docs]'
+	@touch $@
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit

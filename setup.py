@@ -129,6 +129,8 @@ setup(
         "metrics": ["prometheus_client"],
         "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
         "test": ["chispa", "pytest"],
+        # `make docs`, in a virtualenv of its own.
+        "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27,<2"],
         "dev": [
             "chispa",
             "cryptography",
