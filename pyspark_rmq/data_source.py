@@ -127,7 +127,13 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 def _chosen(schema: Any, options: SourceOptions) -> tuple[ReadColumn, ...]:
     from pyspark_rmq.payloads.read_columns import choose_read_columns
 
-    return choose_read_columns(_fields(schema), options.payload, options.column_names)
+    columns = choose_read_columns(_fields(schema), options.payload, options.column_names)
+    if options.payload.schema.option:
+        from pyspark_rmq.payloads.typed_rows import decoder_of
+
+        # Only to check it, before there are tasks.
+        decoder_of(columns, options.payload)
+    return columns
 
 
 def _written(schema: Any, options: SinkOptions) -> SinkColumns:

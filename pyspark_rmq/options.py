@@ -17,6 +17,7 @@ from pyspark_rmq import columns, option_values
 from pyspark_rmq.kafka_options import option_instead_of
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.formats import PayloadOptions
+from pyspark_rmq.payloads.schema_options import FRAMINGS
 from pyspark_rmq.source.offsets import start_position
 from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Positions
 from pyspark_rmq.source.rows.predicates import Predicate, parse_where
@@ -101,6 +102,9 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "badRecords": Known(_one_of(*formats.BAD_RECORDS), formats.FAIL),
         "deadLetterTopic": Known(_text, ""),
         "timeZone": Known(formats.time_zone, formats.UTC),
+        "value.schema": Known(_text, ""),
+        "value.schema.file": Known(_text, ""),
+        "value.schema.registry.framing": Known(_one_of(*FRAMINGS), FRAMINGS[0]),
         # Groups
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
         "groupIdPrefix": Known(_text, "spark-rmq-source"),
@@ -355,6 +359,7 @@ def _built(values: OptionTexts) -> SourceOptions:
             values["badRecords"],
             values["timeZone"],
             values["deadLetterTopic"],
+            formats.schema_options(values["valueFormat"], values),
         ).checked(values.given),
         group=group,
         reader_group=group or values["groupIdPrefix"],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from broker_core import errors
+from pyspark_rmq.payloads.schema_options import SchemaOptions, avro_options
 
 BINARY: Final = "binary"
 STRING: Final = "string"
 JSON: Final = "json"
 MSGPACK: Final = "msgpack"
-VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK)
+AVRO: Final = "avro"
+VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO)
 # Formats with fields, which the sink encodes.
-WITH_FIELDS: Final = (JSON, MSGPACK)
+WITH_FIELDS: Final = (JSON, MSGPACK, AVRO)
 
 FAIL: Final = "fail"
 NULL: Final = "null"
@@ -24,6 +26,8 @@ BAD_RECORDS: Final = (FAIL, NULL, SKIP, DEAD_LETTER)
 WITHOUT_ROW: Final = (SKIP, DEAD_LETTER)
 
 UTC: Final = "UTC"
+
+SCHEMA_OPTIONS: Final = ("value.schema", "value.schema.file", "value.schema.registry.framing")
 
 
 class PayloadOptions(NamedTuple):
@@ -36,6 +40,8 @@ class PayloadOptions(NamedTuple):
     time_zone: str = UTC
     """Zone of times that name none."""
     dead_letter_topic: str = ""
+    schema: SchemaOptions = SchemaOptions()
+    """Of formats that need one."""
 
     @property
     def is_typed(self) -> bool:
@@ -68,6 +74,18 @@ class PayloadOptions(NamedTuple):
                 "option flattenValue needs fields, and a string has none: give another valueFormat"
             )
         return self
+
+
+def schema_options(value_format: str, values: Any) -> SchemaOptions:
+    """The schema of a format that needs one. Raises `InvalidArgument` for a schema in vain."""
+    if value_format == AVRO:
+        return avro_options(values, "value")
+    for name in SCHEMA_OPTIONS:
+        if name in values.given:
+            raise errors.InvalidArgument(
+                f"option {name} is for valueFormat=avro, not valueFormat={value_format}"
+            )
+    return SchemaOptions()
 
 
 def time_zone(name: str, text: str) -> str:

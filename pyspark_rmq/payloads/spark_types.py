@@ -114,9 +114,9 @@ def _unsupported(path: str, name: str) -> str:
     )
 
 
-def refuse_unwritable(spark_type: Any, path: str) -> None:
-    """Raises `InvalidArgument` for a type that cannot be encoded. Fields may be NOT NULL."""
-    arrow_type(_nullable(spark_type), path)
+def writable_type(spark_type: Any, path: str) -> Any:
+    """As `arrow_type`, for a type to encode. Fields may be NOT NULL."""
+    return arrow_type(_nullable(spark_type), path)
 
 
 def _nullable(spark_type: Any) -> Any:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from broker_core import MessageQueue, errors
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.payloads import formats
+from pyspark_rmq.payloads.avro.bodies import AvroDecoder
 from pyspark_rmq.payloads.bad_records import BadBody, BadRecord, BadRow, Decoded, Decoder, place_of
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.json_columns import JsonDecoder
@@ -53,7 +54,7 @@ class TypedRows:
         self._write_bad = write_bad
         messages = message_columns(columns, naming)
         self._places = {column.name: place for place, column in enumerate(messages)}
-        self._decoder = _decoder(columns, options)
+        self._decoder = decoder_of(columns, options)
         self.schema = pa.schema(
             [
                 message_schema.field(self._places[column.name])
@@ -137,7 +138,8 @@ class TypedRows:
         return place_of(queue, offset)
 
 
-def _decoder(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
+def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
+    """Raises `InvalidArgument` if the schema of the format does not fit the columns."""
     if options.value_format == formats.STRING:
         return TextDecoder()
     fields = [
@@ -148,6 +150,8 @@ def _decoder(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
     kinds = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == VALUE]
     # Without any of them a body must still be an object.
     kind = kinds[0] if kinds else pa.struct(fields)
+    if options.value_format == formats.AVRO:
+        return AvroDecoder(kind, options.schema)
     decoder = MsgpackDecoder if options.value_format == formats.MSGPACK else JsonDecoder
     return decoder(kind, options.time_zone)
 

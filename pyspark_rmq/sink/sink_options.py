@@ -23,6 +23,7 @@ from pyspark_rmq.options import (
     connection_options,
 )
 from pyspark_rmq.payloads import formats
+from pyspark_rmq.payloads.schema_options import NONE, SchemaOptions
 
 AUTO: Final = "auto"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -52,6 +53,9 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
         "columnNames": Known(_one_of(columns.PLAIN, columns.KAFKA), columns.PLAIN),
         "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
+        "value.schema": Known(_text, ""),
+        "value.schema.file": Known(_text, ""),
+        "value.schema.registry.framing": Known(_one_of(NONE), NONE),
         "keyColumn": Known(_text, ""),
         "tagsColumn": Known(_text, ""),
         "shardingKeyColumn": Known(_text, ""),
@@ -95,6 +99,7 @@ class SinkOptions:
     packs_json: bool
     takes_kafka_columns: bool
     value_format: str
+    value_schema: SchemaOptions
     column_roles: Mapping[str, str]
     """Column of the message -> column of the payload that it is taken from."""
     property_columns: tuple[str, ...]
@@ -142,6 +147,7 @@ class SinkOptions:
             packs_json=values["format"] == JSON,
             takes_kafka_columns=values["columnNames"] == columns.KAFKA,
             value_format=values["valueFormat"],
+            value_schema=formats.schema_options(values["valueFormat"], values),
             column_roles={
                 role: values[f"{role}Column"]
                 for role in ("key", "tags", "shardingKey")
@@ -175,8 +181,8 @@ class SinkOptions:
         if not is_encoded and (self.column_roles or self.property_columns):
             raise errors.InvalidArgument(
                 "options keyColumn, tagsColumn, shardingKeyColumn and propertyColumns need"
-                " valueFormat=json or msgpack; without it, name the columns key, tags, shardingKey"
-                " and properties"
+                " valueFormat=json, msgpack or avro; without it, name the columns key, tags,"
+                " shardingKey and properties"
             )
         if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
             raise errors.InvalidArgument(

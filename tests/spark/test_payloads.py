@@ -256,6 +256,102 @@ def test_a_stream_decodes_and_encodes(
     ]
 
 
+AVRO = {
+    "type": "record", "name": "Order", "namespace": "shop", "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "unread", "type": ["null", "string", {"type": "map", "values": "double"}]},
+        {"name": "n", "type": ["null", "long"]},
+        {"name": "price", "type": {
+            "type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "size", "type": {"type": "enum", "name": "Size", "symbols": ["S", "L"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "lines", "type": {"type": "array", "items": {
+            "type": "record", "name": "Line", "fields": [
+                {"name": "f", "type": "float"}, {"name": "yes", "type": "boolean"}]}}},
+        {"name": "more", "type": {"type": "map", "values": ["int", "null"]}},
+    ],
+}  # fmt: skip
+
+
+class JavaAvro:
+    """Apache Avro's own library, which Spark has."""
+
+    def __init__(self, spark: Any, schema: str) -> None:
+        self._jvm = spark.sparkContext._jvm
+        self._avro = self._jvm.org.apache.avro
+        self._schema = self._jvm.org.apache.avro.Schema.Parser().parse(schema)
+
+    def encoded(self, text: str, in_blocks: bool = False) -> bytes:
+        """The encoding of a value in Avro's JSON form."""
+        decoder = self._avro.io.DecoderFactory.get().jsonDecoder(self._schema, text)
+        value = self._avro.generic.GenericDatumReader(self._schema).read(None, decoder)
+        out = self._jvm.java.io.ByteArrayOutputStream()
+        factory = self._avro.io.EncoderFactory.get()
+        new = factory.blockingBinaryEncoder if in_blocks else factory.binaryEncoder
+        encoder = new(out, None)
+        self._avro.generic.GenericDatumWriter(self._schema).write(value, encoder)
+        encoder.flush()
+        return bytes(out.toByteArray())
+
+    def decoded(self, body: bytes) -> str:
+        """A value in Avro's JSON form."""
+        decoder = self._avro.io.DecoderFactory.get().binaryDecoder(bytearray(body), None)
+        value = self._avro.generic.GenericDatumReader(self._schema).read(None, decoder)
+        out = self._jvm.java.io.ByteArrayOutputStream()
+        encoder = self._avro.io.EncoderFactory.get().jsonEncoder(self._schema, out)
+        self._avro.generic.GenericDatumWriter(self._schema).write(value, encoder)
+        encoder.flush()
+        return str(out.toString())
+
+
+def test_avro_of_the_java_library(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    java = JavaAvro(spark, json.dumps(AVRO))
+    texts = [
+        {"id": "é1", "unread": {"map": {"x": 0.5}}, "n": {"long": -(1 << 63)},
+         "price": "\u00ff8", "size": "L", "at": 1_717_156_800_000_001,
+         "lines": [{"f": 1.5, "yes": True}, {"f": -0.5, "yes": False}],
+         "more": {"k": {"int": -3}, "l": None}},
+        {"id": "2", "unread": None, "n": None, "price": "\u0001", "size": "S", "at": -1,
+         "lines": [], "more": {}},
+    ]  # fmt: skip
+    bodies = [java.encoded(json.dumps(text), in_blocks) for text in texts for in_blocks in (0, 1)]
+    framed = [b"\0\0\0\0\x07" + body for body in bodies]
+    source, target = new_topic(1), new_topic(1)
+    broker.produce(source, [*bodies, *framed, bodies[0][:-1], b"", bytes(40)])
+    given = {
+        **broker.options, "valueFormat": "avro", "value.schema.file": str(tmp_path / "order.avsc"),
+    }  # fmt: skip
+    value = (
+        "value STRUCT<id: STRING, n: BIGINT, price: DECIMAL(10,2), size: STRING, at: TIMESTAMP,"
+        " lines: ARRAY<STRUCT<f: FLOAT, yes: BOOLEAN>>, more: MAP<STRING, INT>>"
+    )
+    reader = spark.read.format("rmq").options(**given, badRecords="null")
+    frame = reader.schema(f"offset LONG, {value}, badReason STRING").load(source)
+    rows = frame.selectExpr("*", "unix_micros(value.at) AS at").orderBy("offset").collect()
+    assert [row.badReason is None for row in rows] == [True] * 8 + [False] * 3
+    for row, text in zip(rows, [texts[n // 2 % 2] for n in range(8)], strict=False):
+        found: dict[str, Any] = row.value.asDict(recursive=True)
+        assert (found["id"], found["size"], row["at"]) == (text["id"], text["size"], text["at"])
+        assert found["n"] == (text["n"] and text["n"]["long"])
+        assert (found["lines"], str(found["price"])) == (
+            text["lines"], "-2.00" if text["id"] == "é1" else "0.01"
+        )  # fmt: skip
+        assert found["more"] == ({"k": -3, "l": None} if text["id"] == "é1" else {})
+
+    good = frame.where("badReason IS NULL AND offset < 8").coalesce(1).select("value.*")
+    writer = good.sortWithinPartitions("n").write.format("rmq").options(**given, keyColumn="id")
+    writer.mode("append").save(target)
+    unread = [{**text, "unread": None} for text in texts]
+    written = {message.keys: json.loads(java.decoded(message.body)) for message in
+               broker.consume(target)}  # fmt: skip
+    assert written == {text["id"]: text for text in unread}
+    with pytest.raises(Exception, match=r"value\.id is INT, and Avro's string is not read as it"):
+        reader.schema("value STRUCT<id: INT>").load(source).collect()
+
+
 # The page shows this body, with an address and a directory instead of the last two arguments.
 def page_job(spark: Any, server: str, checkpoint: str) -> Any:
     from pyspark.sql import functions as F

@@ -11,9 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
 from broker_core import errors
+from pyspark_rmq.payloads.avro.encoding import AvroEncoder
 from pyspark_rmq.payloads.read_columns import SchemaField
-from pyspark_rmq.payloads.spark_types import refuse_unwritable
+from pyspark_rmq.payloads.spark_types import writable_type
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.sink_columns import Place, SinkColumns, assembled, message_names, placed
 from pyspark_rmq.source.rows.property_map import SYSTEM_PROPERTIES
@@ -33,8 +36,7 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     value = next((pair for pair in message if pair[1].name.lower() == "value"), None)
     at = placed(((i, f.name, f.simple_type) for i, f in message if (i, f) != value), options)
     _refuse_twice([field.name for _, field in payload])
-    for _, field in payload:
-        refuse_unwritable(field.json_type, field.name)
+    kinds = [(field.name, writable_type(field.json_type, field.name)) for _, field in payload]
     candidates: dict[str, tuple[Place, Any]] = {f.name: (i, f.json_type) for i, f in payload}
     if value is not None:
         at["value"] = value[0]
@@ -50,6 +52,10 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
         for name in options.property_columns
     )
     encoded = _encoded(value, payload, options)
+    if options.value_schema.option:
+        # Only to check it, before there are tasks.
+        kind = pa.struct(kinds) if value is None else writable_type(value[1].json_type, "value")
+        AvroEncoder(kind, options.value_schema)
     return assembled(at, options)._replace(payload=encoded, property_columns=properties)
 
 
@@ -83,7 +89,7 @@ def _fields_of(index: int, field: SchemaField, value_format: str) -> dict[str, t
             f"column value is {field.simple_type}, and valueFormat={value_format} encodes a STRUCT,"
             " MAP or ARRAY: leave valueFormat out to write it as it is"
         )
-    refuse_unwritable(kind, field.name)
+    writable_type(kind, field.name)
     if kind["type"] != "struct":
         return {}
     return {one["name"]: ((index, n), one["type"]) for n, one in enumerate(kind["fields"])}

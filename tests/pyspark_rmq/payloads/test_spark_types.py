@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from pyspark_rmq.payloads.spark_types import TIMESTAMP, arrow_type, refuse_unwritable, sql_name
+from pyspark_rmq.payloads.spark_types import TIMESTAMP, arrow_type, sql_name, writable_type
 
 
 def array(kind: Any, nullable: bool = True) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def test_types_that_cannot_be_read(kind: Any, text: str) -> None:
 
 
 def test_not_null_can_be_written() -> None:
-    refuse_unwritable(struct(array("string", nullable=False), nullable=False), "v")
+    writable_type(struct(array("string", nullable=False), nullable=False), "v")
     with pytest.raises(errors.InvalidArgument, match=r"v.f\[\] has type interval"):
-        refuse_unwritable(struct(array("interval", nullable=False), nullable=False), "v")
+        writable_type(struct(array("interval", nullable=False), nullable=False), "v")
 
 
 def test_names_in_sql() -> None:

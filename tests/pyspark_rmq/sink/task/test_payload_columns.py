@@ -88,6 +88,29 @@ def test_msgpack() -> None:
     assert found.body.to_pylist() == [b"\x82\xa2id\xa1a\xa1n\x01"]
 
 
+AVRO = {
+    "valueFormat": "avro",
+    "value.schema": (
+        '{"type": "record", "name": "O", "fields": [{"name": "id", "type": "string"},'
+        ' {"name": "n", "type": ["null", "int"]}]}'
+    ),
+}
+
+
+def test_avro() -> None:
+    whole = written({"value": pa.array([{"id": "a", "n": 1}], ORDER)}, **AVRO, keyColumn="id")
+    assert (whole.body.to_pylist(), whole.keys.to_pylist()) == ([b"\x02a\x02\x02"], ["a"])
+    fields = written({"id": pa.array(["a"]), "key": pa.array(["k"])}, **AVRO)
+    assert (fields.body.to_pylist(), fields.keys.to_pylist()) == ([b"\x02a\x00"], ["k"])
+
+
+def test_an_avro_schema_is_checked_before_there_are_rows() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"value\.id is INT, and is not written"):
+        find_payload_columns(fields_of(id=pa.int32()), options(**AVRO))
+    with pytest.raises(errors.InvalidArgument, match=r"has no field value\.x"):
+        find_payload_columns(fields_of(id=pa.string(), x=pa.string()), options(**AVRO))
+
+
 def test_other_types_as_keys() -> None:
     columns = {
         "b": pa.array([True]), "d": pa.array([datetime.date(2024, 5, 31)]),
