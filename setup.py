@@ -127,6 +127,7 @@ setup(
     extras_require={
         "compression": ["lz4", "zstandard"],
         "metrics": ["prometheus_client"],
+        "protobuf": ["protobuf>=6.31"],
         "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
         "test": ["chispa", "pytest"],
         # `make docs`, in a virtualenv of its own.
@@ -150,6 +151,7 @@ setup(
             # Frames that `produce` takes.
             "polars",
             "prometheus_client",
+            "protobuf>=6.31",
             "pyarrow>=15",
             "pytest",
             "pytest-timeout",

@@ -105,6 +105,7 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         "value.schema": Known(_text, ""),
         "value.schema.file": Known(_text, ""),
         "value.schema.registry.framing": Known(_one_of(*FRAMINGS), FRAMINGS[0]),
+        "value.message.name": Known(_text, ""),
         # Groups
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
         "groupIdPrefix": Known(_text, "spark-rmq-source"),

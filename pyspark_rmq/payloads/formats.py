@@ -6,16 +6,17 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from broker_core import errors
-from pyspark_rmq.payloads.schema_options import SchemaOptions, avro_options
+from pyspark_rmq.payloads.schema_options import SchemaOptions, avro_options, protobuf_options
 
 BINARY: Final = "binary"
 STRING: Final = "string"
 JSON: Final = "json"
 MSGPACK: Final = "msgpack"
 AVRO: Final = "avro"
-VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO)
+PROTOBUF: Final = "protobuf"
+VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO, PROTOBUF)
 # Formats with fields, which the sink encodes.
-WITH_FIELDS: Final = (JSON, MSGPACK, AVRO)
+WITH_FIELDS: Final = (JSON, MSGPACK, AVRO, PROTOBUF)
 
 FAIL: Final = "fail"
 NULL: Final = "null"
@@ -27,7 +28,13 @@ WITHOUT_ROW: Final = (SKIP, DEAD_LETTER)
 
 UTC: Final = "UTC"
 
-SCHEMA_OPTIONS: Final = ("value.schema", "value.schema.file", "value.schema.registry.framing")
+# Option -> the formats that it is for.
+_SCHEMA_OPTIONS: Final = {
+    "value.schema": (AVRO,),
+    "value.schema.file": (AVRO, PROTOBUF),
+    "value.schema.registry.framing": (AVRO,),
+    "value.message.name": (PROTOBUF,),
+}
 
 
 class PayloadOptions(NamedTuple):
@@ -78,13 +85,16 @@ class PayloadOptions(NamedTuple):
 
 def schema_options(value_format: str, values: Any) -> SchemaOptions:
     """The schema of a format that needs one. Raises `InvalidArgument` for a schema in vain."""
+    for name, accepted in _SCHEMA_OPTIONS.items():
+        if name in values.given and value_format not in accepted:
+            raise errors.InvalidArgument(
+                f"option {name} is for valueFormat={' or '.join(accepted)}, not"
+                f" valueFormat={value_format}"
+            )
     if value_format == AVRO:
         return avro_options(values, "value")
-    for name in SCHEMA_OPTIONS:
-        if name in values.given:
-            raise errors.InvalidArgument(
-                f"option {name} is for valueFormat=avro, not valueFormat={value_format}"
-            )
+    if value_format == PROTOBUF:
+        return protobuf_options(values, "value")
     return SchemaOptions()
 
 

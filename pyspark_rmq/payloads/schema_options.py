@@ -26,6 +26,9 @@ class SchemaOptions(NamedTuple):
     texts: tuple[tuple[int | None, str], ...] = ()
     """Avro schemas by id; None is for all other ids, and for bodies without one."""
     framing: str = AUTO
+    descriptors: bytes = b""
+    """A serialized FileDescriptorSet of Protobuf."""
+    message: str = ""
 
     def named(self, number: int | None) -> str:
         """Where a schema comes from, for errors."""
@@ -58,6 +61,18 @@ def avro_options(values: Any, prefix: str) -> SchemaOptions:
             f" schema with id 7; with {prefix}.schema.registry.framing=none give one file"
         )
     return SchemaOptions(option, tuple(found), framing)
+
+
+def protobuf_options(values: Any, prefix: str) -> SchemaOptions:
+    """The descriptors of `prefix`.schema.file. Raises `InvalidArgument`."""
+    option, named = f"{prefix}.schema.file", f"{prefix}.message.name"
+    path, message = values[option], values[named]
+    if not path or not message:
+        raise errors.InvalidArgument(
+            f"{prefix}Format=protobuf needs the options {option} (a descriptor set, made by protoc"
+            f" --include_imports --descriptor_set_out) and {named} (such as shop.Order)"
+        )
+    return SchemaOptions(option, descriptors=file_bytes(Path(path), option), message=message)
 
 
 def _text(path: Path, option: str) -> str:

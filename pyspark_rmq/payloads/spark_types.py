@@ -63,6 +63,21 @@ def arrow_type(spark_type: Any, path: str) -> Any:
     raise errors.InvalidArgument(_unsupported(path, str(kind)))
 
 
+def usual_type(kind: Any) -> Any:
+    """The type that a reader has: settings of Spark decide on a writer's zones and offsets."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, usual_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), usual_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", usual_type(kind.value_type)))
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP if kind.tz else TIMESTAMP_NTZ
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
 def sql_name(kind: Any) -> str:
     """The name of an Arrow type in SQL, for messages."""
     if pa.types.is_decimal(kind):

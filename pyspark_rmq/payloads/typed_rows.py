@@ -152,6 +152,11 @@ def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decode
     kind = kinds[0] if kinds else pa.struct(fields)
     if options.value_format == formats.AVRO:
         return AvroDecoder(kind, options.schema)
+    if options.value_format == formats.PROTOBUF:
+        # Its package is optional.
+        from pyspark_rmq.payloads.protobuf.bodies import ProtobufDecoder
+
+        return ProtobufDecoder(kind, options.schema)
     decoder = MsgpackDecoder if options.value_format == formats.MSGPACK else JsonDecoder
     return decoder(kind, options.time_zone)
 

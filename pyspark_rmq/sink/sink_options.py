@@ -56,6 +56,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "value.schema": Known(_text, ""),
         "value.schema.file": Known(_text, ""),
         "value.schema.registry.framing": Known(_one_of(NONE), NONE),
+        "value.message.name": Known(_text, ""),
         "keyColumn": Known(_text, ""),
         "tagsColumn": Known(_text, ""),
         "shardingKeyColumn": Known(_text, ""),
@@ -181,8 +182,8 @@ class SinkOptions:
         if not is_encoded and (self.column_roles or self.property_columns):
             raise errors.InvalidArgument(
                 "options keyColumn, tagsColumn, shardingKeyColumn and propertyColumns need"
-                " valueFormat=json, msgpack or avro; without it, name the columns key, tags,"
-                " shardingKey and properties"
+                " valueFormat=json, msgpack, avro or protobuf; without it, name the columns key,"
+                " tags, shardingKey and properties"
             )
         if not self.waits_store_ok and self.guarantee == EXACTLY_ONCE:
             raise errors.InvalidArgument(

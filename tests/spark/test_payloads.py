@@ -15,8 +15,10 @@ import pytest
 
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.payloads.json_columns import JsonDecoder
+from pyspark_rmq.payloads.protobuf.messages import message_class
 from pyspark_rmq.payloads.spark_types import arrow_type
 from tests.pyspark_rmq.payloads.json_corpus import BODIES, VALUES
+from tests.pyspark_rmq.payloads.protobuf import shop_messages
 from tests.spark.stream_runs import StreamRuns, run_to_end, run_to_now
 
 pytest.importorskip("pyspark")
@@ -350,6 +352,43 @@ def test_avro_of_the_java_library(
     assert written == {text["id"]: text for text in unread}
     with pytest.raises(Exception, match=r"value\.id is INT, and Avro's string is not read as it"):
         reader.schema("value STRUCT<id: INT>").load(source).collect()
+
+
+def test_protobuf(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    message = message_class(shop_messages.given())
+    orders = [message(id=f"o{n}", big=(1 << 64) - n, size=5, cash=n) for n in (1, 2)]
+    orders[0].at.FromMicroseconds(1_717_156_800_000_001)
+    orders[0].lines.add(a=3)
+    orders[0].counts["k"] = 4
+    path = tmp_path / "shop.desc"
+    path.write_bytes(shop_messages.descriptor_set())
+    source, target = new_topic(1), new_topic(1)
+    broker.produce(source, [*(order.SerializeToString() for order in orders), b"\x0a"])
+    given = {
+        **broker.options, "valueFormat": "protobuf", "value.schema.file": str(path),
+        "value.message.name": "shop.Order",
+    }  # fmt: skip
+    fields = (
+        "id STRING, big DECIMAL(20,0), size STRING, at TIMESTAMP, cash INT, maybe INT,"
+        " lines ARRAY<STRUCT<a: INT>>, counts MAP<STRING, INT>"
+    )
+    reader = spark.read.format("rmq").options(**given, badRecords="null", flattenValue="true")
+    frame = reader.schema(f"{fields}, badReason STRING").load(source)
+    *rows, bad = frame.selectExpr("*", "unix_micros(at) AS us").orderBy("cash").collect()[::-1]
+    assert bad.id is None and bad.badReason.startswith("not Protobuf")
+    assert [(r.id, int(r.big), r.size, r.us, r.maybe, r.lines, r.counts) for r in rows[::-1]] == [
+        ("o1", (1 << 64) - 1, "L", 1_717_156_800_000_001, None, [(3,)], {"k": 4}),
+        ("o2", (1 << 64) - 2, "L", None, None, [], {}),
+    ]
+    writer = frame.where("id IS NOT NULL").drop("badReason").write.format("rmq").options(**given)
+    writer.option("keyColumn", "id").mode("append").save(target)
+    written = {found.keys: message.FromString(found.body) for found in broker.consume(target)}
+    assert written == {order.id: order for order in orders}
+    with pytest.raises(Exception, match=r"message shop\.Nothing is not in the descriptor set"):
+        named = reader.option("value.message.name", "shop.Nothing")
+        named.schema("id STRING").load(source).collect()
 
 
 # The page shows this body, with an address and a directory instead of the last two arguments.

@@ -13,9 +13,9 @@ from broker_core import errors
 from pyspark_rmq.payloads.avro.bodies import TIMES
 from pyspark_rmq.payloads.avro.schemas import AvroType, parse_schema
 from pyspark_rmq.payloads.json_encoding import python_rows
-from pyspark_rmq.payloads.nested_arrays import with_leaves
+from pyspark_rmq.payloads.nested_arrays import with_numbers
 from pyspark_rmq.payloads.schema_options import SchemaOptions
-from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
+from pyspark_rmq.payloads.spark_types import sql_name, usual_type
 
 Write = Callable[[Any, bytearray], None]
 
@@ -29,46 +29,16 @@ class AvroEncoder:
 
     def __init__(self, kind: Any, given: SchemaOptions) -> None:
         [(number, text)] = given.texts
-        self._write = writer(parse_schema(text, given.named(number)), _usual(kind), "value")
-        self._raw = _raw_type(kind)
+        self._write = writer(parse_schema(text, given.named(number)), usual_type(kind), "value")
 
     def encode(self, values: Any) -> Any:
         """A binary array with the encoding of each value of an array without nulls."""
-        raw = with_leaves(values, self._raw, lambda array, kind: array.cast(kind))
         found = []
-        for row in python_rows(raw, "Avro"):
+        for row in python_rows(with_numbers(values), "Avro"):
             body = bytearray()
             self._write(row, body)
             found.append(bytes(body))
         return pa.array(found, pa.binary())
-
-
-def _usual(kind: Any) -> Any:
-    """The type as a reader has it: Spark's settings decide on zones and the size of offsets."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _usual(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(pa.string(), _usual(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _usual(kind.value_type)))
-    if pa.types.is_timestamp(kind):
-        return TIMESTAMP if kind.tz else TIMESTAMP_NTZ
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    return pa.binary() if pa.types.is_large_binary(kind) else kind
-
-
-def _raw_type(kind: Any) -> Any:
-    """Times and dates as numbers: Python has fewer years."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _raw_type(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _raw_type(kind.value_type)))
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    return pa.int32() if pa.types.is_date(kind) else kind
 
 
 def writer(schema: AvroType, kind: Any, path: str) -> Write:

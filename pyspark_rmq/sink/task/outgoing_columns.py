@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from broker_core import batch_from_arrow, compress_body, digest_rows, errors
 from pyspark_rmq.number_arrays import number_array
 from pyspark_rmq.payloads import formats
-from pyspark_rmq.payloads.avro.encoding import AvroEncoder
 from pyspark_rmq.payloads.json_encoding import encode_json
 from pyspark_rmq.payloads.msgpack_bodies import encode_msgpack
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
+from pyspark_rmq.sink.task.payload_columns import Encoder, encoder_of
 from pyspark_rmq.sink.task.queue_selection import RowPlaces
 from pyspark_rmq.sink.task.sink_columns import Place, SinkColumns
 from pyspark_rmq.source.rows.property_map import system_properties
@@ -150,7 +150,7 @@ class ColumnReader:
         self._options = options
         self._row_name = row_name
         self._index = 0
-        self._encoder: AvroEncoder | None = None
+        self._encoder: Encoder | None = None
         # Oversize rows: dropped, or cut and written to another topic.
         self.oversize_count = 0
 
@@ -223,9 +223,9 @@ class ColumnReader:
         return body if payload is None else self._encoded(body)
 
     def _encoded(self, values: Any) -> Any:
-        if self._options.value_format == formats.AVRO:
+        if self._options.value_schema.option:
             if self._encoder is None:
-                self._encoder = AvroEncoder(values.type, self._options.value_schema)
+                self._encoder = encoder_of(values.type, self._options)
             return self._encoder.encode(values)
         is_msgpack = self._options.value_format == formats.MSGPACK
         return encode_msgpack(values) if is_msgpack else encode_json(values)

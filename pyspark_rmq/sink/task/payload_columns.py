@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from broker_core import errors
+from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.avro.encoding import AvroEncoder
 from pyspark_rmq.payloads.read_columns import SchemaField
 from pyspark_rmq.payloads.spark_types import writable_type
@@ -24,6 +25,23 @@ from pyspark_rmq.source.rows.property_map import SYSTEM_PROPERTIES
 # Types that become keys, tags and properties as texts.
 _AS_TEXT: Final = ("string", "binary", "boolean", "byte", "short", "integer", "long", "date")
 _SEPARATORS: Final = re.compile("[\x01\x02]")
+
+
+class Encoder(Protocol):
+    """Encodes values of one type."""
+
+    def encode(self, values: Any) -> Any:
+        """A binary array with the encoding of each value of an array without nulls."""
+
+
+def encoder_of(kind: Any, options: SinkOptions) -> Encoder:
+    """For a format with a schema. Raises `InvalidArgument` if the schema does not fit the type."""
+    if options.value_format == formats.AVRO:
+        return AvroEncoder(kind, options.value_schema)
+    # Its package is optional.
+    from pyspark_rmq.payloads.protobuf.encoding import ProtobufEncoder
+
+    return ProtobufEncoder(kind, options.value_schema)
 
 
 def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) -> SinkColumns:
@@ -55,7 +73,7 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     if options.value_schema.option:
         # Only to check it, before there are tasks.
         kind = pa.struct(kinds) if value is None else writable_type(value[1].json_type, "value")
-        AvroEncoder(kind, options.value_schema)
+        encoder_of(kind, options)
     return assembled(at, options)._replace(payload=encoded, property_columns=properties)
 
 

@@ -39,7 +39,7 @@ def test_defaults_and_values() -> None:
             "deadLetterTopic=t is one of the topics that are read",
         ),
         ({"deadLetterTopic": "bad"}, "deadLetterTopic is for typed payloads"),
-        ({"valueFormat": "xml"}, "binary or string or json or msgpack or avro"),
+        ({"valueFormat": "xml"}, "binary or string or json or msgpack or avro or protobuf"),
         ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
         ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
     ],

@@ -26,6 +26,17 @@ def test_a_text_and_a_file_are_the_same(tmp_path: Path) -> None:
     assert found == SchemaOptions("value.schema.file", ((None, '"int"'),), "none")
 
 
+def test_a_descriptor_set_is_read_on_the_driver(tmp_path: Path) -> None:
+    path = tmp_path / "shop.desc"
+    path.write_bytes(b"\xff\0")
+    given = {"valueFormat": "protobuf", "value_message_name": "shop.Order"}
+    found = parse(**given, value_schema_file=str(path))
+    assert (found.descriptors, found.message) == (b"\xff\0", "shop.Order")
+    path.unlink()
+    with pytest.raises(errors.InvalidArgument, match=r"shop\.desc cannot be read on the driver"):
+        parse(**given, value_schema_file=str(path))
+
+
 def test_a_directory_has_schemas_by_id(tmp_path: Path) -> None:
     for name in ("7.avsc", "12.avsc", "x.avsc", "8.avsc.old", "99999999999.avsc"):
         (tmp_path / name).write_text(f'"{name}"')
@@ -58,6 +69,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"value_schema": "1", "value_schema_file": "2"}, "needs one of the options"),
         ({"value_schema": "1", "value_schema_registry_framing": "x"}, "auto or none or always"),
         ({"value_schema": "1", "valueFormat": "json"}, "value.schema is for valueFormat=avro"),
+        ({"value_schema_file": "1", "valueFormat": "json"}, "is for valueFormat=avro or protobuf"),
+        ({"value_schema": "1", "value_message_name": "M"}, "is for valueFormat=protobuf, not"),
+        ({"value_schema_file": "f", "valueFormat": "protobuf"}, "needs the options .*message.name"),
+        ({"value_message_name": "M", "valueFormat": "protobuf"}, "needs the options .*schema.file"),
     ],
 )  # fmt: skip
 def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
