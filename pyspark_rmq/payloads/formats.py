@@ -18,6 +18,9 @@ VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO, PROTOBUF)
 # Formats with fields, which the sink encodes.
 WITH_FIELDS: Final = (JSON, MSGPACK, AVRO, PROTOBUF)
 
+# Keys are texts in RocketMQ.
+KEY_FORMATS: Final = (STRING, JSON)
+
 FAIL: Final = "fail"
 NULL: Final = "null"
 SKIP: Final = "skip"
@@ -49,6 +52,7 @@ class PayloadOptions(NamedTuple):
     dead_letter_topic: str = ""
     schema: SchemaOptions = SchemaOptions()
     """Of formats that need one."""
+    key_format: str = STRING
 
     @property
     def is_typed(self) -> bool:
@@ -58,6 +62,11 @@ class PayloadOptions(NamedTuple):
     @property
     def default_kind(self) -> str:
         """Type of the column `value` of a reader without a schema."""
+        if self.key_format != STRING:
+            raise errors.InvalidArgument(
+                f"keyFormat={self.key_format} needs a schema that names the fields of the key, such"
+                ' as .schema("key STRUCT<id: STRING>, value BINARY")'
+            )
         if self.value_format in (BINARY, STRING):
             return self.value_format
         raise errors.InvalidArgument(
@@ -68,7 +77,8 @@ class PayloadOptions(NamedTuple):
     def checked(self, given: frozenset[str]) -> PayloadOptions:
         """Raises `InvalidArgument` for options that have no effect together."""
         for name in ("badRecords", "deadLetterTopic", "flattenValue", "timeZone"):
-            if name in given and not self.is_typed:
+            has_use = self.is_typed or (self.key_format != STRING and name != "flattenValue")
+            if name in given and not has_use:
                 raise errors.InvalidArgument(
                     f"option {name} is for typed payloads: give valueFormat, too"
                 )
@@ -81,6 +91,17 @@ class PayloadOptions(NamedTuple):
                 "option flattenValue needs fields, and a string has none: give another valueFormat"
             )
         return self
+
+
+def key_format(name: str, text: str) -> str:
+    """A format of keys. Raises `InvalidConfig`."""
+    found = text.strip().lower()
+    if found in KEY_FORMATS:
+        return found
+    accepted = " or ".join(KEY_FORMATS)
+    if found in VALUE_FORMATS:
+        accepted += ": keys of RocketMQ are texts, and cannot have the bytes of other formats"
+    raise errors.InvalidConfig(name, text, accepted)
 
 
 def schema_options(value_format: str, values: Any) -> SchemaOptions:

@@ -49,9 +49,9 @@ _REFUSED: Final = (pa.ArrowException, ValueError)
 class JsonDecoder:
     """Decodes bodies to one type."""
 
-    def __init__(self, kind: Any, time_zone: str = UTC) -> None:
+    def __init__(self, kind: Any, time_zone: str = UTC, path: str = "value") -> None:
         self._kind = kind
-        self._convert = converter(kind, time_zone)
+        self._convert = converter(kind, time_zone, path)
         is_object = pa.types.is_struct(kind) and kind.num_fields
         self._parsed = _parsed_type(kind, time_zone) if is_object else None
 

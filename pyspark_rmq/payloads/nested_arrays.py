@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_rmq.number_arrays import number_array
 
@@ -42,6 +43,14 @@ def _null_offsets(array: Any, mask: Any) -> Any:
         return array.offsets
     is_null = np.append(mask.to_numpy(zero_copy_only=False), False)
     return pa.array(array.offsets.to_numpy(), mask=is_null)
+
+
+def spread(values: Any, is_valid: Any) -> Any:
+    """`values`, one for each true of `is_valid`, at their places; null at the others."""
+    if len(values) == len(is_valid):
+        return values
+    places = pc.subtract(pc.cumulative_sum(is_valid.cast(pa.int64())), 1)
+    return values.take(pc.if_else(is_valid, places, pa.scalar(None, pa.int64())))
 
 
 def with_numbers(array: Any) -> Any:

@@ -15,6 +15,7 @@ from pyspark_rmq.payloads.spark_types import arrow_type
 
 # Roles of payload columns.
 VALUE: Final = "value"
+KEY: Final = "key"
 FIELD: Final = "field"
 BAD_VALUE: Final = "badValue"
 BAD_REASON: Final = "badReason"
@@ -51,7 +52,7 @@ def choose_read_columns(
 ) -> tuple[ReadColumn, ...]:
     """The columns of a schema. Raises `InvalidArgument` for columns that cannot be read."""
     chosen: dict[int, ReadColumn] = {}
-    if options.is_typed:
+    if options.is_typed or options.key_format != formats.STRING:
         for place, field in enumerate(fields):
             column = _payload_column(field, options, naming)
             if column is not None:
@@ -72,7 +73,12 @@ def _payload_column(
     name = plain_name(field.name, naming)
     if field.name.lower() in _BAD_COLUMNS:
         return _bad_column(field, options)
-    if name == VALUE:
+    if name == KEY and options.key_format == formats.JSON:
+        # The text itself can be read instead of its fields.
+        is_nested = not isinstance(field.json_type, str)
+        kind = arrow_type(field.json_type, field.name) if is_nested else None
+        column = PayloadColumn(field.name, KEY, kind) if is_nested else None
+    elif name == VALUE and options.is_typed:
         # The body itself can be read beside the fields, and instead of them.
         column = None if field.simple_type == "binary" else _value_column(field, options)
     elif name is None and options.flattens:
@@ -130,10 +136,12 @@ def _refuse_twice(names: Iterable[str]) -> None:
 def message_columns(
     columns: Sequence[ReadColumn], naming: str, with_body: bool = True
 ) -> tuple[ChosenColumn, ...]:
-    """The columns to read from messages: the chosen ones, and body and offset."""
+    """The columns to read from messages: the chosen ones, body, offset and a typed key."""
     found = [column for column in columns if isinstance(column, ChosenColumn)]
     if not with_body:
         return tuple(found)
     names = {column.name for column in found}
-    needed = [column_of(name, naming) for name in ("value", "offset") if name not in names]
+    roles = {column.role for column in columns if isinstance(column, PayloadColumn)}
+    wanted = ("value", "offset", KEY) if KEY in roles else ("value", "offset")
+    needed = [column_of(name, naming) for name in wanted if name not in names]
     return (*found, *needed)

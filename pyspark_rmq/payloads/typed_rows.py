@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core import MessageQueue, errors
 from pyspark_rmq.columns import ChosenColumn
@@ -17,9 +18,11 @@ from pyspark_rmq.payloads.bad_records import BadBody, BadRecord, BadRow, Decoded
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.msgpack_bodies import MsgpackDecoder
+from pyspark_rmq.payloads.nested_arrays import spread
 from pyspark_rmq.payloads.read_columns import (
     BAD_VALUE,
     FIELD,
+    KEY,
     VALUE,
     PayloadColumn,
     ReadColumn,
@@ -55,6 +58,8 @@ class TypedRows:
         messages = message_columns(columns, naming)
         self._places = {column.name: place for place, column in enumerate(messages)}
         self._decoder = decoder_of(columns, options)
+        keys = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == KEY]
+        self._key_decoder = JsonDecoder(keys[0], options.time_zone, KEY) if keys else None
         self.schema = pa.schema(
             [
                 message_schema.field(self._places[column.name])
@@ -70,17 +75,33 @@ class TypedRows:
         """The rows of messages of one queue. Raises `BadRecord` with badRecords=fail."""
         if not messages.num_rows:
             return _empty(self.schema)
-        decoded = self._decoder.decode(messages.column(self._places["value"]))
-        if decoded.bad and self._options.bad_records == formats.FAIL:
-            self._fail(decoded.bad[0], messages, queue)
-        if decoded.bad and self._options.bad_records in formats.WITHOUT_ROW:
-            self._note_skipped(decoded.bad, messages, queue)
+        decoded = Decoded(None)
+        if self._decoder is not None:
+            decoded = self._decoder.decode(messages.column(self._places["value"]))
+        keys = self._keys(messages)
+        bad = _joined(decoded.bad, keys.bad)
+        if bad and self._options.bad_records == formats.FAIL:
+            is_value = bool(decoded.bad) and decoded.bad[0] == bad[0]
+            self._fail(bad[0], is_value, messages, queue)
+        if bad and self._options.bad_records in formats.WITHOUT_ROW:
+            self._note_skipped(bad, messages, queue)
             if self._write_bad is not None:
-                self._write_bad(queue, self._bad_bodies(decoded.bad, messages))
-        made = pa.RecordBatch.from_arrays(self._arrays(messages, decoded), schema=self.schema)
-        if decoded.bad and self._options.bad_records in formats.WITHOUT_ROW:
-            return made.filter(pa.array(~_bad_mask(decoded)))
+                self._write_bad(queue, self._bad_bodies(bad, messages))
+        arrays = self._arrays(messages, decoded.values, keys.values, bad)
+        made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if bad and self._options.bad_records in formats.WITHOUT_ROW:
+            return made.filter(pa.array(~_bad_mask(bad, messages.num_rows)))
         return made
+
+    def _keys(self, messages: Any) -> Decoded:
+        """Typed keys; null for messages without a key."""
+        if self._key_decoder is None:
+            return Decoded(None)
+        texts = messages.column(self._places[KEY])
+        decoded = self._key_decoder.decode(texts.drop_null().cast(pa.binary()))
+        values = spread(decoded.values, texts.is_valid())
+        rows = pc.indices_nonzero(texts.is_valid())
+        return Decoded(values, [BadRow(rows[row].as_py(), reason) for row, reason in decoded.bad])
 
     def report_skipped(self) -> None:
         """Log how many records were skipped."""
@@ -92,8 +113,8 @@ class TypedRows:
                 self._first_skipped,
             )
 
-    def _arrays(self, messages: Any, decoded: Decoded) -> list[Any]:
-        fields = iter(decoded.values.flatten() if any(_is(FIELD, c) for c in self._columns) else ())
+    def _arrays(self, messages: Any, values: Any, keys: Any, bad: Sequence[BadRow]) -> list[Any]:
+        fields = iter(values.flatten() if any(_is(FIELD, c) for c in self._columns) else ())
         arrays = []
         for column in self._columns:
             if isinstance(column, ChosenColumn):
@@ -101,24 +122,30 @@ class TypedRows:
             elif column.role == FIELD:
                 arrays.append(next(fields))
             elif column.role == VALUE:
-                arrays.append(decoded.values)
+                arrays.append(values)
+            elif column.role == KEY:
+                arrays.append(keys)
             else:
-                arrays.append(self._of_bad(column, messages, decoded))
+                arrays.append(self._of_bad(column, messages, bad))
         return arrays
 
-    def _of_bad(self, column: PayloadColumn, messages: Any, decoded: Decoded) -> Any:
-        if not decoded.bad:
+    def _of_bad(self, column: PayloadColumn, messages: Any, bad: Sequence[BadRow]) -> Any:
+        if not bad:
             return pa.nulls(messages.num_rows, column.arrow_type)
         found: list[Any] = [None] * messages.num_rows
         bodies = messages.column(self._places["value"])
-        for row, reason in decoded.bad:
+        for row, reason in bad:
             found[row] = bodies[row].as_py() if column.role == BAD_VALUE else reason
         return pa.array(found, column.arrow_type)
 
-    def _fail(self, bad: BadRow, messages: Any, queue: MessageQueue) -> None:
+    def _fail(self, bad: BadRow, is_value: bool, messages: Any, queue: MessageQueue) -> None:
+        options = self._options
+        expected = (
+            f"valueFormat={options.value_format}" if is_value else f"keyFormat={options.key_format}"
+        )
         text = (
             f"the message at {self._place(bad, messages, queue)} is not"
-            f" valueFormat={self._options.value_format} of the schema: {bad.reason}. Correct the"
+            f" {expected} of the schema: {bad.reason}. Correct the"
             " schema, or give badRecords=null (with columns badValue and badReason),"
             " badRecords=deadLetter (with deadLetterTopic) or badRecords=skip to read on"
         )
@@ -138,8 +165,13 @@ class TypedRows:
         return place_of(queue, offset)
 
 
-def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder:
-    """Raises `InvalidArgument` if the schema of the format does not fit the columns."""
+def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decoder | None:
+    """None if bodies are not decoded.
+
+    Raises `InvalidArgument` if the schema of the format does not fit the columns.
+    """
+    if not options.is_typed:
+        return None
     if options.value_format == formats.STRING:
         return TextDecoder()
     fields = [
@@ -165,9 +197,15 @@ def _is(role: str, column: ReadColumn) -> bool:
     return isinstance(column, PayloadColumn) and column.role == role
 
 
-def _bad_mask(decoded: Decoded) -> Any:
-    mask = np.zeros(len(decoded.values), bool)
-    mask[[bad.row for bad in decoded.bad]] = True
+def _joined(of_values: Sequence[BadRow], of_keys: Sequence[BadRow]) -> list[BadRow]:
+    """One for each row, in the order of rows; that of the value, if both are bad."""
+    found = {bad.row: bad for bad in (*of_keys, *of_values)}
+    return [found[row] for row in sorted(found)]
+
+
+def _bad_mask(bad: Sequence[BadRow], count: int) -> Any:
+    mask = np.zeros(count, bool)
+    mask[[one.row for one in bad]] = True
     return mask
 
 

@@ -53,6 +53,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
         "columnNames": Known(_one_of(columns.PLAIN, columns.KAFKA), columns.PLAIN),
         "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
+        "keyFormat": Known(formats.key_format, formats.STRING),
         "value.schema": Known(_text, ""),
         "value.schema.file": Known(_text, ""),
         "value.schema.registry.framing": Known(_one_of(NONE), NONE),
@@ -100,6 +101,7 @@ class SinkOptions:
     packs_json: bool
     takes_kafka_columns: bool
     value_format: str
+    key_format: str
     value_schema: SchemaOptions
     column_roles: Mapping[str, str]
     """Column of the message -> column of the payload that it is taken from."""
@@ -148,6 +150,7 @@ class SinkOptions:
             packs_json=values["format"] == JSON,
             takes_kafka_columns=values["columnNames"] == columns.KAFKA,
             value_format=values["valueFormat"],
+            key_format=values["keyFormat"],
             value_schema=formats.schema_options(values["valueFormat"], values),
             column_roles={
                 role: values[f"{role}Column"]

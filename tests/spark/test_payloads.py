@@ -224,10 +224,13 @@ def test_what_the_sink_encodes_the_source_decodes(
     )
 
     whole = new_topic(1)
-    write(frame.selectExpr("struct(*) AS value"), whole)
-    values = spark.read.format("rmq").options(**connection).schema(f"value STRUCT<{kinds}>")
+    keyed = frame.selectExpr("if(i IS NULL, NULL, struct(id, at)) AS key", "struct(*) AS value")
+    write(keyed, whole, keyFormat="json")
+    reader = spark.read.format("rmq").options(**connection, keyFormat="json")
+    values = reader.schema(f"key STRUCT<id: STRING, at: TIMESTAMP>, value STRUCT<{kinds}>")
     assert_df_equality(
-        frame.orderBy("id"), values.load(whole).select("value.*").orderBy("id"),
+        keyed.select("key", "value.*").orderBy("id"),
+        values.load(whole).select("key", "value.*").orderBy("id"),
         ignore_nullable=True, allow_nan_equality=True,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from pyspark_rmq.number_arrays import number_array
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.json_encoding import encode_json
 from pyspark_rmq.payloads.msgpack_bodies import encode_msgpack
+from pyspark_rmq.payloads.nested_arrays import spread
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
 from pyspark_rmq.sink.task.payload_columns import Encoder, encoder_of
@@ -180,7 +181,7 @@ class ColumnReader:
             sizes = pc.binary_join_element_wise(sizes, names, "\x02")
         whole = body.cast(pa.binary())
         beginnings = pc.binary_slice(whole, 0, self._options.body_size_max)
-        keys = _text(batch, self._columns.key, "key")
+        keys = _key_texts(batch, self._columns.key)
         return [
             OutgoingColumns(
                 self._options.oversize_topic,
@@ -197,7 +198,7 @@ class ColumnReader:
             return []
         columns = self._columns
         sharding = _text(batch, columns.sharding_key, "shardingKey")
-        keys = _text(batch, columns.key, "key")
+        keys = _key_texts(batch, columns.key)
         found = OutgoingColumns(
             self._options.topic,
             body,
@@ -351,6 +352,15 @@ def _object(batch: Any, places: tuple[int, ...]) -> Any:
     """Some columns as one column of structs."""
     fields = [batch.schema.field(place) for place in places]
     return pa.StructArray.from_arrays([batch.column(p) for p in places], fields=fields)
+
+
+def _key_texts(batch: Any, place: Place | None) -> Any:
+    """A column of keys; nested values, which keyFormat=json permits, as JSON."""
+    if not isinstance(place, int) or not pa.types.is_nested(batch.schema.field(place).type):
+        return _text(batch, place, "key")
+    values = batch.column(place)
+    texts = encode_json(values.drop_null()).cast(pa.string())
+    return spread(texts, values.is_valid())
 
 
 def _text(batch: Any, place: Place | None, name: str) -> Any:

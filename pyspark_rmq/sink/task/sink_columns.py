@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import errors
 from pyspark_rmq.columns import HEADERS
+from pyspark_rmq.payloads import formats
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE, COLUMN, HASH, ROUND_ROBIN, SinkOptions
 
 # Name -> Spark's simple names of the types that it may have
@@ -55,6 +56,9 @@ class SinkColumns(NamedTuple):
     """Rows that name no queue go to the one of their key, as Kafka's producer does it."""
 
 
+_NESTED: Final = ("struct<", "map<", "array<")
+
+
 def writable(options: SinkOptions) -> dict[str, tuple[str, ...]]:
     """Columns of a message -> Spark's simple names of the types that they may have."""
     return {**WRITABLE, **(_KAFKA_COLUMNS if options.takes_kafka_columns else {})}
@@ -96,6 +100,10 @@ def placed(fields: Iterable[tuple[int, str, str]], options: SinkOptions) -> dict
         name = names[given.lower()]
         if name in at:
             raise errors.InvalidArgument(f"column {name} is there twice")
+        is_typed_key = name == "key" and options.key_format == formats.JSON
+        if is_typed_key and kind.startswith(_NESTED):
+            at[name] = index
+            continue
         if kind not in kinds[name]:
             raise errors.InvalidArgument(
                 errors.explained(

@@ -40,6 +40,9 @@ def test_defaults_and_values() -> None:
         ),
         ({"deadLetterTopic": "bad"}, "deadLetterTopic is for typed payloads"),
         ({"valueFormat": "xml"}, "binary or string or json or msgpack or avro or protobuf"),
+        ({"keyFormat": "xml"}, "string or json"),
+        ({"keyFormat": "avro"}, "keys of RocketMQ are texts, and cannot have the bytes"),
+        ({"keyFormat": "json", "flattenValue": "true"}, "flattenValue is for typed payloads"),
         ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
         ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
     ],
@@ -47,6 +50,14 @@ def test_defaults_and_values() -> None:
 def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(errors.RmqError, match=text):
         parse(**given)
+
+
+def test_key_formats() -> None:
+    assert parse().key_format == "string"
+    found = parse(keyFormat="JSON", badRecords="null", timeZone="Europe/Berlin")
+    assert (found.key_format, found.is_typed, found.bad_records) == ("json", False, "null")
+    with pytest.raises(errors.InvalidArgument, match="keyFormat=json needs a schema"):
+        _ = found.default_kind
 
 
 def test_a_format_with_fields_needs_a_schema() -> None:

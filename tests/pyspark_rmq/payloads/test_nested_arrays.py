@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rmq.payloads.nested_arrays import leaves, with_leaves
+from pyspark_rmq.payloads.nested_arrays import leaves, spread, with_leaves
 
 
 def of(leaf: Any) -> Any:
@@ -32,3 +32,10 @@ def test_leaves_are_converted(first: int) -> None:
 def test_all_leaves_are_found() -> None:
     kinds = [leaf.type for leaf in leaves(pa.array(VALUES, of(pa.float32())))]
     assert kinds == [pa.string(), pa.float32(), pa.string()]
+
+
+def test_values_are_spread_over_the_rows_that_have_one() -> None:
+    is_valid = pa.array([False, True, True, False, True])
+    assert spread(pa.array(["a", "b", None]), is_valid).to_pylist() == [None, "a", "b", None, None]
+    assert spread(pa.array([], pa.string()), pa.array([False, False])).to_pylist() == [None, None]
+    assert spread(pa.array(["a"]), pa.array([True])).to_pylist() == ["a"]

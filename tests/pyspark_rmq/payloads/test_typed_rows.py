@@ -202,3 +202,50 @@ def test_strings(
         read(topic, fields, valueFormat="string")
     rows = read(topic, fields, valueFormat="string", badRecords="null")
     assert rows == [{"value": "café"}, {"value": None}]
+
+
+ID_KEY = SchemaField("key", "struct<id:string,n:int>", True, STRUCT)
+BODY = SchemaField("value", "binary", True, "binary")
+
+
+@pytest.fixture
+def keyed(broker: EmbeddedBroker, new_topic: Callable[..., str]) -> str:
+    """One queue: good keys around a message without one and two with bad ones."""
+    name = new_topic(1)
+    body = '{"id":"v"}'
+    for key in ('{"id":"a","n":1}', "", '{"id":"b","n":"x"}', "plain", '{"n":5}'):
+        broker.produce(name, [body], keys=key)
+    broker.produce(name, ["{"], keys='{"n":')
+    return name
+
+
+def test_typed_keys(read: Callable[..., Any], keyed: str) -> None:
+    given = {"keyFormat": "json", "badRecords": "null"}
+    rows = read(keyed, [ID_KEY, VALUE, OFFSET, *BAD], **given)
+    assert [row["key"] for row in rows] == [
+        {"id": "a", "n": 1}, None, None, None, {"id": None, "n": 5}, None,
+    ]  # fmt: skip
+    assert [row["value"] and row["value"]["id"] for row in rows] == ["v"] * 5 + [None]
+    reasons = [row["badReason"] for row in rows]
+    assert reasons[:3] == [None, None, 'key.n is "x", which is not INT']
+    assert reasons[3].startswith("not JSON") and reasons[4] is None
+    assert rows[2]["badValue"] == b'{"id":"v"}'
+    skipping = read(keyed, [OFFSET, ID_KEY], **{**given, "badRecords": "skip"})
+    assert [row["offset"] for row in skipping] == [0, 1, 4]
+    # The first bad record counts; a later one has a bad value.
+    with pytest.raises(BadRecord, match=r"offset 2 of .* is not keyFormat=json"):
+        read(keyed, [ID_KEY, VALUE], keyFormat="json")
+
+
+def test_typed_keys_beside_plain_bodies(read: Callable[..., Any], keyed: str) -> None:
+    given = {"keyFormat": "json", "valueFormat": "binary"}
+    rows = read(keyed, [BODY, ID_KEY], **given, badRecords="null")
+    assert [row["value"] for row in rows] == [b'{"id":"v"}'] * 5 + [b"{"]
+    assert rows[0]["key"] == {"id": "a", "n": 1}
+    text = r"offset 2 of .* is not keyFormat=json of the schema: key\.n is \"x\", which is not INT"
+    with pytest.raises(BadRecord, match=text):
+        read(keyed, [BODY, ID_KEY], **given)
+    # The text of a key needs no decoding.
+    assert read(keyed, [KEY, BODY], **given)[3]["key"] == "plain"
+    kafka = {**given, "columnNames": "kafka", "badRecords": "skip"}
+    assert [row["key"]["n"] for row in read(keyed, [ID_KEY, BODY], **kafka) if row["key"]] == [1, 5]

@@ -43,6 +43,7 @@ def fields_of(**kinds: Any) -> list[SchemaField]:
     for name, kind in kinds.items():
         given = json_type(kind)
         text = "map<string,string>" if kind == MAP else simple.get(str(given), str(given))
+        text = "struct<…>" if pa.types.is_struct(kind) else text
         found.append(SchemaField(name, text, True, given))
     return found
 
@@ -109,6 +110,32 @@ def test_an_avro_schema_is_checked_before_there_are_rows() -> None:
         find_payload_columns(fields_of(id=pa.int32()), options(**AVRO))
     with pytest.raises(errors.InvalidArgument, match=r"has no field value\.x"):
         find_payload_columns(fields_of(id=pa.string(), x=pa.string()), options(**AVRO))
+
+
+def test_keys_as_json() -> None:
+    keys = pa.array([{"id": "a\x01 b", "n": 1}, None, {"id": None, "n": 2}], ORDER)
+    texts = ['{"id":"a\\u0001 b","n":1}', None, '{"id":null,"n":2}']
+    found = written({"key": keys, "x": pa.array([1, 2, 3], pa.int32())}, keyFormat="json")
+    assert found.keys.to_pylist() == texts
+    assert found.body.to_pylist()[0] == b'{"x":1}'
+    whole = written({"key": keys.drop_null(), "x": pa.array([1, 3], pa.int32())}, keyFormat="json")
+    assert whole.keys.to_pylist() == [texts[0], texts[2]]
+    plain = written({"key": pa.array(["k"]), "x": pa.array([1], pa.int32())}, keyFormat="json")
+    assert plain.keys.to_pylist() == ["k"]
+    with pytest.raises(errors.InvalidArgument, match=r"column key is .*must be"):
+        written({"key": keys, "x": pa.array([1, 2, 3], pa.int32())})
+    with pytest.raises(errors.InvalidArgument, match=r"column key is .*must be"):
+        written({"key": pa.array([1.5]), "x": pa.array([1], pa.int32())}, keyFormat="json")
+
+
+def test_keys_as_json_beside_plain_bodies() -> None:
+    fields = [("key", "struct<id:string,n:int>"), ("value", "binary")]
+    parsed = options(valueFormat="binary", keyFormat="json")
+    batch = pa.RecordBatch.from_pydict(
+        {"key": pa.array([{"id": "a", "n": 1}], ORDER), "value": pa.array([b"x"])}
+    )
+    [found] = ColumnReader(find_columns(fields, parsed), parsed).messages(batch)
+    assert (found.keys.to_pylist(), found.body.to_pylist()) == (['{"id":"a","n":1}'], [b"x"])
 
 
 def test_other_types_as_keys() -> None:
