@@ -274,7 +274,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/runtime": (
         TestedTogether("clock", "tests/fakes", "the seam that tests replace"),
-        TestedTogether("descriptors listener", "tests/runtime/test_accept_loop.py", _STEPS),
+        TestedTogether("descriptors", "tests/runtime/test_accept_loop.py", _STEPS),
         TestedTogether("repeated_check", "tests/access/test_account_file.py", _STEPS),
     ),
     "broker_core/storage/derived": (

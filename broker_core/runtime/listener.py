@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -28,7 +29,8 @@ class Listener:
         self._tls = tls
         self._handshake_timeout_s = None if tls is None else handshake_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Sockets that may not be a connection yet.
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
@@ -37,10 +39,12 @@ class Listener:
         return self._accepting.sockets
 
     def close(self) -> None:
-        """Accept no more; sockets that have not become a connection are dropped."""
+        """Accept no more; sockets that have not become a connection are shut down."""
         self._accepting.close()
-        for task in self._tasks:
-            task.cancel()
+        # Not cancelled: uvloop would not report the end of a connection that has just begun.
+        for accepted in self._tasks.values():
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:
         """Wait until it is closed."""
@@ -49,8 +53,8 @@ class Listener:
 
     def _accepted(self, accepted: socket.socket, _: object) -> None:
         task = self._loop.create_task(self._connect(accepted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = accepted
+        task.add_done_callback(self._tasks.pop)
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:

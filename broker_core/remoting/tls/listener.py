@@ -10,6 +10,7 @@ during the handshake a peer counts towards the limits of its host and has a dead
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -42,7 +43,8 @@ class TlsListener:
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._arrivals: set[_Arrival] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Sockets that may not be a connection yet.
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
@@ -57,8 +59,10 @@ class TlsListener:
         self._accepting.close()
         for arrival in list(self._arrivals):
             arrival.drop()
-        for task in self._tasks:
-            task.cancel()
+        # Not cancelled: uvloop would not report the end of a connection that has just begun.
+        for accepted in self._tasks.values():
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:
         """Wait until it is closed."""
@@ -86,8 +90,8 @@ class TlsListener:
             return
         context = self._tls.context if first == _TLS_HANDSHAKE else None
         task = self._loop.create_task(self._connect(arrival, context))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = arrival.socket
+        task.add_done_callback(self._tasks.pop)
 
     def ended(self, arrival: _Arrival) -> None:
         """A peer closed, or sent no byte in time."""
