@@ -6,7 +6,6 @@ uses `wall_ms`, which may jump either way. Nothing else of ours reads the time.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -34,6 +33,9 @@ class SystemClock:
 
 async def sleep(seconds: float) -> None:
     """Pause a task between two tries or two rounds; a cancellation ends it early."""
+    # Not needed by processes that only start a broker, and slow to import.
+    import asyncio
+
     await asyncio.sleep(seconds)
 
 
