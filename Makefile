@@ -13,8 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_VENV := build/docs-venv
+PACKAGE_VENV := build/package-venv
 PYTEST := $(BIN)/python -m pytest
-NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/native/include/*.h broker_core/runtime/*.c)
+NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/native/include/*.h broker_core/runtime/*.c pyspark_rmq/payloads/native/*.c pyspark_rmq/payloads/native/*.h)
 # One process more than cores, since many tests wait for clocks and other processes; the tests of a
 # file stay together and share what they start. Files that take long begin (tests/heavy_files.py),
 # which xdist's own order by the number of tests would undo.
@@ -36,7 +37,7 @@ endif
 # environment forbids to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-report docs audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo test check fast-tests lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-payloads bench-report docs dist wheels check-package check-readme audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +64,11 @@ spark-classes: $(INSTALLED)
 rewritten-tests: $(INSTALLED)
 	@$(PYTEST) --collect-only -q > /dev/null 2>&1 || true
 
-check: lint types ## Lint, types and the fast tests
+# The type checker uses one core, beside the tests.
+check: lint ## Lint, types and the fast tests
+	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
+
+fast-tests: $(INSTALLED)
 	$(PYTEST) $(PARALLEL) -m "not ($(SLOW))"
 
 lint: $(INSTALLED) ## Check style and formatting
@@ -110,6 +115,10 @@ bench-spark-sink: $(INSTALLED) ## Measure the Spark sink beside Kafka's; ARGS=--
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/spark_sink.py $(ARGS)
 
+bench-payloads: $(INSTALLED) ## Measure typed payloads beside from_json and its like; ARGS=--quick takes fewer rows and rounds
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/payloads.py $(ARGS)
+
 bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; hours, ARGS=--quick takes one
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py $(ARGS)
@@ -123,6 +132,27 @@ $(DOCS_VENV)/.installed: setup.py
 	@RMQ_NATIVE=no $(DOCS_VENV)/bin/pip install --quiet --disable-pip-version-check '.[docs]'
 	@touch $@
 
+dist: $(PACKAGE_VENV)/.installed ## Build the sdist and a wheel for this machine in dist/
+	@rm -rf dist
+	@RMQ_NATIVE=require $(PACKAGE_VENV)/bin/python -m build --quiet .
+
+# On Linux in the containers of manylinux; needs Docker or Podman.
+wheels: $(PACKAGE_VENV)/.installed ## Build the wheels that are published, with cibuildwheel
+	@$(PACKAGE_VENV)/bin/cibuildwheel --output-dir dist
+
+check-package: dist ## Try the wheel in new virtualenvs, alone and beside JupyterLab, Delta Lake and Iceberg
+	@$(PYTHON) tools/check_wheel.py dist/*.whl
+	@$(PYTHON) tools/check_beside.py dist/*.whl
+
+check-readme: dist ## Paste the README's blocks, twice, in a new virtualenv with the wheel
+	@bash tools/ensure_java.sh jre
+	@$(PYTHON) tools/try_readme.py dist/*.whl
+
+$(PACKAGE_VENV)/.installed: setup.py
+	@$(PYTHON) -m venv $(PACKAGE_VENV)
+	@$(PACKAGE_VENV)/bin/pip install --quiet --disable-pip-version-check build cibuildwheel
+	@touch $@
+
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
@@ -132,7 +162,7 @@ examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 
 clean: ## Remove the virtualenv, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f broker_core/codec/native/*.so broker_core/runtime/*.so
+	rm -f broker_core/codec/native/*.so broker_core/runtime/*.so pyspark_rmq/payloads/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Installs once; again when the package's metadata, settings, pins or native sources change.

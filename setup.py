@@ -1,4 +1,5 @@
-"""Package metadata, and the optional native code: the batch codec and the inbox of a sync thread.
+"""Package metadata, and the optional native code: the batch codec, the decoders of payloads and the
+inbox of a sync thread.
 
 The C extensions make things faster; pure Python does the same without them. So a missing compiler
 is no error: one line says so and the installation goes on.
@@ -20,6 +21,7 @@ from setuptools.command.build_py import build_py
 
 NATIVE = Path("broker_core", "codec", "native")
 RUNTIME = Path("broker_core", "runtime")
+PAYLOADS = Path("pyspark_rmq", "payloads", "native")
 COMPILER_OPTIONS = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
@@ -81,6 +83,18 @@ def system_lane() -> Extension:
     )
 
 
+def payload_columns() -> Extension:
+    """Decoders of whole batches of message bodies; those in Python do the same row by row."""
+    includes = (NATIVE / "include", PAYLOADS)
+    return Extension(
+        "pyspark_rmq.payloads.native._columns",
+        sources=[str(path) for path in sorted(PAYLOADS.glob("*.c"))],
+        include_dirs=[str(path) for path in includes],
+        depends=[str(path) for folder in includes for path in sorted(folder.glob("*.h"))],
+        extra_compile_args=COMPILER_OPTIONS,
+    )
+
+
 def read_text(name: str) -> str:
     path = Path(__file__).parent / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
@@ -128,7 +142,8 @@ setup(
         "compression": ["lz4", "zstandard"],
         "metrics": ["prometheus_client"],
         "protobuf": ["protobuf>=6.31"],
-        "spark": ["pyspark>=4.0,<4.4", "py4j", "pyarrow>=15", "pandas>=2.2,<3"],
+        # The bounds of pandas and pyarrow are those of the chosen Spark.
+        "spark": ["pyspark[sql]>=4.0,<4.4"],
         "test": ["chispa", "pytest"],
         # `make docs`, in a virtualenv of its own.
         "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27,<2"],
@@ -168,6 +183,10 @@ setup(
         "pytest11": ["pyspark_rmq=pyspark_rmq.testing.plugin"],
     },
     # The lane tells the end of a sync through an eventfd.
-    ext_modules=[native_codec(), *([system_lane()] if sys.platform == "linux" else [])],
+    ext_modules=[
+        native_codec(),
+        payload_columns(),
+        *([system_lane()] if sys.platform == "linux" else []),
+    ],
     cmdclass={"build_ext": OptionalBuildExt, "build_py": BuildWithDocs},
 )

@@ -19,7 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import broker_clients, broker_consume, broker_produce, broker_scale, broker_servers
+from benchmarks import (
+    broker_clients,
+    broker_consume,
+    broker_masters,
+    broker_produce,
+    broker_scale,
+    broker_servers,
+)
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
@@ -33,6 +40,7 @@ PARTS: dict[str, Callable[[Path, bool], None]] = {
     "pulls": broker_clients.run_pulls,
     "idle": broker_scale.run_idle,
     "topics": broker_scale.run_topics,
+    "masters": broker_masters.run,
 }
 
 

@@ -23,6 +23,8 @@ from tests.interop.server_processes import OURS
 
 BATCH_COUNT = 100
 BATCH_THREADS = 4
+# A Java producer gets faster at batches for this long.
+WARM_BATCHES_S = 20.0
 PROGRAM_S = 45
 # The last reports of one of Apache's programs, each of the ten seconds before it.
 MIN_REPORTS = 3
@@ -163,7 +165,7 @@ def measure(root: Path, quick: bool, flush: str) -> None:
         # The compiler of the loading process and of the brokers needs thousands of sends first.
         for side in found:
             load_once(side, side.new_topic(), Load(64, 100), 8 if quick else 20)
-            load_once(side, side.new_topic(), BATCHES, 5 if quick else 20)
+            load_once(side, side.new_topic(), BATCHES, WARM_BATCHES_S)
         loads = QUICK if quick else FULL
         if quick and flush == "SYNC_FLUSH":
             loads = [Load(1, 1024), Load(64, 1024)]

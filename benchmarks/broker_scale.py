@@ -26,8 +26,14 @@ TOPICS = 5_000
 WINDOW = 64
 CONNECT_AT_ONCE = 200
 STARTS = 5
+# How late a listening broker is noticed.
+CONNECT_AGAIN_S = 0.001
 
 _opaques = itertools.count(1)
+
+
+# Java's producers give every message an id of its own and say that they wait for the disk.
+_PROPERTIES = "UNIQ_KEY\x017F00000100002A139A550000000A0001\x02WAIT\x01true"
 
 
 def send_frame(topic: str, body: bytes = bytes(100)) -> bytes:
@@ -35,7 +41,7 @@ def send_frame(topic: str, body: bytes = bytes(100)) -> bytes:
     now = str(int(time.time() * 1000))
     ext = {
         "a": "bench", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": now,
-        "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+        "h": "0", "i": _PROPERTIES, "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
     command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=next(_opaques))
     return b"".join((encode_command(command), command.body))
@@ -181,7 +187,7 @@ async def first_ack(address: str) -> None:
         try:
             wire = await Wire.open(address)
         except ConnectionError:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(CONNECT_AGAIN_S)
             continue
         await wire.answers([send_frame("First")])
         await wire.close()

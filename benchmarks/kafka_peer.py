@@ -16,7 +16,7 @@ import contextlib
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -136,6 +136,15 @@ class KafkaServer:
     def fill(self, topic: str, count: int, size: int) -> None:
         """`count` messages of `size` bytes, spread over the partitions."""
         self._tool(*self._load(topic, count, size, -1, "batch.size=65536", "linger.ms=5"))
+
+    def fill_with(self, topic: str, lines: Sequence[bytes], count: int) -> None:
+        """`count` messages, each of which is one of the lines."""
+        path = self._home / f"{topic}.lines"
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        load = self._load(topic, count, 0, -1, "batch.size=65536", "linger.ms=5")
+        place = load.index("--record-size")
+        load[place : place + 2] = ["--payload-file", str(path)]
+        self._tool(*load)
 
     @contextlib.contextmanager
     def trickle(self, topic: str, per_second: int, size: int = 100) -> Iterator[None]:

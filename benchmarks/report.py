@@ -36,6 +36,7 @@ COMMANDS = {
     "Spark source, spark_conf()": ("spark_source.py", "--spark-conf", "--only", "stream", "batch"),
     "Spark sink": ("spark_sink.py",),
     "Spark sink, spark_conf()": ("spark_sink.py", "--spark-conf", "--only", "write"),
+    "Typed payloads": ("payloads.py",),
     "Broker": ("broker.py",),
     "Replication": ("replication.py",),
     "Store": ("store.py",),

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ from tests.interop.maven_artifacts import PeerUnavailable
 SIZES = (100, 1024, 10 * 1024)
 
 
-def main(document: str, parts: Sequence[str], module: str) -> int:
+def main(
+    document: str,
+    parts: Sequence[str],
+    module: str,
+    more_jars: Callable[[], Sequence[Path]] = lambda: (),
+) -> int:
     """Run the chosen parts: methods of `Benchmark` in `module`."""
     parser = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -40,7 +45,7 @@ def main(document: str, parts: Sequence[str], module: str) -> int:
     arguments = parser.parse_args()
     try:
         spark_ceiling.run_on(kafka_peer.SPARK)
-        jars = kafka_peer.connector_jars()
+        jars = [*kafka_peer.connector_jars(), *more_jars()]
         kafka_peer.server_class_path()
     except PeerUnavailable as missing:
         info(f"nothing to compare with: {missing}")

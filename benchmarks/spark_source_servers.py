@@ -9,7 +9,7 @@ import threading
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,15 +58,22 @@ class RocketServer:
     def filled_topic(self, count: int, size: int) -> str:
         """`count` messages of `size` bytes with the ids that producers give them."""
         topic = self.new_topic()
-        asyncio.run(self._fill(topic, count, size))
+        asyncio.run(self._fill(_columns(topic, min(count, _FILL_ROWS), size), count))
         return topic
 
-    async def _fill(self, topic: str, count: int, size: int) -> None:
+    def topic_of(self, bodies: Any, count: int) -> str:
+        """`count` messages, which repeat the bodies of a binary array."""
+        topic = self.new_topic()
+        _, offsets, data = bodies.buffers()
+        ends = array("q", memoryview(offsets).cast("i")[: len(bodies) + 1])
+        asyncio.run(self._fill(columns_of(topic, bytes(data), ends), count))
+        return topic
+
+    async def _fill(self, batch: ColumnBatch, count: int) -> None:
         client = ClientInstance(ClientConfig(self.name_server))  # type: ignore[arg-type]
         await client.start()
         try:
             producer = BulkProducer(client, timeout_ms=60_000)
-            batch = _columns(topic, min(count, _FILL_ROWS), size)
             while count > 0:
                 part = batch._replace(count=min(count, batch.count))
                 await producer.send_columns(part)
@@ -123,6 +130,12 @@ class KafkaTopics:
     def filled_topic(self, count: int, size: int) -> str:
         topic = self.new_topic()
         self._kafka.fill(topic, count, size)
+        return topic
+
+    def topic_of(self, bodies: Any, count: int) -> str:
+        """`count` messages, each with one of the bodies, which have no line feeds."""
+        topic = self.new_topic()
+        self._kafka.fill_with(topic, bodies.to_pylist(), count)
         return topic
 
     def trickle(

@@ -2,6 +2,8 @@
 
 from broker_core import errors
 from broker_core.access.credentials import read_secret_file
+from broker_core.cli.cluster_options import add_cluster_options, given_cluster
+from broker_core.cli.colours import paint
 from broker_core.client.admin import groups as admin_groups
 from broker_core.client.admin import topics as admin_topics
 from broker_core.client.admin.admin import Admin
@@ -53,7 +55,7 @@ from broker_core.codec.wire.bodies.subscription_data import SubscriptionData, pa
 from broker_core.config import StoreConfig
 from broker_core.embedded.embedded_broker import EmbeddedBroker
 from broker_core.embedded.embedded_cluster import EmbeddedCluster
-from broker_core.embedded.shared_brokers import shared_address
+from broker_core.embedded.named_broker import named_broker
 from broker_core.notebook.cluster import Cluster
 from broker_core.notebook.topic import Topic
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
@@ -119,6 +121,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "add_cluster_options",
     "admin_groups",
     "admin_topics",
     "ask_local_range",
@@ -131,11 +134,13 @@ __all__ = [
     "decompress_body",
     "digest_rows",
     "errors",
+    "given_cluster",
     "java_hash",
     "keep_freed_memory",
+    "named_broker",
+    "paint",
     "parse_tag_expression",
     "read_secret_file",
-    "shared_address",
     "to_arrow",
     "write_log_lines",
 ]

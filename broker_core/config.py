@@ -209,8 +209,8 @@ class RemotingLimits:
     in_flight_size_max: int = 512 << 20
     # Peers that have not shown an account yet, where accounts are needed: what each may send at
     # will, and what all of them may have beyond that.
-    stranger_frame_size_max: int = 16 << 10
-    strangers_size_max: int = 64 << 20
+    unauthenticated_frame_size_max: int = 16 << 10
+    unauthenticated_size_max: int = 64 << 20
     connection_requests_max: int = 16_384
     requests_max: int = 100_000
     # Requests that wait for a message, which are counted apart. A connection, an address and an
@@ -234,7 +234,7 @@ class RemotingLimits:
             "write_buffer_max",
             "ip_in_flight_size_max",
             "in_flight_size_max",
-            "strangers_size_max",
+            "unauthenticated_size_max",
         ):
             # A limit below one frame would let a single legal request wait for ever.
             if getattr(self, name) < 2 * self.frame_size_max:

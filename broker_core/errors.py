@@ -161,6 +161,10 @@ class ConnectionLost(RmqError):
     retriable = True
 
 
+class NameServersSilent(ConnectionLost):
+    """None of the name servers has answered."""
+
+
 class TlsFailed(ConnectionLost):
     """No encrypted connection could be made; the text says with whom and why. Nothing was sent."""
 

@@ -80,14 +80,22 @@ _KAFKA_BY_NAME: Final = {
 
 
 def default_schema(
-    naming: str = PLAIN, include_properties: bool = False, value_kind: str = "binary"
+    naming: str = PLAIN,
+    include_properties: bool = False,
+    value_kind: str = "binary",
+    fields: Sequence[str] = (),
 ) -> str:
-    """The DDL text of a reader without a user's schema."""
+    """The DDL text of a reader without a user's schema; with `fields` of a payload instead of it.
+
+    Each field is DDL text, too.
+    """
     columns = _KAFKA_COLUMNS if naming == KAFKA else COLUMNS
     if include_properties:
         columns = (*columns, HEADERS if naming == KAFKA else PROPERTIES)
     kinds = {"value": value_kind}
-    return ", ".join(f"{_output_name(c.name, naming)} {kinds.get(c.name, c.kind)}" for c in columns)
+    kept = [column for column in columns if not fields or column.name != "value"]
+    shown = (f"{_output_name(c.name, naming)} {kinds.get(c.name, c.kind)}" for c in kept)
+    return ", ".join((*shown, *fields))
 
 
 def choose_columns(

@@ -15,6 +15,7 @@ from broker_core import errors
 from pyspark_rmq.columns import default_schema
 from pyspark_rmq.frozen_heap import freeze_once, freeze_worker
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.short_errors import short_errors
 
 if TYPE_CHECKING:
     from pyspark_rmq.payloads.read_columns import ReadColumn, SchemaField
@@ -36,9 +37,10 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What `.format` is given."""
+        """The name for `.format`."""
         return "rmq"
 
+    @short_errors
     def schema(self) -> str:
         """The columns of a reader without `.schema(…)`."""
         options = SourceOptions.parse(self.options)
@@ -46,9 +48,14 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
             from pyspark_rmq.source.description import description_schema
 
             return description_schema(options.describe)
+        if options.payload.finds_schema:
+            from pyspark_rmq.source.found_schema import found_schema
+
+            return found_schema(options)
         value_kind = options.payload.default_kind
         return default_schema(options.column_names, options.include_properties, value_kind)
 
+    @short_errors
     def reader(self, schema: Any) -> RmqBatchReader | RmqDescribeReader:
         """For `spark.read`."""
         from pyspark_rmq.source.batch_reader import (
@@ -69,6 +76,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         kind = RmqPushdownReader if options.pushes_filters else RmqBatchReader
         return kind(options, _chosen(schema, options))
 
+    @short_errors
     def streamReader(self, schema: Any) -> RmqStreamReader:
         """For `spark.readStream`."""
         from pyspark_rmq.source.stream_reader import RmqStreamReader
@@ -76,6 +84,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         options = SourceOptions.parse(self.options).for_stream()
         return RmqStreamReader(options, _chosen(schema, options))
 
+    @short_errors
     def writer(self, schema: Any, overwrite: bool) -> RmqBatchWriter:
         """For `df.write`."""
         from pyspark_rmq.sink.batch_writer import RmqBatchWriter
@@ -92,6 +101,7 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         require_topics(options)
         return RmqBatchWriter(options, columns, decide_guarantee(options, columns))
 
+    @short_errors
     def streamWriter(self, schema: Any, overwrite: bool) -> RmqStreamWriter:
         """For `df.writeStream`."""
         from pyspark_rmq.sink.guarantee import decide_guarantee
@@ -128,7 +138,7 @@ def _chosen(schema: Any, options: SourceOptions) -> tuple[ReadColumn, ...]:
     from pyspark_rmq.payloads.read_columns import choose_read_columns
 
     columns = choose_read_columns(_fields(schema), options.payload, options.column_names)
-    if options.payload.schema.option:
+    if options.payload.checks_columns:
         from pyspark_rmq.payloads.typed_rows import decoder_of
 
         # Only to check it, before there are tasks.

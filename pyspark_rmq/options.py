@@ -17,6 +17,8 @@ from pyspark_rmq import columns, option_values
 from pyspark_rmq.kafka_options import option_instead_of
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.formats import PayloadOptions
+from pyspark_rmq.payloads.reader_options.time_texts import TimePatterns
+from pyspark_rmq.payloads.registry.client import check_url
 from pyspark_rmq.payloads.schema_options import FRAMINGS
 from pyspark_rmq.source.offsets import start_position
 from pyspark_rmq.source.offsets.start_position import EARLIEST, LATEST, Positions
@@ -45,11 +47,29 @@ _ms = _number(0, _DAY_MS)
 
 _CONNECTION_NAMES: Final = frozenset(
     {
-        "rmq.namesrv.addr", "rmq.embedded", "rmq.broker.address.rewrite", "rmq.connect.timeout.ms",
-        "rmq.access.key", "rmq.secret.key", "rmq.secret.key.file", "rmq.security.token",
-        "rmq.tls.enable", "rmq.tls.ca", "rmq.tls.cert", "rmq.tls.key", "rmq.tls.verify",
+        "rmq.namesrv.addr",
+        "rmq.embedded",
+        "rmq.broker.address.rewrite",
+        "rmq.connect.timeout.ms",
+        "rmq.access.key",
+        "rmq.secret.key",
+        "rmq.secret.key.file",
+        "rmq.security.token",
+        "rmq.tls.enable",
+        "rmq.tls.ca",
+        "rmq.tls.cert",
+        "rmq.tls.key",
+        "rmq.tls.verify",
     }
-)  # fmt: skip
+)
+
+# Schema registry, shared by source and sink.
+REGISTRY: Final[Mapping[str, Known]] = {
+    "value.schema.registry.url": Known(check_url, ""),
+    "value.schema.registry.user": Known(_text, ""),
+    "value.schema.registry.password": Known(_text, "", is_secret=True),
+    "value.schema.registry.id": Known(_number(0, (1 << 32) - 1)),
+}
 
 KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
     {
@@ -99,13 +119,20 @@ KNOWN: Final[Mapping[str, Known]] = MappingProxyType(
         # Payloads
         "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
         "flattenValue": Known(_flag, False),
+        "inferSchema": Known(_flag, False),
+        "inferSchemaSampleRows": Known(_number(1, 100_000), formats.SAMPLE_ROWS),
         "badRecords": Known(_one_of(*formats.BAD_RECORDS), formats.FAIL),
         "deadLetterTopic": Known(_text, ""),
+        "mode": Known(_one_of(*formats.MODES), ""),
         "timeZone": Known(formats.time_zone, formats.UTC),
+        "timestampFormat": Known(formats.time_pattern, ""),
+        "timestampNTZFormat": Known(formats.time_pattern, ""),
+        "dateFormat": Known(formats.time_pattern, ""),
         "keyFormat": Known(formats.key_format, formats.STRING),
         "value.schema": Known(_text, ""),
         "value.schema.file": Known(_text, ""),
         "value.schema.registry.framing": Known(_one_of(*FRAMINGS), FRAMINGS[0]),
+        **REGISTRY,
         "value.message.name": Known(_text, ""),
         # Groups
         "rmq.group": Known(_text, "", ("rmq.consumer.group",)),
@@ -224,6 +251,14 @@ class SourceOptions:
         """Check options for `spark.readStream`, which begins at the latest messages by default."""
         if self.describe:
             raise errors.InvalidArgument("option describe is for spark.read: it describes a moment")
+        if self.payload.infers:
+            raise errors.InvalidArgument(
+                errors.explained(
+                    "option inferSchema=true is for spark.read: later messages of a stream may have"
+                    " other fields. Give .schema(…); spark.read with inferSchema=true shows one",
+                    "infer-schema",
+                )
+            )
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in self.given:
                 raise errors.InvalidArgument(
@@ -355,15 +390,7 @@ def _built(values: OptionTexts) -> SourceOptions:
         include_properties=values["includeProperties"],
         include_system_properties=values["includeSystemProperties"],
         column_names=values["columnNames"],
-        payload=PayloadOptions(
-            values["valueFormat"],
-            values["flattenValue"],
-            values["badRecords"],
-            values["timeZone"],
-            values["deadLetterTopic"],
-            formats.schema_options(values["valueFormat"], values),
-            values["keyFormat"],
-        ).checked(values.given),
+        payload=_payload(values),
         group=group,
         reader_group=group or values["groupIdPrefix"],
         commits_offsets=bool(group) if commits is None else commits,
@@ -381,6 +408,23 @@ def _built(values: OptionTexts) -> SourceOptions:
         describe=values["describe"],
         given=values.given,
     )
+
+
+def _payload(values: OptionTexts) -> PayloadOptions:
+    bad_records, keeps_fields = formats.bad_records(values)
+    return PayloadOptions(
+        values["valueFormat"],
+        values["flattenValue"],
+        bad_records,
+        values["timeZone"],
+        values["deadLetterTopic"],
+        formats.schema_options(values["valueFormat"], values),
+        values["keyFormat"],
+        values["inferSchema"],
+        values["inferSchemaSampleRows"],
+        TimePatterns(values["timestampFormat"], values["timestampNTZFormat"], values["dateFormat"]),
+        keeps_fields,
+    ).checked(values.given)
 
 
 def _refuse_contradictions(values: OptionTexts) -> None:
@@ -413,12 +457,12 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
     if embedded is not None:
         if servers is not None:
             raise errors.InvalidArgument(
-                "options rmq.embedded and rmq.namesrv.addr exclude each other"
+                "options rmq.embedded and rmq.namesrv.addr exclude each other: give one of them"
             )
         # Options are parsed on the driver's machine; tasks get the address.
-        from broker_core import shared_address
+        from broker_core import named_broker
 
-        servers = shared_address(embedded)
+        servers = named_broker(embedded)
     if servers is None:
         raise errors.InvalidArgument(
             "option rmq.namesrv.addr is missing: give the name servers as host:port;host:port, or"

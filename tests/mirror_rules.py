@@ -34,26 +34,27 @@ class TestedTogether(NamedTuple):
 
 
 _HANDLERS = "request handlers and what they share, tested with requests over a socket"
-_PLAIN = "constants and plain records, part of every test of the folder"
 _PROCESS = "commands, tested as processes through their output and exit code"
 _SPARK = "thin shells around Spark's interfaces, tested in Spark"
 _STEPS = "steps of one algorithm, tested through its entry point"
 
 TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
-    "broker_core": (TestedTogether("errors protocol_codes", "tests/remoting", _PLAIN),),
     "broker_core/access": (
         TestedTogether(
-            "access_gate asking_account name_server_rules permissions",
+            "access_gate name_server_rules",
             "tests/access/test_broker_rules.py",
             "every request code is sent by every kind of account, to brokers and name servers",
         ),
-        TestedTogether("credentials", "tests/access/test_account_file.py", _STEPS),
-        TestedTogether("remote_addresses", "tests/access/test_accounts.py", _STEPS),
+    ),
+    "broker_core/fault_injection": (
+        TestedTogether(
+            "disk network requests",
+            "tests/embedded/test_faults.py",
+            "each fault is caused in a broker process and felt by a client",
+        ),
     ),
     "broker_core/broker": (
-        TestedTogether("context request_router upkeep", "tests/broker/test_broker.py", _STEPS),
-        TestedTogether("retry_owners viewed_record", "tests/broker/pull", _HANDLERS),
-        TestedTogether("redelivery timed_service", "tests/broker/scheduled", _STEPS),
+        TestedTogether("context upkeep", "tests/broker/test_broker.py", _STEPS),
     ),
     "broker_core/broker/admin": (
         TestedTogether(
@@ -62,55 +63,23 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
             _HANDLERS,
         ),
     ),
-    "broker_core/broker/clients": (
-        TestedTogether("locks offsets", "tests/broker/clients/test_heartbeat.py", _HANDLERS),
-    ),
     "broker_core/broker/metrics": (
-        TestedTogether(
-            "endpoint observability text", "tests/broker/metrics/test_broker_metrics.py", _STEPS
-        ),
+        TestedTogether("observability", "tests/broker/metrics/test_broker_metrics.py", _STEPS),
     ),
-    "broker_core/broker/pop": (
-        TestedTogether("pending", "tests/broker/pull/test_pending.py", "with the held pulls"),
-        TestedTogether("reads retries", "tests/broker/pop", _STEPS),
-    ),
-    "broker_core/broker/pull": (
-        TestedTogether("local_range", "tests/broker/pull/test_topic_ends.py", _HANDLERS),
-    ),
+    "broker_core/broker/pop": (TestedTogether("reads retries", "tests/broker/pop", _STEPS),),
     "broker_core/broker/replication": (
         TestedTogether(
-            "master_discovery persisted_roles role",
+            "master_discovery role",
             "tests/replication",
             "roles and epochs, tested with brokers that copy, stop and are promoted",
         ),
-        TestedTogether(
-            "metadata_requests registration slave_refusals", "tests/broker/replication", _HANDLERS
-        ),
+        TestedTogether("registration", "tests/broker/replication", _HANDLERS),
     ),
     "broker_core/broker/scheduled": (
-        TestedTogether("timer_intake timer_runs", "tests/broker/scheduled", _STEPS),
+        TestedTogether("timer_intake", "tests/broker/scheduled", _STEPS),
     ),
     "broker_core/broker/send": (
-        TestedTogether("hooks plan reply", "tests/broker/send/test_processor.py", _HANDLERS),
-    ),
-    "broker_core/broker/settings": (
-        TestedTogether(
-            "broker_properties security_settings",
-            "tests/broker/settings/test_broker_config.py",
-            "parts of the configuration",
-        ),
-    ),
-    "broker_core/broker/tables": (
-        TestedTogether("config_attributes named_table", "tests/broker/tables", _STEPS),
-        TestedTogether("request_modes", "tests/broker/pop/test_assignment.py", _HANDLERS),
-        TestedTogether("system_topics", "tests/broker/tables/test_topic_table.py", _PLAIN),
-    ),
-    "broker_core/broker/transactions": (
-        TestedTogether(
-            "half_message open_transactions progress",
-            "tests/broker/transactions/test_service.py",
-            _STEPS,
-        ),
+        TestedTogether("reply", "tests/broker/send/test_processor.py", _HANDLERS),
     ),
     "broker_core/cli": (
         TestedTogether(
@@ -118,11 +87,11 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
             "tests/cli/test_command_parser.py",
             _PROCESS,
         ),
+        TestedTogether("cluster_options", "tests/cli/profiles/test_command.py", _STEPS),
     ),
     "broker_core/cli/admin": (
         TestedTogether(
-            "brokers clusters groups ha messages name_servers offsets registry report "
-            "session topics",
+            "brokers clusters groups ha messages name_servers offsets session topics",
             "tests/cli/admin/test_command.py",
             _PROCESS,
         ),
@@ -141,86 +110,52 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/client/admin": (
         TestedTogether(
-            "answers brokers groups message_lookup messages names offsets topics",
+            "brokers groups message_lookup messages names offsets topics",
             "tests/cli/admin/test_command.py",
             "functions around one request each, called by the commands on real brokers",
         ),
     ),
     "broker_core/client/blocking": (
         TestedTogether(
-            "admin consumers dead_letters loop_thread sink",
+            "admin consumers dead_letters",
             "tests/client/blocking/test_face.py",
             "made by one generic wrapper, whose test compares all of them with their originals",
         ),
     ),
     "broker_core/client/connection": (
-        TestedTogether(
-            "broker_requests capabilities group_registry heartbeats lifecycle "
-            "name_server_client security",
-            "tests/client/connection/test_instance.py",
-            _STEPS,
-        ),
-        TestedTogether("backoff", "tests/client/pull/test_stream.py", _STEPS),
+        TestedTogether("heartbeats", "tests/client/connection/test_instance.py", _STEPS),
     ),
     "broker_core/client/produce": (
-        TestedTogether("failures result", "tests/client/produce/test_engine.py", _STEPS),
-        TestedTogether("reply_inbox", "tests/client/produce/test_request_reply.py", _STEPS),
+        TestedTogether("result", "tests/client/produce/test_engine.py", _STEPS),
     ),
     "broker_core/client/pull": (
         TestedTogether(
-            "consumer queue_offsets queue_reader request",
+            "consumer",
             "tests/interop/test_our_consumers.py",
             "the consumer, tested against Apache's broker and ours",
         ),
         TestedTogether(
             "reader_requests", "tests/pyspark_rmq/source/offsets/test_offset_lookup.py", _STEPS
         ),
-        TestedTogether("message_display", "tests/notebook/test_actions.py", "shown in notebooks"),
     ),
     "broker_core/client/push": (
         TestedTogether(
-            "assigned_queue listener_call orderly send_back stats types",
-            "tests/client/push/test_concurrent.py",
-            _STEPS,
+            "broker_callbacks fetching rebalance", "tests/client/push/test_consumer.py", _STEPS
         ),
-        TestedTogether(
-            "broker_callbacks fetching locking rebalance",
-            "tests/client/push/test_consumer.py",
-            _STEPS,
-        ),
-        TestedTogether("local_offsets", "tests/client/push/test_offset_keeper.py", _STEPS),
-    ),
-    "broker_core/codec/json": (
-        TestedTogether("references", "tests/codec/json/test_dialect.py", _STEPS),
     ),
     "broker_core/codec/records": (
         TestedTogether(
-            "checkpoint_page column_batch column_names host_address index_record record_reasons "
-            "record_scan",
+            "column_names",
             "tests/codec/records/test_golden_vectors.py",
             "layouts, compared with the worked examples of the format",
         ),
-        TestedTogether("arrow_columns", "tests/codec/reference/test_decode.py", _STEPS),
-        TestedTogether("staged_block", "tests/codec/wire/bodies/test_sink_messages.py", _STEPS),
     ),
     "broker_core/codec/reference": (
         TestedTogether(
-            "batch crc plain_send text",
+            "plain_send",
             "tests/codec/native/test_native_equals_python.py",
             "compared with the native functions",
         ),
-    ),
-    "broker_core/codec/sql": (
-        TestedTogether("java_numbers tokens tree", "tests/codec/sql/test_filter.py", _STEPS),
-    ),
-    "broker_core/codec/wire": (
-        TestedTogether("message_id", "tests/codec/records/test_golden_vectors.py", _STEPS),
-        TestedTogether("pop_handle", "tests/broker/pop/test_acknowledgement.py", _HANDLERS),
-        TestedTogether("recall_handle", "tests/broker/scheduled/test_timer_message.py", _STEPS),
-        TestedTogether("send_request unique_key", "tests/broker/send/test_processor.py", _HANDLERS),
-    ),
-    "broker_core/codec/wire/bodies": (
-        TestedTogether("local_range", "tests/broker/pull/test_topic_ends.py", _HANDLERS),
     ),
     "broker_core/dispatch": (
         TestedTogether("rebuild", "tests/dispatch/test_log_dispatcher.py", _STEPS),
@@ -233,81 +168,24 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/flush": (
         TestedTogether("flush_job", "tests/flush/test_flush_service.py", _STEPS),
-        TestedTogether("replicated_ack", "tests/store/replication", _STEPS),
-    ),
-    "broker_core/nameserver": (
-        TestedTogether("broker_identity", "tests/nameserver/test_route_table.py", _PLAIN),
-        TestedTogether("port_encryption", "tests/cli/test_client_security.py", _PROCESS),
-        TestedTogether("settings", "tests/nameserver/test_name_server.py", _STEPS),
-    ),
-    "broker_core/remoting": (
-        TestedTogether(
-            "closing peer_address request_dispatch",
-            "tests/remoting/test_server.py",
-            _STEPS,
-        ),
-    ),
-    "broker_core/remoting/limits": (
-        TestedTogether("connection_load", "tests/remoting/limits/test_request_budget.py", _STEPS),
     ),
     "broker_core/remoting/tls": (
         TestedTogether("certificate_watch listener", "tests/remoting/tls/test_context.py", _STEPS),
     ),
     "broker_core/notebook": (
         TestedTogether(
-            "cluster display figures operations sending tables topic",
+            "cluster display figures operations sending topic",
             "tests/notebook/test_actions.py",
             "what a broker and a topic show and return, tested with a broker",
         ),
     ),
     "broker_core/replication": (
-        TestedTogether(
-            "confirmed_note", "tests/store/replication/test_unreplicated_tail.py", _STEPS
-        ),
-        TestedTogether("epoch_file", "tests/replication/test_log_epochs.py", _STEPS),
-        TestedTogether(
-            "follower_session", "tests/replication/test_leader_session.py", "two sides of one link"
-        ),
-        TestedTogether(
-            "message_counts replicated_log", "tests/replication/test_read_ahead.py", _STEPS
-        ),
+        TestedTogether("replicated_log", "tests/replication/test_read_ahead.py", _STEPS),
     ),
-    "broker_core/runtime": (
-        TestedTogether("clock", "tests/fakes", "the seam that tests replace"),
-        TestedTogether("descriptors", "tests/runtime/test_accept_loop.py", _STEPS),
-        TestedTogether("repeated_check", "tests/access/test_account_file.py", _STEPS),
-    ),
-    "broker_core/storage/derived": (
-        TestedTogether(
-            "consume_queue_set queue_files", "tests/storage/derived/test_consume_queue.py", _STEPS
-        ),
-        TestedTogether("dispatch_checkpoint", "tests/storage/state/test_store_state.py", _STEPS),
-    ),
-    "broker_core/storage/files": (
-        TestedTogether("atomic_file", "tests/storage/state/test_store_state.py", _STEPS),
-        TestedTogether(
-            "record_locks store_paths", "tests/storage/files/test_posix_file_system.py", _STEPS
-        ),
-    ),
-    "broker_core/storage/log": (
-        TestedTogether(
-            "segment_file write_buffer_pool", "tests/storage/log/test_segment_sequence.py", _STEPS
-        ),
-        TestedTogether("append_scan_cache", "tests/storage/log/test_group_writer.py", _STEPS),
-        TestedTogether("file_ages", "tests/store/test_retention_runner.py", _STEPS),
-    ),
-    "broker_core/storage/staging": (
-        TestedTogether("staged_run", "tests/storage/staging/test_staging_area.py", _STEPS),
-    ),
-    "broker_core/storage/state": (
-        TestedTogether(
-            "checkpoint lock_and_abort_files", "tests/storage/state/test_store_state.py", _STEPS
-        ),
-        TestedTogether("recovery", "tests/storage/log/test_log_walk.py", _STEPS),
-    ),
+    "broker_core/runtime": (TestedTogether("clock", "tests/fakes", "the seam that tests replace"),),
     "broker_core/store": (
         TestedTogether(
-            "disk_errors running_flags scheduler store_stats store_status upkeep visibility",
+            "scheduler store_status upkeep",
             "tests/store",
             "internal parts of MessageStore, tested through its public calls",
         ),
@@ -320,23 +198,19 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         ),
     ),
     "broker_core/store/reads": (
-        TestedTogether("log_spans", "tests/store/reads/test_message_reader.py", _STEPS),
         TestedTogether(
             "read_only_store", "tests/pyspark_rmq/source/rows/test_local_reader.py", _STEPS
         ),
     ),
-    "broker_core/store/replication": (
-        TestedTogether("replica_log", "tests/replication/test_read_ahead.py", _STEPS),
-    ),
     "broker_core/store/writes": (
         TestedTogether(
-            "acknowledgements argument_checks message put_result queue_counters",
+            "acknowledgements",
             "tests/store/writes/test_put_checks.py",
             "tested through the put statuses",
         ),
     ),
     "pyspark_rmq": (
-        TestedTogether("connections option_values", "tests/pyspark_rmq", _STEPS),
+        TestedTogether("connections", "tests/pyspark_rmq", _STEPS),
         TestedTogether("data_source", "tests/spark", _SPARK),
     ),
     "pyspark_rmq/testing": (
@@ -345,46 +219,20 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "pyspark_rmq/notebook": (TestedTogether("live_progress", "tests/spark/test_watch.py", _SPARK),),
     "pyspark_rmq/prove": (
         TestedTogether(
-            "comparison ledger reader_command stored_bodies",
-            "tests/pyspark_rmq/prove/test_harness.py",
-            _STEPS,
-        ),
-        TestedTogether(
-            "brokers driver kill_plan killing_sink rehearsal traps",
+            "brokers driver killing_sink rehearsal",
             "tests/spark/test_sink_kills.py",
             "run only around a Spark job that is killed",
         ),
     ),
-    "pyspark_rmq/sink": (
-        TestedTogether("batch_log batch_writer stream_writer", "tests/spark", _SPARK),
-        TestedTogether(
-            "guarantee query_state", "tests/pyspark_rmq/sink/test_publication.py", _STEPS
-        ),
-    ),
-    "pyspark_rmq/sink/task": (
-        TestedTogether(
-            "commit_message json_rows outgoing_columns queue_selection result",
-            "tests/pyspark_rmq/sink/task",
-            _STEPS,
-        ),
-    ),
+    "pyspark_rmq/sink": (TestedTogether("batch_writer stream_writer", "tests/spark", _SPARK),),
     "pyspark_rmq/source": (
         TestedTogether("batch_reader stream_reader", "tests/spark", _SPARK),
         TestedTogether(
-            "compacted_topics filter_check retry",
-            "tests/pyspark_rmq/source/test_batch_plan.py",
-            _STEPS,
+            "compacted_topics filter_check", "tests/pyspark_rmq/source/test_batch_plan.py", _STEPS
         ),
     ),
     "pyspark_rmq/source/offsets": (
         TestedTogether("topic_discovery", "tests/pyspark_rmq/source/test_source_scale.py", _STEPS),
-    ),
-    "pyspark_rmq/source/rows": (
-        TestedTogether(
-            "conditional_rows message_batches",
-            "tests/pyspark_rmq/source/rows/test_range_reader.py",
-            _STEPS,
-        ),
     ),
 }
 

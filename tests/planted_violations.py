@@ -112,6 +112,22 @@ VIOLATIONS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/store/a.py", "class A:\n    def f(self):\n        return self.log._end"),
         ("pyspark_rmq/a.py", "def f(reader):\n    reader._limit = 1"),
         ("broker_core/broker/a.py", "from broker_core.store.message_store import _name"),
+        ("broker_core/broker/a.py", "def f(store):\n    return getattr(store, '_log')"),
+    ],
+    source_rules.no_hand_formatting: [
+        ("broker_core/store/a.py", "f(\n    1, 2,\n)  # fmt: skip"),
+        ("broker_core/store/a.py", "(a,\n b) = c  # fmt: skip"),
+        ("broker_core/store/a.py", "A = f(\n    1, 2,\n)  # fmt: skip"),
+        ("pyspark_rmq/a.py", "# fmt: off\nx = 1"),
+    ],
+    source_rules.no_untyped_wiring: [
+        ("broker_core/broker/a.py", "class A:\n    def __init__(self, **tables: Any): ..."),
+        ("broker_core/store/a.py", "def build_parts(config, **named): ..."),
+    ],
+    source_rules.no_setting_by_name: [
+        ("broker_core/broker/a.py", "setattr(broker, name, value)"),
+        ("broker_core/broker/a.py", "broker.__dict__.update(parts)"),
+        ("pyspark_rmq/a.py", "globals()[name] = 1"),
     ],
     source_rules.no_print: [
         ("broker_core/a.py", "print(1)"),
@@ -217,6 +233,24 @@ NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/a.py", "def f(row):\n    return row._replace(a=1)"),
         ("broker_core/a.py", "class A(B):\n    def _f(self):\n        super()._f()"),
         ("tests/a.py", "def f(store):\n    return store._log"),
+        ("broker_core/a.py", "def f(config, name):\n    return getattr(config, name)"),
+        ("broker_core/a.py", "def f(fcntl):\n    return getattr(fcntl, 'F_FULLFSYNC', None)"),
+    ],
+    source_rules.no_hand_formatting: [
+        ("broker_core/a.py", "A: Final = (\n    1, 2,\n    3, 4,\n)  # fmt: skip"),
+        ("broker_core/a.py", "class A:\n    __slots__ = ('a',\n    'b')  # fmt: skip"),
+        ("broker_core/cli/a.py", "f(\n    1, 2,\n)  # fmt: skip"),
+        ("tests/a.py", "f(\n    1, 2,\n)  # fmt: skip"),
+    ],
+    source_rules.no_untyped_wiring: [
+        ("broker_core/store/a.py", "def check_numbers(**numbers: Any): ..."),
+        ("broker_core/client/a.py", "class A:\n    def __init__(self, **options: Any): ..."),
+        ("broker_core/broker/a.py", "class A:\n    def __init__(self, *, store: Store): ..."),
+    ],
+    source_rules.no_setting_by_name: [
+        ("broker_core/a.py", "object.__setattr__(self, 'name', 1)"),
+        ("broker_core/a.py", "class A:\n    def f(self):\n        return {**self.__dict__}"),
+        ("broker_core/__init__.py", "globals()[name] = 1"),
     ],
     source_rules.no_print: [
         ("broker_core/cli/a.py", "print(1)"),

@@ -44,6 +44,31 @@ MAY_USE_PRIVATE: Mapping[str, str] = {
     "pyspark_rmq/prove/driver.py": "the process id of Spark's JVM has no public name",
 }
 
+# File or folder -> why its code may keep a form of its own (`# fmt: skip`).
+MAY_SKIP_FORMAT: Mapping[str, str] = {
+    "broker_core/cli/": "rows of output and options of a command, one line each",
+    "broker_core/codec/reference/": "fields are grouped as in the C code",
+    "pyspark_rmq/source/description.py": "a row of output",
+    "pyspark_rmq/source/rows/message_batches.py": "one maker for each column",
+}
+
+# Packages whose constructors name and type every argument.
+TYPED_WIRING = tuple(
+    f"broker_core/{room}/"
+    for room in (
+        *("access", "broker", "codec", "dispatch", "flush", "nameserver", "remoting"),
+        *("replication", "runtime", "storage", "store"),
+    )
+)
+
+# Path -> why this file may set names or attributes by text.
+MAY_SET_BY_NAME: Mapping[str, str] = {
+    "broker_core/__init__.py": "public names are imported on first use",
+    "broker_core/codec/native/__init__.py": "chooses all functions at once, compiled or Python",
+    "pyspark_rmq/__init__.py": "public names are imported on first use",
+    "pyspark_rmq/payloads/protobuf/encoding.py": "fields of a protobuf message are attributes",
+}
+
 # Path -> why this file may name what no other may.
 MAY_NAME_THEM: Mapping[str, str] = {
     "tests/broker/test_planted_code.py": "plants pickles and sees that none of them runs",
@@ -70,6 +95,7 @@ MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")
 
 # Spelled in pieces, or this file would find itself.
 _MACHINE_TOPS = "|".join(("Users", "home", "root", "tmp", "work"))
+_FORMAT_MARK = re.compile(r"#\s*fmt:\s*(?:skip|off)")
 _MACHINE_PATH = re.compile(rf"(?<![\w.~$}}\-])/(?:{_MACHINE_TOPS})/")
 
 
@@ -226,11 +252,25 @@ def no_private_access(file: SourceFile) -> Iterator[str]:
             yield file.finding(line, f"{name} is private to {module}")
     own = _defined_names(file)
     for node in file.nodes:
+        if isinstance(node, ast.Call) and _reads_private(node):
+            yield file.finding(node, f"{ast.unparse(node)} reads a private name")
         if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
             continue
         owner = ast.unparse(node.value)
         if owner not in {"self", "cls", "super()"} and node.attr not in own | NAMED_TUPLE_NAMES:
             yield file.finding(node, f"{owner}.{node.attr} is private to another module")
+
+
+def _reads_private(call: ast.Call) -> bool:
+    """`getattr(x, "_name")` and the like."""
+    name = call.args[1] if len(call.args) > 1 else None
+    return (
+        isinstance(call.func, ast.Name)
+        and call.func.id in {"getattr", "hasattr"}
+        and isinstance(name, ast.Constant)
+        and isinstance(name.value, str)
+        and _is_private(name.value)
+    )
 
 
 def _is_private(name: str) -> bool:
@@ -254,6 +294,60 @@ def _defined_names(file: SourceFile) -> set[str]:
         ):
             names.add(node.attr)
     return names
+
+
+def no_hand_formatting(file: SourceFile) -> Iterator[str]:
+    """The formatter decides, except for a table of constants whose rows mean something."""
+    if not file.path.startswith(("broker_core/", "pyspark_rmq/")):
+        return
+    if file.path.startswith(tuple(MAY_SKIP_FORMAT)):
+        return
+    statements = [node for node in file.nodes if isinstance(node, ast.stmt)]
+    for number, line in enumerate(file.text.splitlines(), start=1):
+        if not _FORMAT_MARK.search(line):
+            continue
+        around = [n for n in statements if n.lineno <= number <= (n.end_lineno or n.lineno)]
+        inner = max(around, key=lambda node: node.lineno, default=None)
+        if inner is None or not _is_table(inner):
+            yield file.finding(number, "formatted by hand: leave it to the formatter")
+
+
+def _is_table(statement: ast.stmt) -> bool:
+    """Constants, collections of them, and names for them; no call and no unpacking."""
+    if isinstance(statement, ast.Assign):
+        is_one_name = all(isinstance(target, ast.Name) for target in statement.targets)
+    else:
+        is_one_name = isinstance(statement, ast.AnnAssign)
+    return is_one_name and not any(isinstance(n, ast.Call) for n in ast.walk(statement))
+
+
+def no_untyped_wiring(file: SourceFile) -> Iterator[str]:
+    """Objects are connected by named and typed arguments, which the type checker compares."""
+    if not file.path.startswith(TYPED_WIRING):
+        return
+    for node in file.nodes:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        rest = node.args.kwarg
+        connects = node.name == "__init__" or node.name.startswith("build")
+        if connects and rest is not None:
+            yield file.finding(node, f"{node.name} takes **{rest.arg}: name the arguments")
+
+
+def no_setting_by_name(file: SourceFile) -> Iterator[str]:
+    """Attributes and names are set where they can be found by their text."""
+    if not file.path.startswith(("broker_core/", "pyspark_rmq/")) or file.path in MAY_SET_BY_NAME:
+        return
+    for node in file.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in {"delattr", "globals", "locals", "setattr", "vars"}:
+                yield file.finding(node, f"{node.func.id}() hides which name is set")
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr == "__dict__"
+            and ast.unparse(node.value) != "self"
+        ):
+            yield file.finding(node, "__dict__ of another object")
 
 
 def no_print(file: SourceFile) -> Iterator[str]:

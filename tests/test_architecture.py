@@ -6,6 +6,7 @@ The second half tests the rules: each must find a planted violation and accept a
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ FILE_RULES: tuple[Rule, ...] = (
     source_rules.no_code_from_data,
     source_rules.no_blind_except,
     source_rules.no_private_access,
+    source_rules.no_hand_formatting,
+    source_rules.no_untyped_wiring,
+    source_rules.no_setting_by_name,
     source_rules.no_print,
     source_rules.no_hidden_clock,
     duration_rules.no_asserted_duration,
@@ -60,6 +64,18 @@ SOURCES = [SourceFile(path, text) for path, text in TEXTS.items() if path.endswi
 PACKAGE_SOURCES = [file for file in SOURCES if file.path.startswith(PACKAGES)]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trees() -> Iterator[None]:
+    """All sources are parsed at once, and forgotten at the end."""
+    with import_rules.no_garbage_collection():
+        for file in SOURCES:
+            assert file.nodes
+        gc.freeze()
+    yield
+    for file in SOURCES:
+        del file.tree, file.nodes
+
+
 def _report(findings: Iterable[str]) -> None:
     found = list(findings)
     assert not found, "\n" + "\n".join(found)
@@ -72,6 +88,37 @@ def test_the_sources_were_found() -> None:
 @pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
 def test_every_source_obeys(rule: Rule) -> None:
     _report(finding for file in SOURCES for finding in rule(file))
+
+
+@pytest.mark.parametrize(
+    ("rule", "exceptions"),
+    [
+        (source_rules.no_private_access, source_rules.MAY_USE_PRIVATE),
+        (source_rules.no_hand_formatting, source_rules.MAY_SKIP_FORMAT),
+        (source_rules.no_setting_by_name, source_rules.MAY_SET_BY_NAME),
+        (source_rules.no_code_from_data, source_rules.MAY_NAME_THEM),
+        (source_rules.no_real_sleep, source_rules.MAY_SLEEP),
+        (source_rules.no_blind_except, source_rules.MAY_CATCH_ALL),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_no_exception_is_out_of_date(rule: Rule, exceptions: Mapping[str, str]) -> None:
+    """Under another name, the file or a file of the folder breaks the rule."""
+    for allowed in exceptions:
+        renamed = [
+            SourceFile(f"{file.path.partition('/')[0]}/not_listed.py", file.text)
+            for file in SOURCES
+            if file.path.startswith(allowed)
+        ]
+        assert any(list(rule(file)) for file in renamed), f"{allowed} needs no exception"
+
+
+@pytest.mark.parametrize("package", import_rules.CONFINED)
+def test_no_place_of_a_foreign_package_is_out_of_date(package: str) -> None:
+    for place in import_rules.CONFINED[package][1]:
+        found = [file for file in SOURCES if file.path.startswith(place)]
+        modules = {module.split(".")[0] for file in found for _, module, _ in file.imports()}
+        assert package in modules, f"{place} does not use {package}"
 
 
 def test_the_connector_uses_public_names_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from tools.try_readme import SHELL, blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md")
@@ -87,3 +90,21 @@ def test_the_metadata(built: tuple[set[str], zipfile.ZipFile]) -> None:
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert "rocketmq" in metadata["Keywords"]
     assert set(metadata.get_all("Provides-Extra", [])) >= {"spark", "metrics", "compression"}
+
+
+def test_wheels_are_built_for_every_python_that_the_metadata_names() -> None:
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    named = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', setup)
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [built] = re.findall(r"^build = \[(.*)\]$", settings, re.MULTILINE)
+    assert [f'"cp3{minor}-*"' for minor in named] == built.split(", ")
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    [tried] = re.findall(r"^ +python: \[(.*)\]$", workflow, re.MULTILINE)
+    assert [f'"3.{minor}"' for minor in named] == tried.split(", ")
+
+
+def test_the_blocks_of_the_readme_that_can_be_pasted() -> None:
+    found = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [kind for kind, _ in found].count("python") == 3
+    [commands] = [body for kind, body in found if kind != "python"]
+    assert commands.startswith(SHELL)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,10 @@ PEER_TEST = "tests/interop/test_x.py::test_x"
 SKIPPED = {
     "test": 'import pytest\n\ndef test_peer():\n    pytest.skip("{reason}")\n',
     "module": 'import pytest\n\npytest.skip("{reason}", allow_module_level=True)\n',
+}
+REASONS = {
+    "interop": "no Go client: go is not installed",
+    "codec": "the native codec is not built",
 }
 
 
@@ -54,34 +61,47 @@ def test_what_belongs_to_a_larger_run_or_machine_may_be_skipped(test: str, reaso
     assert complaint(test, f"Skipped: {reason}", CI) is None
 
 
-@pytest.mark.parametrize(
-    ("folder", "reason"),
-    [("interop", "no Go client: go is not installed"), ("codec", "the native codec is not built")],
-)
-@pytest.mark.parametrize("at", sorted(SKIPPED))
-def test_a_run_with_such_a_skip_fails(tmp_path: Path, folder: str, reason: str, at: str) -> None:
-    """With this project's conftest, in a run of its own."""
-    folders = tmp_path / "tests" / folder
-    folders.mkdir(parents=True)
-    (folders / "test_skipped.py").write_text(SKIPPED[at].format(reason=reason), encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(
+@pytest.fixture(scope="module")
+def run_with_skips(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], str]:
+    """`run_with_skips(required)`: the report of a run with this project's conftest."""
+    root = tmp_path_factory.mktemp("skips")
+    for folder, reason in REASONS.items():
+        (root / "tests" / folder).mkdir(parents=True)
+        for at, text in SKIPPED.items():
+            path = root / "tests" / folder / f"test_{folder}_{at}.py"
+            path.write_text(text.format(reason=reason), encoding="utf-8")
+    (root / "conftest.py").write_text(
         "from tests.conftest import pytest_make_collect_report, pytest_runtest_makereport\n",
         encoding="utf-8",
     )
-    codes = {}
-    for name, environment in (("required", CI), ("not", {})):
+
+    @functools.cache
+    def run(required: bool) -> str:
         kept = {key: value for key, value in os.environ.items() if key not in CI}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path)]
-        command += ["--import-mode=importlib"]
+        command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
+        command += ["--rootdir", str(root), "-c", os.devnull, str(root)]
+        command += ["--import-mode=importlib", "--continue-on-collection-errors"]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
-            env={**kept, **environment, "PYTHONPATH": str(ROOT)},
+            command, cwd=root, capture_output=True, text=True, check=False, timeout=600,
+            env={**kept, **(CI if required else {}), "PYTHONPATH": str(ROOT), "COLUMNS": "300"},
         )  # fmt: skip
-        codes[name] = done.returncode, done.stdout
-    assert codes["required"][0] in {1, 2}, codes
-    assert reason in codes["required"][1]
-    assert codes["not"][0] in {0, 5}, codes
+        assert done.returncode in ({1, 2} if required else {0, 5}), done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("folder", sorted(REASONS))
+@pytest.mark.parametrize("at", sorted(SKIPPED))
+def test_a_run_with_such_a_skip_fails(
+    run_with_skips: Callable[[bool], str], folder: str, at: str
+) -> None:
+    failed = {"test": "FAILED", "module": "ERROR"}[at]
+    name = f"tests/{folder}/test_{folder}_{at}.py"
+    line = rf"{failed} {name}\S* - .*{REASONS[folder]}"
+    assert re.search(line, run_with_skips(True)), run_with_skips(True)
+    assert not re.search(rf"(FAILED|ERROR) {name}", run_with_skips(False))
+    assert re.search(rf"SKIPPED \[\d\] {name}.*{REASONS[folder]}", run_with_skips(False))
 
 
 def test_fetching_fails_where_peers_are_required(

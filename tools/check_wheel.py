@@ -1,8 +1,10 @@
-"""Tries a wheel in a new virtualenv: `python tools/check_wheel.py dist/*.whl`.
+"""Tries a wheel as a user would, without anything of the repository.
 
-Installs the wheel without anything of the repository, then checks what users rely on: both packages
-import from site-packages with their types and version, the dependencies agree, an embedded broker
-takes and returns messages, and errors can be looked up.
+    python tools/check_wheel.py dist/*.whl       in a new virtualenv for each
+    python tools/check_wheel.py --installed      what is installed beside this Python
+
+Checks what users rely on: both packages import from site-packages with their types and version, the
+dependencies agree, an embedded broker takes and returns messages, and errors can be looked up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from pathlib import Path
 import broker_core, pyspark_rmq
 for package in (broker_core, pyspark_rmq):
     assert Path(package.__file__).is_relative_to(sys.prefix), package.__file__
-    assert package.__version__ == sys.argv[1], package.__version__
+    assert Path(package.__file__).with_name("py.typed").exists(), package.__file__
+assert broker_core.__version__ == pyspark_rmq.__version__
+wanted = sys.argv[1:]
+assert not wanted or [broker_core.__version__, broker_core.codec_backend()] == wanted, wanted
 from pyspark_rmq import EmbeddedBroker
 with EmbeddedBroker(topics={"t": 2}) as broker:
     broker.produce("t", ["a", "b", "c"])
@@ -29,31 +34,47 @@ with EmbeddedBroker(topics={"t": 2}) as broker:
 """
 
 
-def check(wheel: Path) -> None:
-    """Raises on the first thing that is wrong."""
+def check_files(wheel: Path) -> None:
+    """The wheel has what it should, and nothing else."""
     names = set(zipfile.ZipFile(wheel).namelist())
     missing = [name for name in REQUIRED if name not in names]
     strays = sorted(name for name in names if name.startswith(("tests/", "benchmarks/")))
     if missing or strays:
         raise SystemExit(f"{wheel.name}: missing {missing}, should not be there: {strays[:5]}")
-    version = wheel.name.split("-")[1]
+
+
+def check(wheel: Path) -> None:
+    """Raises on the first thing that is wrong."""
+    check_files(wheel)
+    _, version, _, _, platform = wheel.stem.split("-")
+    backend = "python" if platform == "any" else "native"
     with tempfile.TemporaryDirectory(prefix="rmq-wheel-") as directory:
         venv.create(directory, with_pip=True)
-        python = str(Path(directory, "bin", "python"))
-        rmq = str(Path(directory, "bin", "rmq"))
-        for command in (
-            [python, "-m", "pip", "install", "--quiet", str(wheel.resolve())],
-            [python, "-m", "pip", "check"],
-            [python, "-c", TRY, version],
-            [rmq, "--version"],
-            [rmq, "explain", "kafka-options"],
-            [rmq, "quickstart", "--exit"],
-        ):
-            # Not from the repository, whose folders would be imported instead.
-            subprocess.run(command, check=True, cwd=directory, stdout=subprocess.DEVNULL)
-    print(f"{wheel.name}: installed and tried")
+        python = Path(directory, "bin", "python")
+        _run(directory, python, "-m", "pip", "install", "--quiet", wheel.resolve())
+        _run(directory, python, "-m", "pip", "check")
+        check_installed(directory, python, version, backend)
+    print(f"{wheel.name}: installed and tried ({backend} codec)")
+
+
+def check_installed(directory: str, python: Path, *expected: str) -> None:
+    """Try the package that `python` has."""
+    _run(directory, python, "-c", TRY, *expected)
+    for words in (["--version"], ["explain", "kafka-options"], ["quickstart", "--exit"]):
+        _run(directory, python.with_name("rmq"), *words)
+
+
+def _run(directory: str, *command: object) -> None:
+    # Not from the repository, whose folders would be imported instead.
+    words = [str(word) for word in command]
+    subprocess.run(words, check=True, cwd=directory, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
-    for given in sys.argv[1:] or sys.exit("give a wheel"):
-        check(Path(given))
+    given = sys.argv[1:] or sys.exit("give a wheel, or --installed")
+    if given == ["--installed"]:
+        with tempfile.TemporaryDirectory(prefix="rmq-wheel-") as elsewhere:
+            check_installed(elsewhere, Path(sys.executable))
+        given = []
+    for wheel in given:
+        check(Path(wheel))

@@ -104,7 +104,7 @@ class AccessGate:
             raise
         return self._handler(connection, command)
 
-    def is_stranger(self, host: str) -> bool:
+    def needs_account(self, host: str) -> bool:
         """Whether peers of this host must authenticate."""
         return not self.accounts.is_trusted(host)
 
@@ -125,7 +125,7 @@ class AccessGate:
             account = TRUSTED_PEER
         else:
             account = self._account(connection, command, rule)
-            if connection.load.is_stranger:
+            if connection.load.is_unauthenticated:
                 connection.recognised()
         if rule is None:
             raise refused(f"request {command.code} has no permission rule")
@@ -163,9 +163,14 @@ class AccessGate:
         if stamp is None:
             raise refused(_NOT_SIGNED)
         wanted = strict_auth(
-            account.secret, command.code, command.opaque, command.flag, command.ext, command.body,
+            account.secret,
+            command.code,
+            command.opaque,
+            command.flag,
+            command.ext,
+            command.body,
             stamp,
-        )  # fmt: skip
+        )
         if not same_text(wanted, given) or account is _UNKNOWN:
             raise refused(_NOT_SIGNED)
         problem = self._sessions.problem(connection, stamp, account.access_key)

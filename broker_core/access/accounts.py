@@ -41,10 +41,18 @@ _PERMISSIONS: Final[Mapping[str, int]] = {
 _TOP_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts"})
 _ACCOUNT_KEYS: Final = frozenset(
     {
-        "accessKey", "secretKey", "whiteRemoteAddress", "admin", "broker", "brokerName",
-        "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
+        "accessKey",
+        "secretKey",
+        "whiteRemoteAddress",
+        "admin",
+        "broker",
+        "brokerName",
+        "defaultTopicPerm",
+        "defaultGroupPerm",
+        "topicPerms",
+        "groupPerms",
     }
-)  # fmt: skip
+)
 
 
 class Account(NamedTuple):

@@ -59,7 +59,12 @@ class RequestSigner:
             ext[SECURITY_TOKEN] = credentials.security_token
         stamp = StrictStamp(self._clock.wall_ms(), session.name, session.sequence)
         ext[STRICT_AUTH] = strict_auth(
-            credentials.secret, command.code, command.opaque, command.flag, ext, command.body,
+            credentials.secret,
+            command.code,
+            command.opaque,
+            command.flag,
+            ext,
+            command.body,
             stamp,
-        )  # fmt: skip
+        )
         ext[SIGNATURE] = rocketmq_signature(credentials.secret, ext, command.body)

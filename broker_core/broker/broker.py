@@ -91,7 +91,7 @@ class Features:
         self.transactions = TransactionsFeature(context, may_publish=may_publish)
         self.send = SendFeature(
             context,
-            routes_told=registration.announced,
+            routes_announced=registration.announced,
             recall=self.scheduled.timers.recall,
         )
         self.sink = SinkFeature(context, check_queue=self.send.planner.check_queue)
@@ -109,7 +109,7 @@ class Features:
         self.pop = PopFeature(context, pulls=self.pull.pulls, route=registration.route)
         self.admin = AdminFeature(
             context,
-            routes_told=registration.announced,
+            routes_announced=registration.announced,
             popped_until=self.pop.ledgers.next_of,
             delay_offsets=lambda: self.scheduled.delayed.offsets,
         )
@@ -141,9 +141,14 @@ class Broker:
         *,
         clock: Clock | None = None,
         remoting_limits: RemotingLimits | None = None,
+        peer_clock: Clock | None = None,
+        open_files: Callable[[str], PosixFileSystem] = PosixFileSystem,
     ) -> None:
+        """`peer_clock` is for connections and heartbeats, if it is not to be that of messages."""
         self.config = config
         self._clock: Clock = clock or SystemClock()
+        self._peer_clock = peer_clock or self._clock
+        self._open_files = open_files
         self._limits = remoting_limits or RemotingLimits()
         self._security: BrokerSecurity | None = None
         self._observability: Observability | None = None
@@ -184,6 +189,11 @@ class Broker:
     def router(self) -> RequestRouter:
         """The handlers of all request codes."""
         return _running(self._router)
+
+    @property
+    def server(self) -> RemotingServer:
+        """Its connections with clients."""
+        return _running(self._server)
 
     @property
     def address(self) -> str:
@@ -245,7 +255,7 @@ class Broker:
         if not self._changes.soon(lambda: self._promotion(role)):
             raise ServiceNotAvailable(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "the broker is about to stop or to start again; try again in a moment",
+                "the broker is stopping or restarting; try again in a moment",
             )
 
     # Changes of role
@@ -311,8 +321,8 @@ class Broker:
         await self._stop()
         path = cut_store(self.config, error, numbering)
         _log.error(
-            "the log ended differently from the master's: bytes %d to %d are in %s now, no reader "
-            "will see them",
+            "the log diverged from the master's: bytes %d to %d were moved to %s and are no longer "
+            "readable",
             error.agreed,
             error.end,
             path,
@@ -325,8 +335,6 @@ class Broker:
             for feature in reversed(self._features.ordered):
                 feature.release()
         await self._release()
-
-    # Inside
 
     def _bind(self) -> list[socket.socket]:
         """Bind before the store opens: two brokers must not work on one directory."""
@@ -361,7 +369,7 @@ class Broker:
 
     async def _start(self, sockets: list[socket.socket]) -> None:
         config = self.config
-        self._file_system = PosixFileSystem(config.store_root)
+        self._file_system = self._open_files(config.store_root)
         self._store = MessageStore.open(self._file_system, config.store, clock=self._clock)
         # Before anything can be appended: a master's run begins a new epoch.
         role = self._role = self._make_role(self._file_system, self._store)
@@ -373,6 +381,7 @@ class Broker:
             self._store,
             self._limits,
             history=lambda: role.history,
+            peer_clock=self._peer_clock,
         )
         if role.was_promoted:
             adopt_topics(context.topics, self._store)
@@ -444,10 +453,10 @@ class Broker:
             handler,
             self._limits,
             security.tls,
-            self._clock,
+            self._peer_clock,
             request_decoder(features.send.planner.suffix),
             observability.new_load,
-            security.is_stranger,
+            security.needs_account,
             # A burst bypasses the handler: not allowed where each request is measured or checked.
             features.send.take_burst if handler is self.router else None,
         )

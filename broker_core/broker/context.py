@@ -66,8 +66,11 @@ def open_context(
     limits: RemotingLimits,
     *,
     history: Callable[[], EpochHistory],
+    peer_clock: Clock | None = None,
 ) -> BrokerContext:
     """Load the tables of an open store. `history()` has the epochs of its log.
+
+    `peer_clock` tells which clients are silent for too long; `clock` if None.
 
     Needs a running event loop.
     """
@@ -99,7 +102,7 @@ def open_context(
         offsets_max=config.offsets_max,
     )
     clients = ClientTable(
-        clock,
+        peer_clock or clock,
         config.client_expiry_ms,
         MemberNotice(groups),
         defer=asyncio.get_running_loop().call_soon,
@@ -128,7 +131,7 @@ def open_context(
         groups=groups,
         offsets=offsets,
         clients=clients,
-        locks=QueueLocks(clock, config.queue_lock_expiry_ms),
+        locks=QueueLocks(peer_clock or clock, config.queue_lock_expiry_ms),
         modes=RequestModes(table(MODES_FILE)),
         identity=identity,
         new_topics=new_topics,

@@ -12,7 +12,7 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.put_result import PutResult
 
 
-class CopyAppender:
+class Redelivery:
     """`shortened` drops properties of a copy that exceeds the size limit."""
 
     def __init__(

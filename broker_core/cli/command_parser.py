@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
+from broker_core.cli.colours import paint
 from broker_core.cli.exit_codes import MISUSED
 
 NAME_SERVER_DEFAULT: Final = "127.0.0.1:9876"
@@ -35,7 +36,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit."""
-        sys.stderr.write(f"{self.prog}: error: {message} ({self.prog} --help)\n")
+        label = paint("error:", "red", sys.stderr)
+        sys.stderr.write(f"{self.prog}: {label} {message} ({self.prog} --help)\n")
         raise SystemExit(MISUSED)
 
 
@@ -59,7 +61,9 @@ def address(text: str) -> str:
     """`host:port` or `[ipv6]:port`."""
     found = _ADDRESS.fullmatch(text.strip())
     if found is None or int(found[2]) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is not HOST:PORT")
+        scheme, slashes, _ = text.rpartition("://")
+        hint = f"; leave out {scheme}{slashes}" if slashes else ""
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not HOST:PORT{hint:.40}")
     return found[0]
 
 
@@ -134,20 +138,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Options that every client has."""
-    parser.add_argument(
-        "-n",
-        "--namesrv",
-        type=address_list,
-        metavar="ADDRESSES",
-        help="name servers as HOST:PORT, several separated by ; (default: the variable "
-        f"{NAME_SERVER_VARIABLE}, else {NAME_SERVER_DEFAULT})",
-    )
-    parser.add_argument("-t", "--topic", required=True, help="the topic")
-
-
-def name_servers(given: tuple[str, ...] | None) -> tuple[str, ...]:
+def name_servers(given: tuple[str, ...]) -> tuple[str, ...]:
     """From `--namesrv`, else the environment, else this machine."""
     if given:
         return given

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run_on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of `coroutine`, on uvloop when it is installed."""
+def run_on_loop(coroutine: Coroutine[Any, Any, T], *, plain: bool = False) -> T:
+    """The result of `coroutine`, on uvloop when it is installed; `plain`: on asyncio's own loop."""
+    if plain:
+        return asyncio.run(coroutine)
     try:
         import uvloop
     except ImportError:

@@ -5,6 +5,7 @@ Only the module of the given command is imported: imports are most of the start-
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -57,6 +58,9 @@ COMMANDS: Final = {
     "dlq": Command("broker_core.cli.dlq.command", "list, show and replay dead letters"),
     "store": Command(
         "broker_core.cli.store.check", "check the files of a store that is not running"
+    ),
+    "profile": Command(
+        "broker_core.cli.profiles.command", "named clusters with their account and TLS settings"
     ),
     # The connector's; it is found by its name.
     "doctor": Command(
@@ -117,7 +121,7 @@ def _run(name: str, words: list[str]) -> int:
     command = COMMANDS[name]
     program = f"rmq {name}"
     try:
-        module: ModuleType = import_module(command.module)
+        module = _imported(command.module)
         if name == "admin":
             return int(module.run_words(words))
         parser = CommandParser(program, command.summary, module.EXAMPLES)
@@ -139,9 +143,21 @@ def _run(name: str, words: list[str]) -> int:
         return INTERRUPTED
 
 
+def _imported(name: str) -> ModuleType:
+    """The module, without garbage collections on the way: what imports make stays to the end."""
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _complain(program: str, text: str) -> None:
     # One line, even if the text of a peer or the system has several.
-    sys.stderr.write(f"{program}: error: {' '.join(text.split())}\n")
+    from broker_core.cli.colours import paint
+
+    sys.stderr.write(f"{program}: {paint('error:', 'red', sys.stderr)} {' '.join(text.split())}\n")
 
 
 def _forget_output() -> None:

@@ -13,7 +13,7 @@ from broker_core.errors import CorruptRecord, MalformedRecord
 from broker_core.runtime.clock import Clock
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet, QueueKey
 from broker_core.storage.derived.message_index import MessageIndex
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.log_walk import (
     KeptSteps,
@@ -41,7 +41,7 @@ class LogDispatcher:
         clock: Clock,
         delays: memoryview,
         slice_size: int,
-        written: WrittenSteps | None = None,
+        written: AppendScanCache | None = None,
     ) -> None:
         """`written` caches what appends have scanned already."""
         self._log = log
@@ -52,7 +52,7 @@ class LogDispatcher:
         self._slice_size = slice_size
         self._listeners: list[Arrival] = []
         if written is None:
-            written = WrittenSteps(delays, index_tags=index is not None and index.with_tags)
+            written = AppendScanCache(delays, index_tags=index is not None and index.with_tags)
         self.written = written
         self.position = position
         self.store_timestamp = 0

@@ -7,16 +7,19 @@ its parent process.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import selectors
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from broker_core.errors import EmbeddedBrokerFailed
-from broker_core.runtime.clock import Clock
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.runtime.clock import Clock, SystemClock
 
 _PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 _READY = re.compile(r"rmq standalone ready on (\S+:\d+), broker on (\S+:\d+)\s*")
@@ -32,6 +35,8 @@ class BrokerProcess:
         self, arguments: list[str], directory: Path, log_path: Path, command: str = "standalone"
     ) -> None:
         self._log_path = log_path
+        # Tests may cause faults from several threads, and answers have no numbers.
+        self._asking = threading.Lock()
         with log_path.open("ab") as log:
             # Out of the terminal's process group: an interrupt is meant for the application.
             self._process = subprocess.Popen(
@@ -59,6 +64,13 @@ class BrokerProcess:
         self, clock: Clock, timeout_s: float, ready: re.Pattern[str] = _READY
     ) -> tuple[str, ...]:
         """The addresses in its first line; raises `EmbeddedBrokerFailed` with the log."""
+        line = self._line(clock, timeout_s, "was not ready")
+        found = ready.fullmatch(line.decode("utf-8", "replace"))
+        if found is None:
+            raise self._failure(f"said {line[:200]!r}")
+        return found.groups()
+
+    def _line(self, clock: Clock, timeout_s: float, late: str) -> bytes:
         output = self._process.stdout
         assert output is not None
         line = b""
@@ -68,16 +80,39 @@ class BrokerProcess:
             while b"\n" not in line and len(line) < _READY_SIZE_MAX:
                 left_s = deadline - clock.monotonic()
                 if left_s <= 0 or not selector.select(left_s):
-                    raise self._failure(f"was not ready within {timeout_s:g} s")
+                    raise self._failure(f"{late} within {timeout_s:g} s")
                 chunk = output.read(_READY_SIZE_MAX)
                 if not chunk:
                     self._process.wait()
                     raise self._failure(f"ended with exit code {self._process.returncode}")
                 line += chunk
-        found = ready.fullmatch(line.decode("utf-8", "replace"))
-        if found is None:
-            raise self._failure(f"said {line[:200]!r}")
-        return found.groups()
+        return line
+
+    def request(self, command: Mapping[str, object], timeout_s: float) -> dict[str, object]:
+        """Ask the broker for a fault or a later time; its answer.
+
+        Raises `InvalidArgument` with its reason to refuse, `EmbeddedBrokerFailed` if it is gone.
+        """
+        with self._asking:
+            given = self._process.stdin
+            assert given is not None
+            try:
+                given.write(json.dumps(command).encode() + b"\n")
+            except OSError:
+                raise self._failure("is gone") from None
+            line = self._line(SystemClock(), timeout_s, "did not answer (is it paused?)")
+        answer: dict[str, object] = json.loads(line)
+        if not answer.pop("ok"):
+            raise InvalidArgument(str(answer["error"]))
+        return answer
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it has ended; False if it takes longer."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def stop(self, timeout_s: float) -> None:
         """Ask it to end; kill it when it does not in time."""
@@ -87,6 +122,12 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._finish()
+
+    def leave(self) -> None:
+        """Let it run without this process, which it must have been told to outlive."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the process."""

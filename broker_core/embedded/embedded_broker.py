@@ -13,6 +13,7 @@ killed. Not for use from several threads at once.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -26,7 +27,16 @@ from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.faults import Faults
 from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.initial_topics import initial_topics
-from broker_core.embedded.shared_brokers import check_name, write_note
+from broker_core.embedded.named_broker import LOG_FILE, STORE_DIR, ForeignProcess
+from broker_core.embedded.shared_brokers import (
+    BrokerNote,
+    check_name,
+    find_own,
+    left_behind,
+    new_note,
+    note_path,
+    write_note,
+)
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
 from broker_core.notebook.actions import ClusterActions
 from broker_core.runtime.clock import Clock, SystemClock
@@ -45,7 +55,7 @@ class EmbeddedBroker(ClusterActions):
     `sync_flush` makes an acknowledged message survive a power cut and not only a crash. `topics`
     maps names to numbers of queues; others are created by the first send. `properties` are
     settings of the broker under Apache's names. A port of 0 is any free one; a restart keeps the
-    ports of the first start.
+    ports of the first start. `test_clock` gives the broker a clock that `advance_clock` moves.
     """
 
     def __init__(
@@ -58,6 +68,7 @@ class EmbeddedBroker(ClusterActions):
         properties: Mapping[str, str] | None = None,
         name_server_port: int = 0,
         broker_port: int = 0,
+        test_clock: bool = False,
         start_timeout_s: float = 120.0,
         clock: Clock | None = None,
     ) -> None:
@@ -71,6 +82,8 @@ class EmbeddedBroker(ClusterActions):
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
         self._ports = (name_server_port, broker_port)
         self._start_timeout_s = start_timeout_s
+        self._has_test_clock = test_clock
+        self._ahead_s = 0.0
         self._clock: Clock = clock or SystemClock()
         self._held = _Held()
         self._addresses: tuple[str, str] | None = None
@@ -95,19 +108,39 @@ class EmbeddedBroker(ClusterActions):
 
         `settings` are those of the constructor. A later call adds topics that are missing; another
         difference raises `InvalidArgument`. It runs until `stop` or the end of the process.
-        Readers and writers find it by the option `rmq.embedded`.
+        Readers and writers find it by the option `rmq.embedded`, or start it: then this returns
+        the one that they have started.
         """
         name = check_name(name)
         broker = _by_name.get(name)
         # A forked child has the object and not the process.
-        if broker is None or not broker._held.is_mine:
-            broker = cls(**settings)
+        if broker is not None and not broker._held.is_mine:
+            broker = None
+        if broker is None or not broker.is_running:
+            note = find_own(name)
+            if note is not None:
+                broker = cls._joined(note)
+            elif broker is None or (broker._held.directory is None and settings):
+                # Also after `stop`: the settings may be others now. The ports stay.
+                ports = (0, 0) if broker is None else broker._ports
+                broker = cls(**settings)
+                broker._ports = broker._ports[0] or ports[0], broker._ports[1] or ports[1]
             broker._shared_name = name
-            broker.start()
-            _by_name[name] = broker
-            return broker
         broker._adopt(settings)
-        return broker.start()
+        broker.start()
+        _by_name[name] = broker
+        return broker
+
+    @classmethod
+    def _joined(cls, note: BrokerNote) -> EmbeddedBroker:
+        """A running broker that Spark has started for the option `rmq.embedded`."""
+        broker = cls()
+        broker._held.process = ForeignProcess(note)
+        broker._held.directory = Path(note.directory)
+        broker._held.note = note_path(note)
+        broker._addresses = note.name_server, note.address
+        broker._ports = _port(note.name_server), _port(note.address)
+        return broker
 
     # IPython looks for it in the class that has `__repr__`.
     _repr_pretty_ = ClusterActions._repr_pretty_
@@ -149,12 +182,12 @@ class EmbeddedBroker(ClusterActions):
     @property
     def store_dir(self) -> Path:
         """Where the messages are; a temporary one is gone after `stop`."""
-        return self._kept_store or self._directory() / "store"
+        return self._kept_store or self._directory() / STORE_DIR
 
     @property
     def log_path(self) -> Path:
         """The broker's log; removed after `stop`."""
-        return self._directory() / "broker.log"
+        return self._directory() / LOG_FILE
 
     def checkpoint(self, name: str = "query") -> str:
         """A directory for the checkpoint of a query, kept and removed together with the store.
@@ -169,8 +202,24 @@ class EmbeddedBroker(ClusterActions):
 
     @property
     def faults(self) -> Faults:
-        """Faults to cause on purpose: pauses, kills, refused sends."""
-        return Faults(lambda: self._held.process, lambda: self.client_config)
+        """Faults to cause on purpose: kills, cuts, a slow or full disk and others."""
+        return Faults(
+            lambda: self._held.process,
+            self._has_faults,
+            lambda: self.client_config,
+            start=self.start,
+            restart=self.restart,
+        )
+
+    @property
+    def wall_ms(self) -> int:
+        """Epoch milliseconds by the broker's clock, which `advance_clock` moves."""
+        return self._clock.wall_ms() + int(self._ahead_s * 1000)
+
+    @property
+    def is_clock_advanced(self) -> bool:
+        """Whether the broker's clock is ahead of the machine's."""
+        return self._ahead_s > 0
 
     # Actions
 
@@ -188,6 +237,7 @@ class EmbeddedBroker(ClusterActions):
         self._ports = name_server_port, broker_port
         if self._kept_store is not None:
             self._kept_store.parent.mkdir(parents=True, exist_ok=True)
+            self._await_predecessor(self._kept_store)
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
         self._held.process = process
         try:
@@ -199,18 +249,45 @@ class EmbeddedBroker(ClusterActions):
         if self._kept_store is not None:
             _by_store[self._kept_store.resolve()] = self
         if self._shared_name:
-            self._held.note = write_note(self._shared_name, name_server, process.process_id)
+            note = new_note(
+                self._shared_name,
+                self._addresses,
+                self._directory(),
+                process.process_id,
+                os.getpid(),
+                self._kept_store,
+            )
+            self._held.keep_note(write_note(note))
         return self
 
     def stop(self) -> None:
         """End the broker cleanly and remove what is temporary. Safe to call twice."""
         self._held.release()
+        if self._kept_store is None:
+            self._ahead_s = 0.0
 
     def kill(self) -> None:
         """End the process at once, as a crash would; the store stays for `start`."""
         if self._held.process is not None:
             self._held.process.kill()
             self._held.process = None
+
+    def advance_clock(self, seconds: float) -> None:
+        """Move the broker's clock forward, and wait until all messages that are due are delivered.
+
+        Delays, timers, retries, transaction checks and retention follow the clock; connections and
+        heartbeats do not. Needs `test_clock=True`. The clock never goes back as long as the store
+        is the same, also after a kill or a restart.
+        """
+        process = self._held.process
+        if process is None or not self.is_running:
+            raise EmbeddedBrokerFailed("the broker is not running; call start()")
+        answer = process.request({"do": "advance", "seconds": seconds}, self._start_timeout_s)
+        self._ahead_s += seconds
+        if answer["is_late"]:
+            raise EmbeddedBrokerFailed(
+                f"messages that are due are not delivered; the broker's log: {self.log_path}"
+            )
 
     def restart(self) -> EmbeddedBroker:
         """Stop if running, and start again with the same store and ports."""
@@ -237,6 +314,26 @@ class EmbeddedBroker(ClusterActions):
             f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
         )
 
+    def _await_predecessor(self, store: Path) -> None:
+        """Wait for the broker of a kernel that was killed, which ends by itself."""
+        note = left_behind(store.resolve())
+        if note is None:
+            return
+        # Not before: most programs that import this module log nothing.
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "store=%s: the broker of process %d, which has ended, still has it open: waiting until"
+            " that broker (process %d) has ended, too",
+            store,
+            note.owner_id,
+            note.process_id,
+        )
+        predecessor = ForeignProcess(note)
+        # It cannot end while it is paused.
+        predecessor.send_signal(signal.SIGCONT)
+        predecessor.wait(self._start_timeout_s)
+
     def _adopt(self, settings: Mapping[str, Any]) -> None:
         """Compare the settings of another call of `shared` with these; add missing topics."""
         asked = type(self)(**settings)
@@ -245,6 +342,7 @@ class EmbeddedBroker(ClusterActions):
         for name, differs in (
             ("store", kept is not None and kept != mine),
             ("sync_flush or properties", asked._differs(self, settings)),
+            ("test_clock", asked._has_test_clock and not self._has_test_clock),
             ("name_server_port", asked._ports[0] not in (0, self._ports[0])),
             ("broker_port", asked._ports[1] not in (0, self._ports[1])),
         ):
@@ -263,6 +361,11 @@ class EmbeddedBroker(ClusterActions):
         if not {"properties", "sync_flush"} & settings.keys():
             return False
         return self._properties != running._properties
+
+    @property
+    def _has_faults(self) -> bool:
+        """A broker that other machines can reach has none."""
+        return self._properties.get("allowRemote", "false").lower() != "true"
 
     def _started(self) -> tuple[str, str]:
         if self._addresses is None:
@@ -283,16 +386,24 @@ class EmbeddedBroker(ClusterActions):
             f"--store={self.store_dir}",
             f"--remove-when-orphaned={self._directory()}",
         ]
+        if self._has_faults:
+            arguments.append("--test-control")
+        if self._has_test_clock:
+            arguments.append(f"--test-clock={self._ahead_s}")
         arguments += [f"--topic={name}:{count}" for name, count in self._topics.items()]
         arguments += [f"--property={key}={value}" for key, value in self._properties.items()]
         return arguments
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 class _Held:
     """Resources that end with an `EmbeddedBroker`; a forked child does not own them."""
 
     def __init__(self) -> None:
-        self.process: BrokerProcess | None = None
+        self.process: BrokerProcess | ForeignProcess | None = None
         self.directory: Path | None = None
         self.ports = HeldPorts()
         self.note: Path | None = None
@@ -306,17 +417,21 @@ class _Held:
 
     def release(self) -> None:
         """Release everything."""
+        self.keep_note(None)
         self.let_go()
         self.ports.release()
         if self.directory is not None and self.is_mine:
             remove_tree(self.directory)
         self.directory = None
 
+    def keep_note(self, note: Path | None) -> None:
+        """Remove the note that there was, unless it is the same file."""
+        former, self.note = self.note, note
+        if former is not None and former != note and self.is_mine:
+            former.unlink(missing_ok=True)
+
     def let_go(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if there is one. Its note stays: it may be started again."""
         process, self.process = self.process, None
-        note, self.note = self.note, None
-        if note is not None and self.is_mine:
-            note.unlink(missing_ok=True)
         if process is not None and self.is_mine:
             process.stop(_STOP_TIMEOUT_S)

@@ -14,6 +14,7 @@ from broker_core.broker.security.broker_security import server_tls
 from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.errors import InvalidArgument, InvalidConfig
+from broker_core.fault_injection.control import FaultControl
 from broker_core.nameserver.name_server import NameServer
 
 HOST: Final = "127.0.0.1"
@@ -44,10 +45,11 @@ class StandaloneSettings(NamedTuple):
 
 
 class StandaloneServer:
-    """`start` and `stop` it on one event loop."""
+    """`start` and `stop` it on one event loop. `control` of a test begins and ends faults."""
 
-    def __init__(self, settings: StandaloneSettings) -> None:
+    def __init__(self, settings: StandaloneSettings, control: FaultControl | None = None) -> None:
         self._settings = settings
+        self._control = control
         config = settings.config
         _check_protected(config)
         self._name_server = NameServer(
@@ -66,12 +68,14 @@ class StandaloneServer:
         port = await self._name_server.start(HOST, self._settings.name_server_port)
         self.name_server = f"{HOST}:{port}"
         config = dataclasses.replace(self._settings.config, name_servers=(self.name_server,))
-        self._broker = Broker(config)
+        self._broker = Broker(config) if self._control is None else self._control.broker(config)
         await self._broker.start()
         self.broker_address = self._broker.address
         for name, queue_count in self._settings.topics.items():
             self._make_topic(name, queue_count)
         await self._broker.registration.announced()
+        if self._control is not None:
+            self._control.begin(self._name_server)
 
     def _make_topic(self, name: str, queue_count: int) -> None:
         assert self._broker is not None

@@ -59,10 +59,15 @@ class NameServer:
                 is_strict=strict_signatures,
             )
         self._server = RemotingServer(
-            serving, remoting_limits, tls, self._clock, is_stranger=self._is_stranger
+            serving, remoting_limits, tls, self._clock, needs_account=self._needs_account
         )
         self._timer: asyncio.TimerHandle | None = None
         self._scanned_ms = 0.0
+
+    @property
+    def server(self) -> RemotingServer:
+        """Its connections with clients and brokers."""
+        return self._server
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -102,8 +107,8 @@ class NameServer:
             if isinstance(connection, Connection):
                 connection.close()
 
-    def _is_stranger(self, host: str) -> bool:
-        return self._access is not None and self._gate.is_stranger(host)
+    def _needs_account(self, host: str) -> bool:
+        return self._access is not None and self._gate.needs_account(host)
 
     def _accounts_changed(self, accounts: AccountTable) -> None:
         self._gate.accounts = accounts

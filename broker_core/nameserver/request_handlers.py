@@ -332,5 +332,7 @@ def _log_registration(name: str, address: str, result: RegisterResult) -> None:
     if result.topics_invalid:
         _log.warning(
             "broker %s at %s: %d topics left out for their names or queue counts",
-            name, address, result.topics_invalid,
-        )  # fmt: skip
+            name,
+            address,
+            result.topics_invalid,
+        )

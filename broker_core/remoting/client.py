@@ -68,7 +68,7 @@ def _is_tls_failure(error: BaseException) -> bool:
 
 def _tls_reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate of the server is refused: {error.verify_message}"
+        return f"the certificate of the server was rejected: {error.verify_message}"
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     if reason not in (None, "UNEXPECTED_EOF_WHILE_READING"):
         return str(reason)
@@ -190,8 +190,8 @@ class RemotingClient:
 
     # What connections call
 
-    def is_stranger(self, host: str) -> bool:
-        """Never: servers do not authenticate here."""
+    def needs_account(self, host: str) -> bool:
+        """False: servers do not authenticate to clients."""
         return False
 
     def connection_opened(self, connection: Connection) -> bool:
@@ -204,8 +204,6 @@ class RemotingClient:
     def connection_closed(self, connection: Connection) -> None:
         """The next request opens a new one."""
         self._connections.discard(connection)
-
-    # Inside
 
     async def _open(self, address: str, link: _Link) -> Connection:
         host, port = parse_address(address)
@@ -232,7 +230,7 @@ class RemotingClient:
         finally:
             link.opening = None
             if not is_open:
-                forsake(connection, "given up while connecting")
+                forsake(connection, "aborted while connecting")
         link.connection = connection
         link.delay_ms = 0
         if self._sweep_timer is None:

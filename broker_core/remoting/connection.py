@@ -8,7 +8,10 @@ never stops reading, or both could wait for each other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
@@ -41,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 # What a client receives at once, and the size from which on records are received in place.
 _RECEIVE_SIZE = 64 << 10
+# The event loop is woken when this much of such a body has come.
+_WOKEN_AT = 256 << 10
 _PULLS = frozenset({int(RequestCode.BULK_PULL), int(RequestCode.PULL_MESSAGE)})
 # Pieces of output from this size on are written on their own.
 _LARGE_PIECE = 128 << 10
@@ -78,7 +83,7 @@ class ConnectionOwner(Protocol):
     sign_request: SignRequest | None
     new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
 
-    def is_stranger(self, host: str) -> bool:
+    def needs_account(self, host: str) -> bool:
         """Whether peers of this host must authenticate."""
 
     def connection_opened(self, connection: Connection) -> bool:
@@ -210,7 +215,7 @@ class Connection(asyncio.BaseProtocol):
         self._check_open()
         self._check_room()
         answer = self._in_flight.begin(command, timeout_ms, self.peer_text)
-        # The peer's requests may depend on this answer, so reading must go on.
+        # The peer's requests may depend on this answer, so reading must continue.
         self._resume(_TOO_MUCH_WORK)
         try:
             if self._sign is not None:
@@ -293,6 +298,11 @@ class Connection(asyncio.BaseProtocol):
         self.load.recognised(self)
         unrestrict(self._parser, self._owner.limits)
 
+    def replace_transport(self, transport: asyncio.Transport) -> asyncio.Transport | None:
+        """Write to another transport from now on; returns the one that it had."""
+        before, self._transport = self._transport, transport
+        return before
+
     def expire(self, now: float) -> None:
         """Close if the peer is idle, stalled within a frame, or does not read."""
         if self._transport is None or self.is_closed:
@@ -321,8 +331,8 @@ class Connection(asyncio.BaseProtocol):
             self.abort("too many connections")
             return
         self._load = self._owner.new_load(self._owner.budget, host_load)
-        if self._owner.is_stranger(self.peer[0]):
-            self._load.is_stranger = True
+        if self._owner.needs_account(self.peer[0]):
+            self._load.is_unauthenticated = True
             restrict(self._parser, self._owner.limits)
         if not self._owner.connection_opened(self):
             self.abort("closing")
@@ -368,8 +378,6 @@ class Connection(asyncio.BaseProtocol):
         for callback in callbacks:
             # Scheduled separately, so that a failing callback does not stop the others.
             self._loop.call_soon(callback, self)
-
-    # Inside
 
     def _check_open(self) -> None:
         if self.is_closed or self._transport is None or self._transport.is_closing():
@@ -535,26 +543,50 @@ def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memo
 class ClientConnection(Connection, asyncio.BufferedProtocol):
     """The connection of a client, which receives records into the memory that they stay in."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_woken_at")
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(owner, loop)
         self._parser.places_body = self._is_records
         # For all other data.
         self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
+        self._woken_at = 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive: the rest of a body that is received in place, or a plain buffer."""
         room = self._parser.body_room()
-        return self._buffer if room is None else room
+        if room is None:
+            return self._buffer
+        self._wake_at(min(len(room), _WOKEN_AT))
+        return room
+
+    def _wake_at(self, size: int) -> None:
+        """Let the kernel report data only when there are `size` bytes, or the end of it.
+
+        A body is of no use before its last byte, and each report costs as much as the copy of many
+        bytes. TLS reads the socket itself, and needs each of its records.
+        """
+        transport = self._transport
+        if size == self._woken_at or transport is None:
+            return
+        # Other kernels may wait for more than the socket has room for.
+        if sys.platform == "linux" and transport.get_extra_info("sslcontext") is None:
+            sock = transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        self._woken_at = size
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were received there."""
-        if self._parser.body_room() is None:
+        room = self._parser.body_room()
+        if room is None:
             self.data_received(bytes(self._buffer[:nbytes]))
         elif self._load is not None:
             self._liveness.last_activity = self._owner.clock.monotonic()
             self._parser.body_received(nbytes)
+            rest = len(room) - nbytes
+            # Never more than what is still to come.
+            self._wake_at(min(rest, self._woken_at) if rest else 1)
             self._take_commands()
 
     def _is_records(self, command: RemotingCommand, size: int) -> bool:

@@ -42,7 +42,7 @@ class RequestDispatcher:
         budget: RequestBudget,
         frame_handler: FrameHandler | None = None,
     ) -> None:
-        self._handler = handler
+        self.handler = handler
         self._frame_handler = frame_handler
         self._limits = limits
         self._budget = budget
@@ -63,7 +63,11 @@ class RequestDispatcher:
         try:
             return self._frame_handler(connection, data, start, count_max)
         except Exception as error:  # noqa: BLE001 - the handler of single requests is asked instead
-            _log.error("frames of %s are taken one by one", connection.peer_text, exc_info=error)
+            _log.error(
+                "handling a burst of %s failed; its frames are handled one by one",
+                connection.peer_text,
+                exc_info=error,
+            )
             return start
 
     def dispatch(self, connection: Connection, command: RemotingCommand, frame_size: int) -> None:
@@ -99,7 +103,7 @@ class RequestDispatcher:
     def _start(
         self, connection: Connection, command: RemotingCommand
     ) -> Result | asyncio.Future[Result]:
-        result = self._handler(connection, command)
+        result = self.handler(connection, command)
         if result is None or isinstance(result, RemotingCommand):
             return result
         return asyncio.ensure_future(result)

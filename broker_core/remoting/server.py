@@ -74,22 +74,25 @@ class RemotingServer:
         clock: Clock | None = None,
         decoder: HeaderDecoder = decode_header,
         new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad] = ConnectionLoad,
-        is_stranger: Callable[[str], bool] = _never,
+        needs_account: Callable[[str], bool] = _never,
         frame_handler: FrameHandler | None = None,
     ) -> None:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
         self.connections: set[Connection] = set()
+        # Wraps the protocol of each new connection: faults of tests.
+        self.link: Callable[[Connection], asyncio.BaseProtocol] | None = None
+        self._handler = handler
         self._dispatcher = RequestDispatcher(handler, self.limits, self.budget, frame_handler)
-        self.take_frames: TakeFrames | None = (
-            None if frame_handler is None else self._dispatcher.take_frames
-        )
+        self._takes_frames = frame_handler is not None
+        self.take_frames: TakeFrames | None = None
+        self.intercept(None)
         self.request_received: RequestReceived = self._dispatcher.dispatch
         self.decode_header: HeaderDecoder = decoder
         self.new_load = new_load
         # Whether peers of a host must authenticate.
-        self.is_stranger = is_stranger
+        self.needs_account = needs_account
         self._tls = tls
         self._listeners: list[Listener | TlsListener] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -108,8 +111,9 @@ class RemotingServer:
         """Listen on a socket from `bind_address`; the server takes ownership."""
         loop = asyncio.get_running_loop()
 
-        def new_connection() -> Connection:
-            return Connection(self, loop)
+        def new_connection() -> asyncio.BaseProtocol:
+            connection = Connection(self, loop)
+            return connection if self.link is None else self.link(connection)
 
         raise_descriptor_limit()
         listener: Listener | TlsListener
@@ -153,6 +157,15 @@ class RemotingServer:
             await listener.wait_closed()
         self._listeners.clear()
 
+    def intercept(self, wrap: Callable[[Handler], Handler] | None) -> None:
+        """Put `wrap(handler)` in the place of the handler; None ends that. For faults of tests.
+
+        Every request is then dispatched on its own.
+        """
+        self._dispatcher.handler = self._handler if wrap is None else wrap(self._handler)
+        one_by_one = wrap is not None or not self._takes_frames
+        self.take_frames = None if one_by_one else self._dispatcher.take_frames
+
     def sweep(self) -> None:
         """Close connections that are idle, stalled or not read; called every second."""
         now = self.clock.monotonic()
@@ -171,8 +184,6 @@ class RemotingServer:
     def connection_closed(self, connection: Connection) -> None:
         """Remove it from the connections."""
         self.connections.discard(connection)
-
-    # Inside
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweep_timer = loop.call_later(

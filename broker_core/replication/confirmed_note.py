@@ -7,9 +7,9 @@ File `replication_confirmed`, one sector that is overwritten in place:
     8    8   number of the epoch that this belongs to
     16   8   every position below was reported by as many slaves as were asked for
 
-Written before readers see what was confirmed, so a killed master shows afterwards exactly what it
-has shown before. Synced now and then: after a power cut the position may be an older one, which
-hides more for a moment, never less.
+Written before readers see what was confirmed, so that a killed master shows exactly the same after
+its restart. Synced periodically: after a power cut the position may be older, which hides more for
+a moment, never less.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_confirmed(epoch: int, position: int) -> bytes:
 
 
 def decode_confirmed(data: bytes) -> tuple[int, int] | None:
-    """(epoch, position); None for anything but a whole note."""
+    """(epoch, position); None for damaged or incomplete bytes."""
     if len(data) < _HEAD.size + _BODY.size:
         return None
     body = data[_HEAD.size : _HEAD.size + _BODY.size]
@@ -49,7 +49,7 @@ def decode_confirmed(data: bytes) -> tuple[int, int] | None:
 
 
 def load_confirmed(file_system: FileSystem) -> tuple[int, int] | None:
-    """What the last run noted."""
+    """(epoch, position) of the last run; None without a valid file."""
     if not file_system.exists(CONFIRMED_FILE):
         return None
     file = file_system.open(CONFIRMED_FILE)
@@ -92,7 +92,7 @@ class ConfirmedNote:
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether a power cut would lose a part of it."""
+        """Whether the last write is not synced yet."""
         return self._file is not None and self._synced != self._position
 
     def write(self, position: int) -> None:
@@ -121,7 +121,7 @@ class ConfirmedNote:
         self._synced = position
 
     def close(self) -> None:
-        """Close the file; nothing is noted any more."""
+        """Close the file; later writes are ignored."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -1,8 +1,7 @@
 """The slave's side of one replication connection. Pure: bytes and times in, bytes out.
 
-Appends to its log what the master sends, exactly where it belongs, and reports what is safe. With a
-master of ours it compares the two logs first; on any mismatch the session ends and nothing is
-appended.
+Appends the bytes of the master at the same positions and reports the safe position. With a master
+of ours it compares the two logs first; on any mismatch the session ends and nothing is appended.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ class FollowerSession:
         return MAGIC + self._nonce + encode_said(hello, self._signing)
 
     def receive(self, data: memoryview, now: float) -> bytes:
-        """Take what the master sent; what to write for it.
+        """Handle bytes of the master; returns the bytes to write.
 
-        Raises `ReplicationRefused`, `LogsDiverged` when the own log has to be cut first, and the
+        Raises `ReplicationRefused`, `LogsDiverged` when the log here must be cut first, and the
         store's errors when bytes cannot be stored.
         """
         self._last_read = now
@@ -91,14 +90,14 @@ class FollowerSession:
 
     @property
     def period_ms(self) -> float:
-        """How often `tick` has to be called."""
+        """Interval between two calls of `tick`."""
         return min(1_000, self._settings.report_ms / 4, self._settings.housekeeping_ms / 4)
 
     def report(self, now: float) -> bytes:
-        """A report when there is something new, or when it is time for one.
+        """A report when the safe position has grown, or when one is due.
 
-        The log may call for it from inside `receive`: as soon as what was appended is safe. Several
-        pieces that came together are worth one report.
+        The log may request it from inside `receive`, as soon as the append is safe. Pieces that
+        arrived together share one report.
         """
         if not self.is_streaming or self._appending:
             return b""
@@ -115,11 +114,9 @@ class FollowerSession:
         if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
             raise ReplicationRefused(
                 "silent",
-                f"nothing was heard from the master for {self._settings.housekeeping_ms} ms",
+                f"the master sent nothing for {self._settings.housekeeping_ms} ms",
             )
         return self.report(now)
-
-    # Inside
 
     def _advance(self, now: float) -> bytes:
         if not self._greeted:
@@ -148,7 +145,7 @@ class FollowerSession:
         return self._take_frames(memoryview(rest), now)
 
     def _claim(self, welcome: Welcome) -> bytes:
-        """Find out where the two logs agree and ask to go on from there."""
+        """Find where the two logs agree and ask to continue from there."""
         self._welcome = welcome
         self._check_identity(welcome)
         log = self._log
@@ -172,28 +169,28 @@ class FollowerSession:
         if agreed < log.start:
             raise ReplicationRefused(
                 "foreign",
-                f"the logs agree up to {agreed}, and this one begins at {log.start}; empty its "
+                f"the logs agree up to {agreed}, and this one starts at {log.start}; empty its "
                 "directory to copy the master's",
             )
         if agreed < log.end:
             if welcome.leans_on_slaves and was_restarted(epochs, welcome.epochs):
-                # Producers that waited for this slave were told that the message is safe.
+                # Messages that waited for this slave were acknowledged.
                 raise ReplicationRefused(
                     "lost tail",
-                    f"the master has lost its log from {agreed} on, which goes on to {log.end} "
-                    "here and may have been acknowledged: stop the master and promote this slave; "
-                    "to give these messages up, empty this slave's directory",
+                    f"the master has lost its log from {agreed} on, which this slave has up to "
+                    f"{log.end} and which may be acknowledged: stop the master and promote this "
+                    "slave; to discard these messages, empty this slave's directory",
                 )
             raise LogsDiverged(
                 agreed,
                 log.end,
-                f"the logs agree up to {agreed}; this one goes on differently up to {log.end}",
+                f"the logs agree up to {agreed}; this one differs from there up to {log.end}",
             )
         if log.end < welcome.start:
             raise ReplicationRefused(
                 "behind",
-                f"this log ends at {log.end} and the master's begins at {welcome.start}: what is "
-                "between was removed there; empty this store's directory to copy it anew",
+                f"this log ends at {log.end} and the master's starts at {welcome.start}: retention "
+                "removed the part between; empty this store's directory to copy the log again",
             )
         window = max(log.start, welcome.start, log.end - WINDOW_SIZE)
         return Claim(log.end, window, log.checksum(window, log.end), epochs)
@@ -217,7 +214,7 @@ class FollowerSession:
             raise ReplicationRefused(
                 "stale master",
                 f"this master's epoch {current} is older than {self._history.seen}, which this "
-                "slave has heard of; a newer master was there",
+                "slave has seen: a newer master has replaced it",
             )
 
     def _agree(self, welcome: Welcome) -> None:
@@ -242,7 +239,7 @@ class FollowerSession:
             if log.end != log.start or log.end != 0:
                 raise ReplicationRefused(
                     "position",
-                    f"the master sent the log from {position} on, this one ends at {log.end}",
+                    f"the master sent the log from {position} on, but this log ends at {log.end}",
                 )
             log.begin_at(position)
         if body:

@@ -1,7 +1,7 @@
 """The slave's connection to its master; reconnects with back-off.
 
-Owns one connection at a time and the task that keeps it. Decides nothing about the log, see
-`follower_session`; when the log has to be cut first, its owner is told, again with every try.
+Owns one connection at a time and the task that keeps it. `follower_session` decides about the log;
+when the log must be cut first, the owner is notified, again with every attempt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 RECEIVE_SIZE: Final = 1 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 _DELAY_MIN_S: Final = 0.1
-# Without its slave a SYNC_MASTER acknowledges nothing: a second is long enough.
+# Short, because a SYNC_MASTER acknowledges nothing without its slave.
 _DELAY_MAX_S: Final = 1.0
 
 
@@ -85,11 +85,11 @@ class HaClient:
         self.master: MasterAddress | None = None
         """The master that was connected to last."""
         self.problem: RmqError | None = None
-        """Why nothing is copied at the moment, as far as it is known."""
+        """Why nothing is being copied; None if the reason is unknown."""
 
     @property
     def is_copying(self) -> bool:
-        """Whether a session has agreed with the master and is being fed."""
+        """Whether the logs were compared and the master is sending."""
         return self._link is not None and self._link.is_streaming
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class HaClient:
             self._task = None
 
     def changed(self) -> None:
-        """The store has appended or flushed: report what is safe now."""
+        """The store has appended or flushed: report the new safe position."""
         if self._link is not None:
             self._link.report()
 
@@ -111,8 +111,6 @@ class HaClient:
         """Look up the master again; it may have changed."""
         if self._link is not None:
             self._link.end(None)
-
-    # Inside
 
     async def _run(self) -> None:
         delay_s = _DELAY_MIN_S
@@ -122,7 +120,7 @@ class HaClient:
                 await self._follow()
             except LogsDiverged as error:
                 self._note(error)
-                # The owner may be busy with something else now. If it is not, it ends this task.
+                # The owner ends this task, unless it is busy with another change.
                 self._diverged(error)
             except ReplicationRefused as refusal:
                 self._note(refusal)
@@ -137,7 +135,7 @@ class HaClient:
     async def _follow(self) -> None:
         """Run one connection until it ends."""
         master = await self._find_master()
-        # The first report says both where to go on and what is safe.
+        # The first report is both the position to continue from and the safe position.
         if master is None or not self._log.is_settled:
             return
         self.master = master
@@ -174,7 +172,9 @@ class HaClient:
 
     def _streams(self) -> None:
         if self.problem is not None or self._log.end == 0:
-            _log.info("copying from master %s, from position %d on", self.master, self._log.end)
+            _log.info(
+                "copying the log of master %s from position %d on", self.master, self._log.end
+            )
         self.problem = None
 
     def _note(self, problem: RmqError) -> None:
@@ -200,7 +200,7 @@ class _MasterConnection(asyncio.BufferedProtocol):
         return self._session.is_streaming and not self._ended.done()
 
     async def until_closed(self) -> None:
-        """Wait for the end; raises why, if there is a reason."""
+        """Wait for the end; raises the error that ended the connection, if any."""
         period_s = self._session.period_ms / 1000
         while not self._ended.done():
             await asyncio.wait((self._ended,), timeout=period_s)
@@ -221,7 +221,7 @@ class _MasterConnection(asyncio.BufferedProtocol):
             self._begun = None
 
     def report(self) -> None:
-        """What is safe may have grown."""
+        """The safe position may have grown."""
         self._step(lambda: self._session.report(self._clock.monotonic()))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -17,7 +17,7 @@ from broker_core.errors import ReplicationRefused
 
 REPORT: Final = struct.Struct(">q")
 HEADER: Final = struct.Struct(">qi")
-# Far above every sensible setting of a master; beyond it the bytes are no frames.
+# Above every sensible setting of a master: a larger size is a protocol error.
 BODY_SIZE_MAX: Final = 128 << 20
 
 Piece = tuple[int, memoryview]

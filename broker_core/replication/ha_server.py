@@ -1,7 +1,7 @@
 """The master's replication port: accepts slaves and feeds each from the log.
 
-Owns the connections; decides nothing, see `leader_session`. A slave that does not read is fed no
-more than its write buffer holds, and closed when it stays silent.
+Owns the connections; `leader_session` decides. A slave that does not read gets no more than its
+write buffer holds, and is closed when it stays silent.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from broker_core.runtime.listener import Listener
 
 _log = logging.getLogger(__name__)
 
-# Bytes that wait for a slave's socket; several frames are in flight, and no more than this.
+# Maximum bytes in the write buffer of a slave's connection; several frames fit.
 WRITE_BUFFER_HIGH: Final = 4 << 20
 # One slave's share of a turn of the loop.
 TURN_SIZE: Final = 4 << 20
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-# Connections that have not introduced themselves yet, besides the slaves.
-STRANGERS_MAX: Final = 16
+# Connections that have not completed the handshake, besides the slaves.
+UNAUTHENTICATED_MAX: Final = 16
 _BACKLOG: Final = 100
 
 
@@ -50,7 +50,7 @@ class HaServer:
         newer_seen: Callable[[int], object] = lambda epoch: None,
         turned: Callable[[], object] = lambda: None,
     ) -> None:
-        """`newer_seen(epoch)` hears of slaves that know a newer master.
+        """`newer_seen(epoch)` is called for slaves that know a newer master.
 
         `turned()` is called once per turn in which the log may have grown, and every second.
         """
@@ -66,7 +66,7 @@ class HaServer:
         self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
-        # How often the log has grown since all slaves were fed; whether once in the turn before.
+        # Appends since all slaves were fed; whether there was one in the previous turn.
         self._growths = 0
         self._grew_once = False
         self._empty: asyncio.Event | None = None
@@ -100,9 +100,9 @@ class HaServer:
             await asyncio.sleep(0)
 
     def wake(self) -> None:
-        """The log has grown; feed all slaves in the next turn, so that appends share a frame.
+        """The log has grown: feed all slaves in the next turn, so that appends share a frame.
 
-        A single producer has nothing to share: the slave that it waits for is fed at once.
+        A single append is sent at once: lower latency for a single producer on SYNC_MASTER.
         """
         if not self._connections:
             return
@@ -121,13 +121,13 @@ class HaServer:
     def opened(self, connection: _SlaveConnection) -> ReplicationRefused | None:
         """Register a connection; returns the reason if it must be closed at once."""
         self._connections.add(connection)
-        strangers = len(self._connections) - len(self.replicas.replicas)
-        if strangers > STRANGERS_MAX:
+        unauthenticated = len(self._connections) - len(self.replicas.replicas)
+        if unauthenticated > UNAUTHENTICATED_MAX:
             return ReplicationRefused("limit", "too many connections to the replication port")
         return None
 
     def reading(self, read: asyncio.Future[bytes]) -> None:
-        """A thread reads the log; it has to be done before the log is closed."""
+        """Register a read of the log on a thread, which must end before the log is closed."""
         self._reads.add(read)
         read.add_done_callback(self._reads.discard)
 
@@ -144,25 +144,23 @@ class HaServer:
             self._newer_seen(seen)
             return ReplicationRefused(
                 "stale master",
-                f"this master's epoch is {current.number}, the slave knows of {seen}",
+                f"this master's epoch is {current.number}, the slave has seen {seen}",
             )
         return self.replicas.refuse(identity)
 
     def joined(self, session: LeaderSession, address: str) -> Replica:
-        """A session begins to copy; a slave's older connection makes room."""
+        """A session begins to copy; an older connection of the same slave is closed."""
         older = self.replicas.same_store(session.peer) if session.peer is not None else None
         if older is not None:
             for connection in tuple(self._connections):
                 if connection.replica is older:
-                    connection.abort("its slave has connected again")
+                    connection.abort("replaced by a new connection of the same slave")
             self.replicas.leave(older)
         if self.replicas.is_full:
-            raise ReplicationRefused("limit", "haSlavesMax slaves are connected already")
+            raise ReplicationRefused("limit", "haSlavesMax slaves are already connected")
         replica = Replica(address, session.peer, session.position)
         self.replicas.join(replica)
         return replica
-
-    # Inside
 
     def _pump_all(self) -> None:
         self._wake_due = False
@@ -291,7 +289,7 @@ class _SlaveConnection(asyncio.Protocol):
             raise error
 
     def tick(self) -> None:
-        """Heartbeats, and the end of silent peers."""
+        """Send heartbeats and close silent peers."""
         if self._session is None:
             return
         try:
@@ -309,7 +307,7 @@ class _SlaveConnection(asyncio.Protocol):
         self.pump()
 
     def abort(self, reason: str) -> None:
-        """Close without sending what waits."""
+        """Close without sending the write buffer."""
         self._end(reason)
         if self._transport is not None:
             self._transport.abort()

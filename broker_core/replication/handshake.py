@@ -61,7 +61,7 @@ class Welcome(NamedTuple):
     file_size: int
     epochs: tuple[Epoch, ...]
     leans_on_slaves: bool = False
-    """Producers are told "safe" when slaves have a message, whether its own disk has it or not."""
+    """Messages are acknowledged once slaves have them, even before the master's disk has them."""
 
 
 class Claim(NamedTuple):
@@ -113,19 +113,19 @@ def encode_refusal(refusal: ReplicationRefused, signing: Signing) -> bytes:
 
 
 class SaidParser:
-    """Cuts a stream into messages; `rest` is what came behind the last one."""
+    """Cuts a stream into messages; `rest` has the bytes after the last one."""
 
     def __init__(self) -> None:
         self.rest = b""
 
     def receive(self, data: bytes | memoryview) -> None:
-        """More bytes."""
+        """Add received bytes."""
         self.rest += bytes(data)
         if len(self.rest) > MESSAGE_SIZE_MAX + _HEAD.size:
             raise ReplicationRefused("protocol", "a handshake of more than a megabyte")
 
     def take(self, size: int) -> bytes | None:
-        """The next `size` bytes, once they are there."""
+        """The next `size` bytes; None while there are fewer."""
         if len(self.rest) < size:
             return None
         found, self.rest = self.rest[:size], self.rest[size:]
@@ -145,10 +145,13 @@ class SaidParser:
         kind, fields = _decode(body)
         if kind == "refused":
             # A peer that refuses because of the key cannot sign with it.
-            raise ReplicationRefused(_text(fields[0]), f"the other side says: {_text(fields[1])}")
+            raise ReplicationRefused(
+                _text(fields[0]), f"rejected by the other broker: {_text(fields[1])}"
+            )
         if not hmac.compare_digest(mac, signing.mac(body)):
             raise ReplicationRefused(
-                "key", "the two brokers have different haAuthKey values, or only one has any"
+                "key",
+                "the two brokers have different haAuthKey values, or only one of them has a key",
             )
         if _KINDS.get(kind) is not wanted:
             raise ReplicationRefused("protocol", f"{kind!r:.40} came instead of {wanted.__name__}")
@@ -203,7 +206,7 @@ def _epochs(entries: Any) -> tuple[Epoch, ...]:
     numbers = [epoch.number for epoch in epochs]
     starts = [epoch.start for epoch in epochs]
     if len(epochs) > EPOCHS_MAX or numbers != sorted(set(numbers)) or starts != sorted(starts):
-        raise ValueError("epochs do not rise")
+        raise ValueError("epochs do not increase")
     return epochs
 
 

@@ -1,10 +1,8 @@
 """The master's side of one replication connection. Pure: bytes and times in, bytes out.
 
-Sends nothing before the slave's first bytes. The first eight bytes tell which slave it is: a
-position is
-Apache's, the magic is ours, which has to go through the handshake. A mismatch ends the session
-before it can count as an acknowledgement: a report must lie between the last one and what
-was sent.
+Sends nothing before the slave's first bytes. The first eight bytes identify the slave: a position
+is sent by Apache's, the magic by ours, which goes through the handshake. A report outside the range
+from the last report to the last byte sent ends the session; it acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ class LeaderSettings(NamedTuple):
     needs_key: bool = False
     """The broker has accounts: slaves without a key are rejected."""
     far_behind: int = 16 << 20
-    """Bytes before the end of the log that are in memory for sure."""
+    """The last bytes of the log, which are certainly in memory."""
 
 
 class Phase(enum.Enum):
     """Progress of a session."""
 
-    FIRST = "waiting for the slave's first word"
+    FIRST = "waiting for the slave's first bytes"
     GREETING = "waiting for the slave's random bytes"
     HELLO = "waiting for the introduction"
     CLAIM = "waiting for the slave's position"
@@ -92,16 +90,16 @@ class LeaderSession:
         self.peer: Identity | None = None
         """Identity that a slave of ours has sent."""
         self.position = 0
-        """What the slave has reported."""
+        """The position that the slave has reported."""
         self.sent = 0
-        """End of what was given to the connection."""
+        """End of the log bytes passed to the connection."""
         self.reply = b""
         """Handshake bytes to write before anything else."""
 
     def receive(self, data: bytes | memoryview, now: float) -> bool:
-        """Take what the slave sent; True when it has reported a new position.
+        """Handle bytes of the slave; True when it has reported a new position.
 
-        Raises `ReplicationRefused`; `reply` may hold last words then.
+        Raises `ReplicationRefused`; `reply` may then hold bytes to send before closing.
         """
         self._last_read = now
         try:
@@ -127,7 +125,7 @@ class LeaderSession:
         if position < log.start:
             raise ReplicationRefused(
                 "behind",
-                f"the slave needs the log from {position} on, but it begins at {log.start}",
+                f"the slave needs the log from {position} on, but it starts at {log.start}",
             )
         data = self._ahead.take(position, self._frame_size)
         if data is None:
@@ -152,7 +150,7 @@ class LeaderSession:
 
     @property
     def wanted(self) -> tuple[int, int] | None:
-        """(position, size) of what must be read for this slave, and not on the loop."""
+        """(position, size) of bytes to read for this slave on a thread, not on the loop."""
         if self.phase is not Phase.STREAM:
             return None
         return self._ahead.wanted(self.sent, self._log.end)
@@ -166,10 +164,8 @@ class LeaderSession:
         if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
             raise ReplicationRefused(
                 "silent",
-                f"nothing was heard from the slave for {self._settings.housekeeping_ms} ms",
+                f"the slave sent nothing for {self._settings.housekeeping_ms} ms",
             )
-
-    # Inside
 
     def _heartbeat(self, position: int, now: float) -> bytes:
         if (now - self._last_write) * 1000 < self._settings.heartbeat_ms:
@@ -277,15 +273,20 @@ class LeaderSession:
                 raise ReplicationRefused("diverged", f"the logs agree up to {agreed} only")
             window = claim.window_start
             if not max(log.start, position - WINDOW_SIZE) <= window <= position:
-                raise ReplicationRefused("protocol", f"a checksum from {window} to {position}")
+                raise ReplicationRefused(
+                    "protocol",
+                    f"the slave sent a checksum of the wrong range [{window}, {position})",
+                )
             if log.checksum(window, position) != claim.checksum:
                 raise ReplicationRefused(
                     "diverged",
-                    f"the bytes [{window}, {position}) of the slave are not the master's; empty "
-                    "the slave's directory to copy it anew",
+                    f"the bytes [{window}, {position}) of the slave differ from the master's; "
+                    "empty the slave's directory to copy the log again",
                 )
         elif position != log.start:
-            raise ReplicationRefused("protocol", "a log without epochs has to begin at the start")
+            raise ReplicationRefused(
+                "protocol", "a log without epochs must be copied from its start"
+            )
         self.sent = self.position = position
         self._frame_size = self._settings.frame_size
         self.reply += encode_said(Verdict(position), self._signing)
@@ -299,7 +300,8 @@ class LeaderSession:
             if not repeated and not self.position <= report <= self.sent:
                 raise ReplicationRefused(
                     "position",
-                    f"a slave reported {report} after {self.position}, sent was up to {self.sent}",
+                    f"a slave reported {report} after {self.position}, but was sent only up to "
+                    f"{self.sent}",
                 )
             self.position = report
         return self.position != before

@@ -2,7 +2,7 @@
 
 Every run of a master is an epoch of its own: it begins at the end that the log had then, and only
 that run appends to it. So one common epoch proves that two logs are the same up to its start, and
-beyond it up to where the first of them goes on with another epoch or ends.
+beyond it up to where the first of them continues with another epoch or ends.
 
 Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: a promoted slave
 is always newer than the old master, however often that one was restarted.
@@ -47,7 +47,7 @@ class RunMark(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> RunMark | None:
-        """None for anything but the text of a mark."""
+        """The mark of a text; None for any other text."""
         found = _MARK.fullmatch(text)
         return None if found is None else RunMark(int(found[1]), int(found[2]), found[3])
 
@@ -79,7 +79,7 @@ class EpochHistory(NamedTuple):
         return self.epochs[-1] if self.epochs else None
 
     def until(self, end: int) -> EpochHistory:
-        """Without the epochs that begin behind `end`: nothing is known of their bytes here."""
+        """Without the epochs that start after `end`, whose bytes are not here."""
         kept = tuple(epoch for epoch in self.epochs if epoch.start <= end)
         return self._replace(epochs=kept)
 
@@ -128,7 +128,7 @@ class EpochHistory(NamedTuple):
         return EpochHistory(epochs, number, LastRole.MASTER)
 
     def followed(self, master: Sequence[Epoch], seen: int) -> EpochHistory:
-        """A slave takes over what its master says about their common log."""
+        """Adopt the epochs of the master's log."""
         highest = max((self.seen, seen, *(epoch.number for epoch in master)))
         role = self.role if self.role is LastRole.STEPPED_DOWN else LastRole.SLAVE
         return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role, slave_id=self.slave_id)
@@ -153,7 +153,7 @@ def agreed_end(
 
 
 def was_restarted(ours: Sequence[Epoch], theirs: Sequence[Epoch]) -> bool:
-    """Whether what they did after the last common epoch is the same master's, started again."""
+    """Whether the epochs after the last common one are restarts of the same master."""
     common = set(ours) & set(theirs)
     last = max(common, key=lambda epoch: epoch.number)
     later = [epoch.number for epoch in theirs if epoch.number > last.number]

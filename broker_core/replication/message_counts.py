@@ -1,8 +1,8 @@
 """How many messages lie between two positions of a log, from marks that are set as it grows. Pure.
 
-A log does not say how many records are below a position. The master marks (position, messages so
-far) once per turn of the loop; between two marks, and before the first one of this run, messages
-are taken as spread evenly.
+The number of records below a position is not stored. The master marks (position, messages so far)
+once per turn of the loop; between two marks, and before the first one of this run, messages are
+assumed to be spread evenly.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class MessageCounts:
     """Ascending marks; the owner sets them in order."""
 
     def __init__(self, start: int, end: int, message_count: int) -> None:
-        """The log `[start, end)` has so many messages when it is opened."""
+        """The log `[start, end)` has `message_count` messages when it is opened."""
         self._positions = [start, end] if end > start else [end]
         self._counts = [0, message_count] if end > start else [message_count]
         self._base = message_count
 
     def mark(self, position: int, appended_count: int) -> None:
-        """So many messages were appended since the log was opened, up to `position`."""
+        """`appended_count` messages were appended up to `position` since the log was opened."""
         if position <= self._positions[-1]:
             return
         self._positions.append(position)
@@ -45,5 +45,5 @@ class MessageCounts:
         first, last = positions[place - 1], positions[place]
         between = counts[place] - counts[place - 1]
         below = between * (position - first) // (last - first)
-        # Something is missing: half a message must not count as none.
+        # At least one message is missing, even if the estimate rounds to none.
         return max(counts[-1] - counts[place - 1] - below, 1)

@@ -1,8 +1,7 @@
 """Bytes of a log that were read ahead for a slave that is far behind. Pure.
 
-The newest part of a log is in memory, so a slave that keeps up is fed from it at once. What is
-older may be on the disk only: it is read by a thread, in large pieces, so that producers do not
-wait for it.
+The newest part of a log is in memory, so a slave that keeps up is fed from there at once. Older
+bytes may be on disk only: a thread reads them in large pieces, so that producers do not wait.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ReplicaSet:
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """Connected now."""
+        """The connected slaves."""
         return tuple(self._replicas)
 
     @property
@@ -71,7 +71,7 @@ class ReplicaSet:
                 return ReplicationRefused(
                     DUPLICATE_ID,
                     f"another slave with brokerId={identity.broker_id} is connected; give each "
-                    "slave an id of its own",
+                    "slave its own id",
                 )
         return None
 

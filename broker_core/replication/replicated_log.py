@@ -22,15 +22,15 @@ class ReplicatedLog(Protocol):
 
     @property
     def start(self) -> int:
-        """First position still kept."""
+        """The first position that retention has not removed."""
 
     @property
     def end(self) -> int:
-        """End of what can be read."""
+        """End of the readable bytes."""
 
     @property
     def safe_end(self) -> int:
-        """End of what this side acknowledges: durable with SYNC_FLUSH, else appended."""
+        """End of the acknowledged bytes: durable with SYNC_FLUSH, else appended."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`, of one file; empty at the end."""
@@ -45,7 +45,7 @@ class ReplicatedLog(Protocol):
         """Let an empty log begin at `position`, a multiple of the file size."""
 
     def settle(self) -> None:
-        """Begin to make safe what was appended, without waiting for more."""
+        """Begin to make the appended bytes safe, without waiting for more."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Store bytes of the master's log at `end`."""

@@ -45,7 +45,7 @@ from broker_core.store.reads.filtered_read import RecordFilter
 from broker_core.store.reads.message_reader import TIME_MAX, GetResult, MessageReader
 from broker_core.store.replication.replica_log import ReplicaLog
 from broker_core.store.replication.store_replication import StoreReplication
-from broker_core.store.retention_runner import Cleaning
+from broker_core.store.retention_runner import RetentionRunner
 from broker_core.store.running_flags import RunningFlags
 from broker_core.store.scheduler import StoreScheduler
 from broker_core.store.store_stats import StoreStats
@@ -88,36 +88,86 @@ class MessageStore:
         self._flags = flags = RunningFlags()
         stats = StoreStats()
         self._flush = flush = FlushService(
-            log, opened.state_file, config, clock, flush_worker,
+            log,
+            opened.state_file,
+            config,
+            clock,
+            flush_worker,
             note_limit=(lambda: dispatcher.position) if is_slave else None,
-        )  # fmt: skip
+        )
         self._visibility = visibility = Visibility(flush, is_async=is_async)
         acks = Acknowledgements(config, clock, flush, visibility)
-        cleaning = Cleaning(file_system, config, clock, log, queues, index, opened.derived, flush)
+        retention = RetentionRunner(
+            file_system, config, clock, log, queues, index, opened.derived, flush
+        )
         self._upkeep = upkeep = Upkeep(
-            config, clock, log, queues, index, dispatcher, opened.derived, flush, cleaning,
-            background, flags, stats, opened.delays, visibility,
-        )  # fmt: skip
+            config,
+            clock,
+            log,
+            queues,
+            index,
+            dispatcher,
+            opened.derived,
+            flush,
+            retention,
+            background,
+            flags,
+            stats,
+            opened.delays,
+            visibility,
+        )
         self.scheduler = scheduler = StoreScheduler(
-            config, log, flush, dispatcher, upkeep, visibility, acks, staging, flags,
-            flush_worker, background,
-        )  # fmt: skip
+            config,
+            log,
+            flush,
+            dispatcher,
+            upkeep,
+            visibility,
+            acks,
+            staging,
+            flags,
+            flush_worker,
+            background,
+        )
         self.writes = Appender(
-            config, clock, log, QueueCounters(queues, dispatcher.store_timestamp), flags, stats,
-            scheduler, acks,
+            config,
+            clock,
+            log,
+            QueueCounters(queues, dispatcher.store_timestamp),
+            flags,
+            stats,
+            scheduler,
+            acks,
             GroupWriter(log, dispatcher.written, background, flush.start_writeback),
             flush.fence,
-        )  # fmt: skip
+        )
         self.reads = MessageReader(
-            config, clock, log, queues, index, dispatcher, flush, upkeep, visibility, scheduler,
+            config,
+            clock,
+            log,
+            queues,
+            index,
+            dispatcher,
+            flush,
+            upkeep,
+            visibility,
+            scheduler,
             stats,
-        )  # fmt: skip
+        )
         self.groups = StoreGroups(config, log, flush, acks, scheduler, self.writes, staging, flags)
         store_id = flush.state.store_id
         self._replication = StoreReplication(
             ReplicaLog(store_id, log, flush, dispatcher, scheduler, is_async=is_async),
-            log, queues, dispatcher, upkeep, visibility, acks, scheduler, flags, stats,
-        )  # fmt: skip
+            log,
+            queues,
+            dispatcher,
+            upkeep,
+            visibility,
+            acks,
+            scheduler,
+            flags,
+            stats,
+        )
         self.state = StoreStatus(file_system, opened, flush, self.writes, staging, flags, stats)
 
     @classmethod
@@ -151,11 +201,15 @@ class MessageStore:
         lock = take_lock(file_system)
         try:
             workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
-            # Only reads, and may fail: before anything is written or kept open.
+            # Only reads, and may fail: hence before anything is written or kept open.
             staging = StagingArea(
-                file_system, clock, config.staging_size_max, config.staging_expiry_ms, workers[1],
+                file_system,
+                clock,
+                config.staging_size_max,
+                config.staging_expiry_ms,
+                workers[1],
                 max(BLOCK_SIZE_MAX, 2 * config.message_size_max),
-            )  # fmt: skip
+            )
             opened = Opening(file_system, config, clock, workers[1], os.getpid()).run()
             return cls(
                 file_system, config, clock, lock, opened, staging, workers, owns_file_system=own
@@ -194,8 +248,8 @@ class MessageStore:
             try:
                 self.scheduler.stop()
             finally:
-                # There are no readers any more, so the queues may have all of the log: a
-                # SYNC_MASTER that opens it again holds back what its slaves do not have.
+                # There are no readers left, so the whole log may be dispatched: a SYNC_MASTER that
+                # opens it again hides what its slaves do not have.
                 self._visibility.wait_for_slaves(None)
                 self._stop_cleanly()
         finally:
@@ -248,9 +302,17 @@ class MessageStore:
         The caller has checked the types; sizes and names are checked here.
         """
         return self.writes.append_text(
-            topic, queue_id, body, text, flag, sys_flag,
-            born_timestamp, born_host, reconsume_times, prepared_offset,
-        )  # fmt: skip
+            topic,
+            queue_id,
+            body,
+            text,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            reconsume_times,
+            prepared_offset,
+        )
 
     def append_batch(self, batch: ColumnBatch, *, together: bool = False) -> PutResult:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
@@ -330,7 +392,7 @@ class MessageStore:
         return await self.groups.acknowledged(result)
 
     async def group_on_disk(self, result: PutResult) -> None:
-        """Wait until the disk has a group, where `group_acknowledged` does not wait for that."""
+        """Wait until a group is synced, in modes where `group_acknowledged` does not."""
         await self.groups.on_disk(result)
 
     def group_ranges(self, start: int, end: int) -> dict[tuple[str, int], tuple[int, int]]:
@@ -393,16 +455,19 @@ class MessageStore:
         size_max: int | None = None,
         tag_codes: Collection[int] | None = None,
         record_filter: RecordFilter | None = None,
+        verify: bool = True,
     ) -> GetResult:
-        """Records from a queue offset on; the status says what to do when there are none.
-
-        Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
-        `record_filter` decides by the properties of a message instead of its tag code.
-        """
+        """Records from a queue offset on; see `MessageReader.get`."""
         return self.reads.get(
-            topic, queue_id, offset, count_max,
-            size_max=size_max, tag_codes=tag_codes, record_filter=record_filter,
-        )  # fmt: skip
+            topic,
+            queue_id,
+            offset,
+            count_max,
+            size_max=size_max,
+            tag_codes=tag_codes,
+            record_filter=record_filter,
+            verify=verify,
+        )
 
     def read_columns(
         self, topic: str, queue_id: int, start: int, until: int, wanted: int
@@ -487,7 +552,7 @@ class MessageStore:
 
     @property
     def epoch(self) -> int:
-        """Changes when messages that readers may have seen could be gone."""
+        """Changes when messages that readers may have seen could be lost."""
         return self.state.epoch
 
     @property
@@ -512,7 +577,7 @@ class MessageStore:
 
     @property
     def fenced(self) -> bool:
-        """A sync failed; nothing is acknowledged any more."""
+        """Whether a sync failed; then nothing is acknowledged any more."""
         return self.state.fenced
 
     def disk_usage(self) -> DiskUsage:

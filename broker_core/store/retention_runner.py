@@ -1,7 +1,7 @@
 """Executes a retention plan atomically for readers and crashes.
 
 Order: the state says durably that older files may be gone, readers stop at the new minimum, the
-dispatch checkpoint no longer names the queue and index files that go, and only then are
+dispatch checkpoint no longer names the queue and index files to remove, and only then are the
 files unlinked. A crash in between leaves files that the next open removes.
 """
 
@@ -30,7 +30,7 @@ from broker_core.store.opening.derived_files import DerivedFiles
 
 
 def retention_limits(config: StoreConfig) -> RetentionLimits:
-    """The part of the configuration that retention needs."""
+    """The retention limits of a configuration."""
     return RetentionLimits(
         config.file_reserved_hours,
         delete_hours(config.delete_when),
@@ -42,7 +42,7 @@ def retention_limits(config: StoreConfig) -> RetentionLimits:
     )
 
 
-class Cleaning:
+class RetentionRunner:
     """Owner thread only."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Cleaning:
         self._limits = retention_limits(config)
 
     def plan(self, *, manual: bool = False) -> RetentionPlan:
-        """What may go now."""
+        """The files that may be removed now."""
         segments = self._log.segments.all
         files = [
             AgedFile(segment.base, segment.base + segment.size, age_ms)
@@ -90,15 +90,15 @@ class Cleaning:
         """Remove the planned files as far as they are dispatched; returns the new log start."""
         limit = min(plan.delete_before, dispatched, self._flush.flushed.position)
         if self._derived.saved_position < limit:
-            # A queue whose records are all gone has its numbering in the checkpoint only, and a
-            # checkpoint before the start of the log is not used.
+            # The numbering of a queue without records is in the checkpoint only, and a checkpoint
+            # before the start of the log is not used.
             self._derived.save_now()
-        # Units still in memory would become files that are too old already.
+        # Units still in memory would be written to files that are about to be removed.
         self._queues.write_out()
         start = self._log.segments.start_after_drop(limit)
         if start == self._log.start:
             return start
-        # Everything that can fail comes before the first change.
+        # Everything that can fail happens before the first change.
         minimums = [(queue, queue.first_kept(start)) for queue in self._queues]
         self._flush.raise_log_start(start)
         dropped = self._log.segments.drop_before(limit)

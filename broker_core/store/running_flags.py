@@ -22,7 +22,7 @@ class Running(enum.IntEnum):
 
 
 class RunningFlags:
-    """The current bits. Owner thread only; `writeable` is looked at by every put."""
+    """The current bits. Owner thread only; every put reads `writeable`."""
 
     def __init__(self) -> None:
         self.bits = 0
@@ -45,7 +45,7 @@ class RunningFlags:
 
     @property
     def readable(self) -> bool:
-        """Reads are allowed."""
+        """Whether reads are allowed."""
         return not self.bits & Running.NOT_READABLE
 
     def describe(self) -> str:

@@ -21,7 +21,7 @@ from broker_core.protocol_codes import BrokerRole, FlushDiskType
 from broker_core.runtime.lane_worker import start_worker
 from broker_core.runtime.worker import InlineWorker, ThreadWorker, WorkerSlot
 from broker_core.storage.log.commit_log import CommitLog
-from broker_core.storage.log.page_prefault import FreshPages
+from broker_core.storage.log.page_prefault import PagePrefault
 from broker_core.storage.staging.staging_area import StagingArea
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.upkeep import Upkeep
@@ -63,7 +63,7 @@ class StoreScheduler:
         self._flush_worker = flush_worker
         self._background = background
         self._is_async = config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
-        # Then only time makes a sync due, and the timer looks at that.
+        # Then only time makes a sync due, and the timer checks it.
         self._pumps_by_timer = (
             self._is_async and config.flush_timed and not config.transient_pool_enable
         )
@@ -74,9 +74,9 @@ class StoreScheduler:
         self._dispatch_due = False
         self._dispatch_timer: asyncio.TimerHandle | None = None
         # Only on an event loop, where appends wait for nothing else.
-        self._fresh_pages: FreshPages | None = None
-        # Behind this are ordinary messages only. Others (delayed messages, halves of transactions)
-        # are dispatched at once: the broker reacts to them before it answers more.
+        self._page_prefault: PagePrefault | None = None
+        # After this position there are ordinary messages only. Others (delayed messages, halves of
+        # transactions) are dispatched at once: the broker acts on them before it answers more.
         self._others_until = 0
         self._is_awaited: Callable[[], bool] = lambda: True
         self.log_listeners: list[Callable[[], object]] = []
@@ -86,7 +86,7 @@ class StoreScheduler:
         flush.flushed.subscribe(self._flush_moved)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Exchange the inline workers for threads that report to `loop`, and start the timer."""
+        """Replace the inline workers by threads that report to `loop`, and start the timer."""
         if self._loop is not None:
             return
         self._loop = loop
@@ -94,8 +94,8 @@ class StoreScheduler:
         is_slave = self._config.broker_role is BrokerRole.SLAVE
         self._flush_worker.exchange(start_worker("rmq-flush", loop, waits_at_once=is_slave))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
-        self._fresh_pages = FreshPages(self._log, self._background, singly=not self._is_async)
-        self._staging.on_growth = self._fresh_pages.expect
+        self._page_prefault = PagePrefault(self._log, self._background, singly=not self._is_async)
+        self._staging.on_growth = self._page_prefault.expect
         self._schedule_tick()
 
     def stop(self) -> None:
@@ -114,19 +114,19 @@ class StoreScheduler:
             self._staging.close()
 
     def delay_arrivals_unless(self, is_awaited: Callable[[], bool]) -> None:
-        """Ask `is_awaited` after appends; while it is false, arrivals may be told a little later.
+        """Call `is_awaited` after appends; while it is false, arrivals may be reported later.
 
-        Reads find everything that was acknowledged either way.
+        Reads find everything that was acknowledged in either case.
         """
         self._is_awaited = is_awaited
 
     async def prepare_room(self, size: int) -> None:
-        """Create files and pages for `size` more bytes; the append reports what is missing."""
+        """Create files and pages for `size` more bytes; if that fails, the append reports it."""
         made = asyncio.Event()
         if self._log.prepare_room(size, made.set):
             await made.wait()
         made.clear()
-        if self._fresh_pages is not None and self._fresh_pages.make(size, made.set):
+        if self._page_prefault is not None and self._page_prefault.make(size, made.set):
             await made.wait()
 
     # Appends
@@ -148,7 +148,7 @@ class StoreScheduler:
             self._dispatch_soon()
 
     def _pump_soon(self) -> None:
-        """Pump once all that is ready now has been appended, so that one sync serves all of it."""
+        """Pump after all appends of this wake-up, so that they share one sync."""
         if self._loop is None or self._stopping:
             self._flush.pump()
         elif not self._pumps_by_timer and not self._pump_due:
@@ -165,14 +165,14 @@ class StoreScheduler:
         if self._flush.failure is not None:
             self._flags.set(Running.FENCED, True)
             return
-        # First: producers of a master wait for what a slave reports, and not for its queues.
+        # First: producers of a master wait for the slave's report, not for its queues.
         for listener in self.log_listeners:
             listener()
-        # A report that comes after the loop has ended, at the close, is the last one.
+        # During close, the last report may arrive after the loop has ended.
         loop = self._loop if self._loop is not None and not self._loop.is_closed() else None
         if self._dispatcher.position < self._visibility.limit():
             if loop is not None:
-                # After the answers to producers; a read before that dispatches by itself.
+                # After the answers to producers; an earlier read dispatches itself.
                 self._dispatch_soon()
             else:
                 self.dispatch()
@@ -190,8 +190,8 @@ class StoreScheduler:
     # Dispatch
 
     def catch_up(self) -> None:
-        """The first step of every read: dispatch what is due, so that all that was answered is
-        found. Raises `StoreClosed`.
+        """The first step of every read: dispatch what is due, so that the read finds all that was
+        acknowledged. Raises `StoreClosed`.
         """
         if self._flags.closed:
             self._flags.require_open()
@@ -206,9 +206,9 @@ class StoreScheduler:
             self._dispatch_soon()
 
     def dispatch(self) -> None:
-        """Make everything visible that may be; damage to the log stops puts."""
-        if self._fresh_pages is not None:
-            self._fresh_pages.follow()
+        """Make everything visible that the flush mode allows; damage to the log stops puts."""
+        if self._page_prefault is not None:
+            self._page_prefault.follow()
         try:
             self._upkeep.dispatch()
         except CorruptStore as error:
@@ -269,8 +269,8 @@ class StoreScheduler:
             self._schedule_tick()
 
     def _stop_puts(self, error: RmqError) -> None:
-        """Background work failed for good: refuse puts, but go on reading."""
-        _logger.error("the store takes no more messages: %s", error)
+        """Background work failed permanently: refuse puts, continue to serve reads."""
+        _logger.error("the store rejects puts: %s", error)
         if isinstance(error, CorruptStore):
             self.log_problem = error
         self._flags.set(Running.NOT_WRITEABLE, True)

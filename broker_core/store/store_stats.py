@@ -19,7 +19,7 @@ class StoreStats:
     def __init__(self) -> None:
         self.put_statuses: Counter[PutStatus] = Counter()
         self.get_statuses: Counter[GetStatus] = Counter()
-        # An enumeration member hashes slowly: what `put_one` and `put_rows` counted.
+        # Counted by `put_one` and `put_rows`; not in a dict, because enum members hash slowly.
         self._put_one_count = 0
         # Messages since `_begin_run`, all of one topic and none slower than `_run_ms`.
         self._run_topic = b""
@@ -45,7 +45,7 @@ class StoreStats:
             self._count_topic(topics[0][0], count)
 
     def put_one(self, topic: bytes, size: int, ms: float) -> None:
-        """The same for a single message that was accepted."""
+        """`put` for a single accepted message."""
         # Called for every message. Nearly all are quick, and of the same topic as the last one.
         if topic is not self._run_topic or ms > self._run_ms:
             self._begin_run(topic, ms)

@@ -48,7 +48,7 @@ class StoreStatus:
 
     @property
     def epoch(self) -> int:
-        """Changes when messages that readers may have seen could be gone."""
+        """Changes when messages that readers may have seen could be lost."""
         return self._flush.state.epoch
 
     @property
@@ -83,7 +83,7 @@ class StoreStatus:
 
     @property
     def fenced(self) -> bool:
-        """A sync failed; nothing is acknowledged any more."""
+        """Whether a sync failed; then nothing is acknowledged any more."""
         return self._flush.failure is not None
 
     @names_disk_errors

@@ -21,7 +21,7 @@ from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import MessageIndex
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.store.opening.derived_files import DerivedFiles, DerivedSnapshot
-from broker_core.store.retention_runner import Cleaning
+from broker_core.store.retention_runner import RetentionRunner
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.store_stats import StoreStats
 from broker_core.store.visibility import Visibility
@@ -42,7 +42,7 @@ class Upkeep:
         dispatcher: LogDispatcher,
         derived: DerivedFiles,
         flush: FlushService,
-        cleaning: Cleaning,
+        retention: RetentionRunner,
         worker: Worker,
         flags: RunningFlags,
         stats: StoreStats,
@@ -57,7 +57,7 @@ class Upkeep:
         self._dispatcher = dispatcher
         self._derived = derived
         self._flush = flush
-        self._cleaning = cleaning
+        self._retention = retention
         self._worker = worker
         self._flags = flags
         self._stats = stats
@@ -75,17 +75,17 @@ class Upkeep:
         return self._index_lost_from is None and self._dispatcher.position == self._log.position
 
     def dispatch(self) -> None:
-        """Make everything visible that may be."""
+        """Make everything visible that the flush mode allows."""
         try:
             limit = self._visibility.limit()
-            # A group is shown once all of it may be. The limit can be inside a group: the slaves
-            # of a sync master may have its beginning.
+            # A group becomes visible as a whole. The limit can be inside a group: the slaves of a
+            # sync master may have its beginning.
             durable = limit
             if self._config.group_waits_for_disk:
                 durable = min(limit, self._flush.flushed.position)
             taken = self._dispatcher.dispatch(limit, durable, self._write_out_long_tails)
         except OSError as error:
-            # Of the index: it can be built again from the log, so remember from where and go on
+            # Of the index: it can be rebuilt from the log, so note the position and continue
             # without it.
             files = self._index.files if self._index is not None else []
             lost_from = files[-1].first_position if files else self._log.start
@@ -115,11 +115,11 @@ class Upkeep:
 
     def set_retention(self, config: StoreConfig) -> None:
         """Apply the retention settings of `config` from now on."""
-        self._cleaning.reconfigure(config)
+        self._retention.reconfigure(config)
 
     def clean(self, *, manual: bool) -> int:
         """Apply retention; returns the log start."""
-        plan = self._cleaning.plan(manual=manual)
+        plan = self._retention.plan(manual=manual)
         if plan.disk_full is not None:
             self._flags.set(Running.DISK_FULL, plan.disk_full)
         nothing = plan.delete_before <= self._log.start
@@ -131,7 +131,7 @@ class Upkeep:
             for save in self.before_clean:
                 save()
             self._heal_oldest(plan.delete_before)
-            start = self._cleaning.carry_out(plan, self._dispatcher.position)
+            start = self._retention.carry_out(plan, self._dispatcher.position)
         except OSError as error:
             self._queue_error(error)
             return self._log.start
@@ -139,7 +139,7 @@ class Upkeep:
         return start
 
     def _heal_oldest(self, log_start: int) -> None:
-        """Rebuild damaged queues: one that is never read must not block retention for ever."""
+        """Rebuild damaged queues: one that is never read must not block retention forever."""
         for queue in list(self._queues):
             try:
                 queue.first_kept(log_start)
@@ -168,12 +168,12 @@ class Upkeep:
         return len(found)
 
     def heal_queue(self, queue: ConsumeQueue) -> None:
-        """Build a damaged queue anew from the log."""
+        """Rebuild a damaged queue from the log."""
         _logger.warning("rebuilding %s: its files do not match", queue.directory)
         rebuild_queue(self._log, self._queues, queue, self._dispatcher.position, self._delays)
 
     def heal_index(self, first_position: int) -> None:
-        """Build the index anew from a log position on."""
+        """Rebuild the index from a log position on."""
         if self._index is None:
             return
         _logger.warning("rebuilding the index from log position %d", first_position)
@@ -191,7 +191,7 @@ class Upkeep:
             raise problem from error
 
     def retry_index(self) -> None:
-        """Bring back an index that could not be written."""
+        """Try to rebuild an index that could not be written."""
         if self._index_lost_from is None:
             return
         if self._index is not None and isinstance(self._index.problem, CorruptStore):

@@ -1,23 +1,23 @@
-"""What readers may see: the limit of dispatch, and the part of the queues that is held back."""
+"""What readers may see: the limit of dispatch and the unreplicated tail."""
 
 from __future__ import annotations
 
 from broker_core.flush.flush_service import FlushService
 from broker_core.runtime.watermark import Watermark
 from broker_core.storage.derived.consume_queue import ConsumeQueue
-from broker_core.store.replication.unreplicated_tail import HeldBack
+from broker_core.store.replication.unreplicated_tail import UnreplicatedTail
 
 
 class Visibility:
-    """Owner thread only. `StoreReplication` changes it; reads, dispatch and waiters ask it."""
+    """Owner thread only. `StoreReplication` changes it; reads, dispatch and waiters use it."""
 
     def __init__(self, flush: FlushService, *, is_async: bool) -> None:
         self._flush = flush
         self._is_async = is_async
         self.confirmed: Watermark | None = None
-        """What the slaves have, when puts wait for them."""
-        self.held_back: HeldBack | None = None
-        """What the queues have and readers may not see yet."""
+        """The position that the slaves have confirmed; None unless puts wait for slaves."""
+        self.unreplicated_tail: UnreplicatedTail | None = None
+        """Entries of the queues that readers may not see yet."""
 
     def limit(self) -> int:
         """The position up to which records may be dispatched under the configured flush mode."""
@@ -28,20 +28,20 @@ class Visibility:
 
     def end_of(self, queue: ConsumeQueue) -> int:
         """The end of a queue for readers."""
-        held = self.held_back
+        held = self.unreplicated_tail
         if held is None:
             return queue.max_offset
         return min(held.ends.get(queue.key, queue.max_offset), queue.max_offset)
 
     def wait_for_slaves(self, confirmed: Watermark | None) -> None:
-        """Limit readers to `confirmed`; None ends that."""
+        """Limit readers to `confirmed`; None removes the limit."""
         self.confirmed = confirmed
 
-    def hold_back(self, held: HeldBack) -> None:
-        """Hide `held` from readers."""
-        self.held_back = held
+    def hold_back(self, held: UnreplicatedTail) -> None:
+        """Hide the tail from readers."""
+        self.unreplicated_tail = held
 
-    def release(self) -> HeldBack | None:
-        """Show all queue entries to readers; returns what was held back."""
-        held, self.held_back = self.held_back, None
+    def release(self) -> UnreplicatedTail | None:
+        """Make all queue entries visible; returns the tail that was hidden."""
+        held, self.unreplicated_tail = self.unreplicated_tail, None
         return held

@@ -1,1 +1,1 @@
-"""What must be true outside of this package: the Python that Spark runs, Java, addresses."""
+"""Prerequisites outside this package: the Python that Spark runs, Java, reachable addresses."""

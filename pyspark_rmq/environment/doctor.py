@@ -13,21 +13,30 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Final, NamedTuple
 
-from broker_core import ClientConfig, SyncAdmin, codec_backend, errors
+from broker_core import (
+    ClientConfig,
+    SyncAdmin,
+    add_cluster_options,
+    codec_backend,
+    errors,
+    given_cluster,
+    paint,
+)
 from pyspark_rmq.environment.interpreters import finder, look_at, problem_of, worker
 
 EXAMPLES: Final = """\
   rmq doctor                                   Python, Java, Spark and Arrow
-  rmq doctor -n 127.0.0.1:9876                 also name servers and brokers"""
+  rmq doctor -n 127.0.0.1:9876                 also name servers and brokers
+  rmq doctor --profile prod                    the same, with its account and TLS settings"""
 
-_NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 _PYTHON_MIN: Final = (3, 10)
 _SPARK_FIRST, _SPARK_END = (4, 0), (4, 4)
-_ARROW_MIN: Final = (15,)
+# Of Spark 4.0; later releases name a newer one.
+_ARROW_MIN: Final = "11"
 _JAVA_MIN: Final = 17
 _CONNECT_TIMEOUT_S: Final = 5.0
 _PROGRAM_TIMEOUT_S: Final = 120
@@ -43,22 +52,19 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument(
-        "-n",
-        "--namesrv",
-        metavar="ADDRESSES",
-        help="name servers to look at, as HOST:PORT, several separated by ; (default: the variable "
-        f"{_NAME_SERVER_VARIABLE}; without it no server is looked at)",
-    )
+    title = "cluster; without one no server is checked"
+    add_cluster_options(parser, title, or_local=False)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each check, and the fix below those that fail; 1 if any does."""
-    servers = options.namesrv or os.environ.get(_NAME_SERVER_VARIABLE, "")
+    cluster = given_cluster(options, or_local=False)
     failed = 0
-    for finding in findings(servers):
-        mark = "FAIL" if finding.fix else "ok"
-        sys.stdout.write(f"{mark:4}  {finding.what:12}  {finding.text}\n")
+    for finding in findings(";".join(cluster.name_servers), cluster.security):
+        mark = (
+            paint("FAIL", "red", sys.stdout) if finding.fix else paint("ok  ", "green", sys.stdout)
+        )
+        sys.stdout.write(f"{mark}  {finding.what:12}  {finding.text}\n")
         if finding.fix:
             failed += 1
             fix = finding.fix.replace("\n", "\n" + " " * 25)
@@ -68,18 +74,18 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def findings(servers: str) -> Iterator[Finding]:
+def findings(servers: str, security: Mapping[str, Any]) -> Iterator[Finding]:
     """All checks, one after the other."""
     yield python_finding(sys.version_info[:2])
     yield package_finding()
     yield native_finding(codec_backend())
-    yield from distribution_findings(_installed)
+    yield from distribution_findings(_installed, arrow_min(_required("pyspark")))
     yield java_finding(java_version())
     yield from interpreter_findings()
     if servers:
-        yield from server_findings(servers)
+        yield from server_findings(servers, security)
     else:
-        text = "not looked at: give -n HOST:PORT"
+        text = "not checked: give -n HOST:PORT or --profile NAME"
         yield Finding("name servers", text)
 
 
@@ -94,7 +100,8 @@ def package_finding() -> Finding:
     """The installed package."""
     number = _installed("pyspark-rmq")
     if number is None:
-        return Finding("pyspark-rmq", "not installed here", "pip install 'pyspark-rmq[spark]'")
+        fix = "pip install '.[spark]' in a checkout, or install a wheel of it"
+        return Finding("pyspark-rmq", "not installed here", fix)
     return Finding("pyspark-rmq", number)
 
 
@@ -109,8 +116,10 @@ def native_finding(backend: str) -> Finding:
     return Finding("native code", "not built, the Python version is in use", fix)
 
 
-def distribution_findings(installed: Callable[[str], str | None]) -> Iterator[Finding]:
-    """Spark, Arrow and pandas."""
+def distribution_findings(
+    installed: Callable[[str], str | None], arrow_from: str = _ARROW_MIN
+) -> Iterator[Finding]:
+    """Spark and Arrow."""
     spark = installed("pyspark") or installed("pyspark-client")
     if spark is None:
         yield Finding("Spark", "not installed", "pip install 'pyspark>=4.0,<4.4'")
@@ -118,14 +127,23 @@ def distribution_findings(installed: Callable[[str], str | None]) -> Iterator[Fi
         is_known = _SPARK_FIRST <= _numbers(spark)[:2] < _SPARK_END
         yield Finding("Spark", spark, "" if is_known else "pip install 'pyspark>=4.0,<4.4'")
     arrow = installed("pyarrow")
-    if arrow is None or _numbers(arrow) < _ARROW_MIN:
-        yield Finding("Arrow", arrow or "not installed", "pip install 'pyarrow>=15'")
+    if arrow is None or _numbers(arrow) < _numbers(arrow_from):
+        yield Finding("Arrow", arrow or "not installed", f"pip install 'pyarrow>={arrow_from}'")
     else:
         yield Finding("Arrow", arrow)
 
 
+def arrow_min(requirements: Iterable[str]) -> str:
+    """The oldest Arrow that Spark takes, from the requirements of its package."""
+    for text in requirements:
+        found = re.match(r"pyarrow\s*>=\s*([\d.]+)", text)
+        if found:
+            return found[1]
+    return _ARROW_MIN
+
+
 def java_finding(found: tuple[str, int | None]) -> Finding:
-    """`found` is of `java_version`."""
+    """`found` is the result of `java_version`."""
     program, number = found
     fix = f"install Java {_JAVA_MIN} or newer and set JAVA_HOME to its directory"
     if number is None:
@@ -167,17 +185,17 @@ def interpreter_findings() -> Iterator[Finding]:
         yield Finding(what, text, problem_of(interpreter))
 
 
-def server_findings(servers: str) -> Iterator[Finding]:
-    """Each name server, and each address that it advertises."""
+def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Finding]:
+    """Each name server, and each address that it advertises; `security` is of `ClientConfig`."""
     try:
-        addresses = ClientConfig(servers).name_servers  # type: ignore[arg-type]
+        addresses = ClientConfig(servers, **security).name_servers  # type: ignore[arg-type]
     except errors.InvalidConfig as error:
         yield Finding("name servers", servers, str(error))
         return
     seen: set[str] = set()
     for address in addresses:
         try:
-            with SyncAdmin(address) as admin:
+            with SyncAdmin(ClientConfig((address,), **security)) as admin:
                 brokers = admin.cluster_info().brokers
         except errors.RmqError as error:
             fix = f"{error}\nstart a name server there, or give the right address"
@@ -216,6 +234,13 @@ def _installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def _required(name: str) -> list[str]:
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:
+        return []
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -42,18 +42,18 @@ class Interpreter(NamedTuple):
 
     command: str
     setting: str
-    """What decides it: a variable, or that none is set."""
+    """The variable that selects it, or the fact that none is set."""
 
 
 class Found(NamedTuple):
-    """What a command turned out to be."""
+    """The Python behind a command."""
 
     path: str
     version: str
     missing: tuple[str, ...]
-    """Packages that it does not have."""
+    """Packages that are not installed."""
     problem: str = ""
-    """Why it is no usable Python; empty otherwise."""
+    """Why it cannot be used; empty if it can."""
 
 
 def finder(environ: Mapping[str, str]) -> Interpreter:
@@ -72,7 +72,7 @@ def worker(environ: Mapping[str, str]) -> Interpreter:
 
 @functools.lru_cache(maxsize=16)
 def look_at(command: str) -> Found:
-    """Run the command once and ask what it is; this interpreter is not run."""
+    """Run the command once and inspect it; the current interpreter is not run."""
     path = shutil.which(command)
     if path is None:
         return Found(command, "", (), "there is no such program")
@@ -90,7 +90,7 @@ def look_at(command: str) -> Found:
 
 
 def problem_of(interpreter: Interpreter) -> str:
-    """One line that says what is wrong with it and what to set; empty if it can be used."""
+    """The problem and its fix in one line; empty if it can be used."""
     found = look_at(interpreter.command)
     shown = (
         interpreter.command
@@ -117,5 +117,5 @@ def problem_of(interpreter: Interpreter) -> str:
 
 
 def environment_problem(environ: Mapping[str, str]) -> str:
-    """What a session that is started with this environment will suffer from; empty: nothing."""
+    """The problem of a session that is started with this environment; empty if there is none."""
     return problem_of(finder(environ)) or problem_of(worker(environ))

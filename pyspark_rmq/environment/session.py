@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 def session(
     app_name: str = "rmq", *, master: str = "", config: Mapping[str, str] | None = None
 ) -> Any:
-    """The Spark session of this program, which finds `.format("rmq")`; made if there is none.
+    """The Spark session of this program, which finds `.format("rmq")`; created if there is none.
 
-    Has Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package. A
-    session that is made has the settings of `spark_conf()`, unless `config` has others.
+    Makes Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package. A
+    new session has the settings of `spark_conf()`, unless `config` has others.
     """
     from pyspark.sql import SparkSession
 
@@ -63,9 +63,9 @@ def register(spark: Any, name: str = "rocketmq") -> None:
 
 
 def ensure_python(spark: Any) -> None:
-    """See to it that a source that is registered in `spark` can be run.
+    """Ensure that a source registered in `spark` can be run.
 
-    A local session is told to run the Python of this program. Raises `InvalidArgument` if the
+    A local session is set to run the Python of this program. Raises `InvalidArgument` if the
     workers run elsewhere with a Python that would fail later.
     """
     if not is_classic(spark):
@@ -108,7 +108,7 @@ def warn_of_environment() -> None:
 
 
 def _finder_of(spark: Any) -> Interpreter:
-    """The environment of the JVM is that of the moment when it was started."""
+    """The Python that the JVM of a session runs, by the environment in which the JVM started."""
     getenv = spark.sparkContext._jvm.System.getenv
     found = {name: getenv(name) for name in (DRIVER_VARIABLE, WORKER_VARIABLE)}
     return finder({name: value for name, value in found.items() if value})

@@ -1,6 +1,6 @@
 """`watch(query)`: the progress of a streaming query while it runs, in a terminal or a notebook.
 
-Asks the query itself and installs no listener, so it works over Spark Connect, too.
+Polls the query and installs no listener, so it also works over Spark Connect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Show = Callable[[QueryView], None]
 
 
 class Watch:
-    """A query that is watched on a thread; `stop` ends the watch and not the query."""
+    """Watches a query on a thread; `stop` ends the watch, not the query."""
 
     def __init__(self, query: Any, show: Show, interval_s: float) -> None:
         self._query = query
@@ -26,7 +26,7 @@ class Watch:
         self._interval_s = interval_s
         self._stopped = threading.Event()
         self.view = QueryView(_name(query))
-        """What was shown last."""
+        """The last displayed view."""
         self._thread = threading.Thread(target=self.follow, name="rmq-watch", daemon=True)
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Watch:
             shown = self.view
             try:
                 is_over = self._query.awaitTermination(self._interval_s)
-                # Several batches may have ended since the last look.
+                # Several batches may have ended since the last poll.
                 for report in self._query.recentProgress:
                     self.view = self.view.with_report(report)
                 if is_over:
@@ -106,7 +106,7 @@ def _notebook_display() -> Show:
     from IPython.display import display
 
     class Page:
-        """IPython shows the HTML, or the text where there is none."""
+        """Displayed by IPython as HTML, or as text where HTML is not available."""
 
         def __init__(self, view: QueryView) -> None:
             self._view = view

@@ -22,6 +22,7 @@ from pyspark_rmq.notebook.live_progress import watch
 
 _CLUSTERS: Final = (EmbeddedBroker, EmbeddedCluster, Cluster)
 _NAME_SERVERS: Final = "NAMESRV_ADDR"
+_PROFILE: Final = "RMQ_PROFILE"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,7 +91,7 @@ class RmqMagic:
         parser.add_argument("--background", action="store_true")
         options = parser.parse_args(words)
         watched = watch(self._query(options.query), background=options.background)
-        # What was shown need not be shown again.
+        # The result is already displayed.
         return watched if options.background else None
 
     def _use(self, words: Sequence[str]) -> Any:
@@ -144,8 +145,9 @@ class RmqMagic:
     def _run(self, words: Sequence[str], cell: str | None) -> None:
         """Run a command of `rmq` and show what it prints."""
         environment = dict(os.environ)
-        if not {"-n", "--namesrv"} & set(words):
+        if not {"-n", "--namesrv", "--profile"} & set(words):
             environment[_NAME_SERVERS] = self._cluster().name_server
+            environment.pop(_PROFILE, None)
         with subprocess.Popen(
             [sys.executable, "-m", "broker_core", *words],
             stdin=subprocess.DEVNULL if cell is None else subprocess.PIPE,
@@ -163,7 +165,7 @@ class RmqMagic:
                 for line in process.stdout:
                     sys.stdout.write(line)
             except BrokenPipeError:
-                # It ended before it had read the cell, and says why.
+                # It ended before it had read the cell; its output has the reason.
                 sys.stdout.write(process.stdout.read() if process.stdout else "")
             except KeyboardInterrupt:
                 process.terminate()

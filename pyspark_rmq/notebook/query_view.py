@@ -1,4 +1,4 @@
-"""A streaming query as people watch it: one line of text, or HTML. Pure."""
+"""A streaming query for display: one line of text, or HTML. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ERROR_MAX: Final = 300
 
 
 class QueryView(NamedTuple):
-    """What is shown of a query after one of its batches."""
+    """The displayed values of a query after one of its batches."""
 
     name: str
     batch_id: int = -1
@@ -36,7 +36,7 @@ class QueryView(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Processed part of the rows that there are; None if that is not known."""
+        """Processed share of the available rows; None if unknown."""
         if self.lag is None:
             return None
         left = sum(self.lag.values())
@@ -47,7 +47,7 @@ class QueryView(NamedTuple):
         return self.state in ("ended", "failed")
 
     def with_report(self, report: Mapping[str, Any] | None) -> QueryView:
-        """The view after a progress report of Spark; the same one for a report it has already."""
+        """The view after a progress report of Spark; unchanged for a report that it includes."""
         if not isinstance(report, Mapping):
             return self
         batch_id = _whole(report.get("batchId"), -1)

@@ -34,6 +34,8 @@ class Decoded(NamedTuple):
     """Arrow array; null for bad rows."""
     bad: Sequence[BadRow] = ()
     """In the order of rows."""
+    places: Any = None
+    """For each row the place of its body; None if every body is one row."""
 
 
 class Decoder(Protocol):

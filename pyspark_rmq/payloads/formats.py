@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from broker_core import errors
+from pyspark_rmq.payloads.reader_options.time_patterns import TimePattern
+from pyspark_rmq.payloads.reader_options.time_texts import TimePatterns, TimeTexts
 from pyspark_rmq.payloads.schema_options import SchemaOptions, avro_options, protobuf_options
 
 BINARY: Final = "binary"
@@ -14,9 +16,19 @@ JSON: Final = "json"
 MSGPACK: Final = "msgpack"
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
-VALUE_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO, PROTOBUF)
+CANAL: Final = "canal-json"
+DEBEZIUM: Final = "debezium-json"
+# Changes of tables, which only the source has.
+CHANGES: Final = (CANAL, DEBEZIUM)
+WRITTEN_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO, PROTOBUF)
+VALUE_FORMATS: Final = (*WRITTEN_FORMATS, *CHANGES)
 # Formats with fields, which the sink encodes.
 WITH_FIELDS: Final = (JSON, MSGPACK, AVRO, PROTOBUF)
+# Formats with a schema of their own.
+WITH_SCHEMA: Final = (AVRO, PROTOBUF)
+# Formats whose fields a sample of bodies shows.
+INFERRED: Final = (JSON, MSGPACK)
+SAMPLE_ROWS: Final = 1_000
 
 # Keys are texts in RocketMQ.
 KEY_FORMATS: Final = (STRING, JSON)
@@ -29,13 +41,22 @@ BAD_RECORDS: Final = (FAIL, NULL, SKIP, DEAD_LETTER)
 # Policies that return no row for a bad record.
 WITHOUT_ROW: Final = (SKIP, DEAD_LETTER)
 
+# Modes of Spark's readers -> the policy.
+PERMISSIVE: Final = "PERMISSIVE"
+MODES: Final = {PERMISSIVE: NULL, "DROPMALFORMED": SKIP, "FAILFAST": FAIL}
+_PATTERNS: Final = ("timestampFormat", "timestampNTZFormat", "dateFormat")
+
 UTC: Final = "UTC"
 
 # Option -> the formats that it is for.
 _SCHEMA_OPTIONS: Final = {
     "value.schema": (AVRO,),
     "value.schema.file": (AVRO, PROTOBUF),
-    "value.schema.registry.framing": (AVRO,),
+    "value.schema.registry.framing": (AVRO, PROTOBUF),
+    "value.schema.registry.id": (AVRO, PROTOBUF),
+    "value.schema.registry.url": (AVRO,),
+    "value.schema.registry.user": (AVRO,),
+    "value.schema.registry.password": (AVRO,),
     "value.message.name": (PROTOBUF,),
 }
 
@@ -53,11 +74,33 @@ class PayloadOptions(NamedTuple):
     schema: SchemaOptions = SchemaOptions()
     """Of formats that need one."""
     key_format: str = STRING
+    infers: bool = False
+    """A batch reader without a schema takes it from a sample of bodies."""
+    sample_rows: int = SAMPLE_ROWS
+    patterns: TimePatterns = TimePatterns()
+    keeps_fields: bool = False
+    """mode=PERMISSIVE: a bad JSON body keeps its good fields."""
 
     @property
     def is_typed(self) -> bool:
         """Whether bodies are decoded at all."""
         return self.value_format != BINARY
+
+    @property
+    def checks_columns(self) -> bool:
+        """Whether the format permits only some columns."""
+        return bool(self.schema.option) or self.value_format in CHANGES
+
+    @property
+    def times(self) -> TimeTexts:
+        """How texts of times are read."""
+        return TimeTexts(self.time_zone, self.patterns)
+
+    @property
+    def finds_schema(self) -> bool:
+        """Whether a reader without a schema has one with the fields of the payload."""
+        is_known = self.infers or self.value_format in WITH_SCHEMA
+        return is_known and self.key_format == STRING
 
     @property
     def default_kind(self) -> str:
@@ -69,19 +112,42 @@ class PayloadOptions(NamedTuple):
             )
         if self.value_format in (BINARY, STRING):
             return self.value_format
+        or_infer = "; spark.read also takes inferSchema=true" * (self.value_format in INFERRED)
+        fields = "orderId: STRING, amount: DOUBLE"
+        if self.value_format in CHANGES:
+            fields = "op: STRING, after: STRUCT<id: BIGINT>, ts: TIMESTAMP"
         raise errors.InvalidArgument(
             f"valueFormat={self.value_format} needs a schema that names the fields, such as"
-            ' .schema("key STRING, value STRUCT<orderId: STRING, amount: DOUBLE>")'
+            f' .schema("key STRING, value STRUCT<{fields}>"){or_infer}'
         )
 
     def checked(self, given: frozenset[str]) -> PayloadOptions:
         """Raises `InvalidArgument` for options that have no effect together."""
-        for name in ("badRecords", "deadLetterTopic", "flattenValue", "timeZone"):
+        for name in ("badRecords", "mode", "deadLetterTopic", "flattenValue", "timeZone"):
             has_use = self.is_typed or (self.key_format != STRING and name != "flattenValue")
             if name in given and not has_use:
                 raise errors.InvalidArgument(
                     f"option {name} is for typed payloads: give valueFormat, too"
                 )
+        has_texts = JSON in (self.value_format, self.key_format) or self.value_format in CHANGES
+        for name in _PATTERNS:
+            if name in given and not has_texts:
+                raise errors.InvalidArgument(
+                    f"option {name} is for times that are texts in JSON: valueFormat=json,"
+                    f" {' or '.join(CHANGES)}, or keyFormat=json"
+                )
+        if self.infers and self.value_format not in INFERRED:
+            if self.value_format in WITH_SCHEMA:
+                reason = f"leave it out, because the schema of {self.value_format} is known"
+            elif self.value_format in CHANGES:
+                reason = f"name the columns of the table for valueFormat={self.value_format}"
+            else:
+                reason = f"valueFormat={self.value_format} has no fields"
+            raise errors.InvalidArgument(
+                f"option inferSchema=true is for valueFormat={' or '.join(INFERRED)}: {reason}"
+            )
+        if "inferSchemaSampleRows" in given and not self.infers:
+            raise errors.InvalidArgument("option inferSchemaSampleRows needs inferSchema=true")
         if (self.bad_records == DEAD_LETTER) != bool(self.dead_letter_topic):
             raise errors.InvalidArgument(
                 "options badRecords=deadLetter and deadLetterTopic go together: give both"
@@ -104,7 +170,36 @@ def key_format(name: str, text: str) -> str:
     raise errors.InvalidConfig(name, text, accepted)
 
 
-def schema_options(value_format: str, values: Any) -> SchemaOptions:
+def bad_records(values: Any) -> tuple[str, bool]:
+    """The policy of `badRecords` or `mode`, and whether bad records keep their good fields."""
+    if "mode" not in values.given:
+        return values["badRecords"], False
+    if "badRecords" in values.given:
+        raise errors.InvalidArgument(
+            "options mode and badRecords exclude each other: mode="
+            f"{values['mode']} is like badRecords={MODES[values['mode']]}"
+        )
+    return MODES[values["mode"]], values["mode"] == PERMISSIVE
+
+
+def time_pattern(name: str, text: str) -> str:
+    """A pattern that can be used. Raises `InvalidConfig`."""
+    TimePattern(name, text)
+    return text
+
+
+def written_format(name: str, text: str) -> str:
+    """A format of the sink. Raises `InvalidConfig`."""
+    found = text.strip().lower()
+    if found in WRITTEN_FORMATS:
+        return found
+    accepted = " or ".join(WRITTEN_FORMATS)
+    raise errors.InvalidConfig(
+        name, text, accepted + f"; only sources read {found}" * (found in CHANGES)
+    )
+
+
+def schema_options(value_format: str, values: Any, writes: bool = False) -> SchemaOptions:
     """The schema of a format that needs one. Raises `InvalidArgument` for a schema in vain."""
     for name, accepted in _SCHEMA_OPTIONS.items():
         if name in values.given and value_format not in accepted:
@@ -113,9 +208,9 @@ def schema_options(value_format: str, values: Any) -> SchemaOptions:
                 f" valueFormat={value_format}"
             )
     if value_format == AVRO:
-        return avro_options(values, "value")
+        return avro_options(values, "value", writes)
     if value_format == PROTOBUF:
-        return protobuf_options(values, "value")
+        return protobuf_options(values, "value", writes)
     return SchemaOptions()
 
 

@@ -1,6 +1,8 @@
 """JSON bodies to Arrow columns.
 
-    all bodies of a batch ──► one text, a line each ──► pyarrow.json ──► columns
+    all bodies of a batch ──► compiled decoder (`native/`) ──► columns
+    bodies that it refuses, or all where it is not built:
+        one text, a line each ──► pyarrow.json ──► columns
                   any of them refused: the same in smaller parts,
                   then body by body (`json_values.py`), which finds the bad ones and the reasons
 
@@ -30,8 +32,15 @@ from pyspark_rmq.payloads.json_values import (
     converter,
     parse,
 )
+from pyspark_rmq.payloads.native import plans
 from pyspark_rmq.payloads.nested_arrays import with_leaves
-from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ
+from pyspark_rmq.payloads.reader_options.time_texts import USUAL, TimeTexts
+from pyspark_rmq.payloads.spark_types import (
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    has_variant,
+    is_variant,
+)
 
 _PART_ROWS: Final = 1_024
 _OPEN: Final = ord("{")
@@ -49,14 +58,35 @@ _REFUSED: Final = (pa.ArrowException, ValueError)
 class JsonDecoder:
     """Decodes bodies to one type."""
 
-    def __init__(self, kind: Any, time_zone: str = UTC, path: str = "value") -> None:
+    def __init__(
+        self,
+        kind: Any,
+        times: TimeTexts | None = None,
+        path: str = "value",
+        keeps_fields: bool = False,
+    ) -> None:
+        """With `keeps_fields` a bad row keeps the fields that can be converted."""
         self._kind = kind
-        self._convert = converter(kind, time_zone, path)
-        is_object = pa.types.is_struct(kind) and kind.num_fields
-        self._parsed = _parsed_type(kind, time_zone) if is_object else None
+        self._times = times or TimeTexts()
+        self._problems: list[str] | None = [] if keeps_fields else None
+        self._convert = converter(kind, self._times, path, self._problems)
+        is_object = pa.types.is_struct(kind) and kind.num_fields and not has_variant(kind)
+        self._parsed = _parsed_type(kind, self._times) if is_object else None
+        # Compiled code reads the usual forms of times and no VARIANT.
+        is_planned = self._times.patterns == USUAL and not has_variant(kind)
+        takes_local = self._times.time_zone == UTC
+        self._planned = (
+            plans.planned(plans.JSON, kind, takes_local=takes_local) if is_planned else None
+        )
 
     def decode(self, bodies: Any) -> Decoded:
         """The payload of each body."""
+        if self._planned is None:
+            return self.by_parts(bodies)
+        return self._planned.decode(bodies, self.by_parts)
+
+    def by_parts(self, bodies: Any) -> Decoded:
+        """All at once, in parts or body by body."""
         whole = self.by_column(bodies)
         if whole is not None:
             return Decoded(whole)
@@ -65,8 +95,9 @@ class JsonDecoder:
             part = bodies.slice(first, _PART_ROWS)
             values = self.by_column(part) if len(bodies) > _PART_ROWS else None
             if values is None:
-                values, found = self.by_row(part)
-                bad += [BadRow(first + row, reason) for row, reason in found]
+                decoded = self.by_row(part)
+                values = decoded.values
+                bad += [BadRow(first + row, reason) for row, reason in decoded.bad]
             parts.append(values)
         return Decoded(pa.concat_arrays(parts), bad)
 
@@ -84,7 +115,7 @@ class JsonDecoder:
             [batch] = found.combine_chunks().to_batches()
             batch.validate(full=True)
             columns = [
-                with_leaves(batch.column(place), field.type, _finished)
+                with_leaves(batch.column(place), field.type, self._finished)
                 for place, field in enumerate(self._kind)
             ]
         except _REFUSED:
@@ -99,9 +130,29 @@ class JsonDecoder:
             try:
                 values.append(self._convert(parse(body)))
             except Undecodable as problem:
-                values.append(None)
+                values.append(absent(self._kind) if self._problems is not None else None)
                 bad.append(BadRow(row, str(problem)))
+            else:
+                if self._problems:
+                    bad.append(BadRow(row, self._problems[0]))
+                    self._problems.clear()
         return Decoded(pa.array(values, self._kind), bad)
+
+    def _finished(self, parsed: Any, kind: Any) -> Any:
+        """Parsed values as their type. Raises one of `_REFUSED` for what only `by_row` reads."""
+        if pa.types.is_binary(kind):
+            return _converted(parsed, converter(kind, self._times), kind)
+        read = None
+        if pa.types.is_date(kind):
+            read = self._times.date if self._times.patterns.date else None
+        elif kind == TIMESTAMP_NTZ:
+            read = self._times.local if self._times.patterns.local else None
+        elif kind == TIMESTAMP:
+            read = None if _is_usual(self._times) else self._times.timestamp
+        if read is None:
+            return parsed.cast(kind)
+        numbers = pa.int32() if pa.types.is_date(kind) else pa.int64()
+        return _converted(parsed, read, numbers).cast(kind)
 
 
 def _lines(bodies: Any) -> Any:
@@ -172,40 +223,47 @@ def _parse(text: Any, schema: Any) -> Any:
     )
 
 
-def _parsed_type(kind: Any, time_zone: str) -> Any:
+def _parsed_type(kind: Any, times: TimeTexts) -> Any:
     """The schema that the parser is given for a struct; None if it cannot read it."""
     fields = []
     for field in kind:
-        parsed = _parsed_field(field.type, time_zone)
+        parsed = _parsed_field(field.type, times)
         if parsed is None:
             return None
         fields.append(pa.field(field.name, parsed))
     return pa.schema(fields)
 
 
-def _parsed_field(kind: Any, time_zone: str) -> Any:
-    if pa.types.is_map(kind) or (kind == TIMESTAMP and time_zone != UTC):
+def _parsed_field(kind: Any, times: TimeTexts) -> Any:
+    if pa.types.is_map(kind):
         return None
     if pa.types.is_struct(kind):
-        inner = _parsed_type(kind, time_zone)
+        inner = _parsed_type(kind, times)
         return None if inner is None else pa.struct(list(inner))
     if pa.types.is_list(kind):
-        item = _parsed_field(kind.value_type, time_zone)
+        item = _parsed_field(kind.value_type, times)
         return None if item is None else pa.list_(pa.field("element", item))
     # The parser takes dates as numbers, binary values as they are, and applies offsets to local
     # times.
     if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == TIMESTAMP_NTZ:
         return pa.string()
+    if kind == TIMESTAMP and not _is_usual(times):
+        return pa.string()
     return kind
 
 
-def _finished(parsed: Any, kind: Any) -> Any:
-    """Parsed values as their type. Raises one of `_REFUSED` for texts that only `by_row` reads."""
-    if pa.types.is_binary(kind):
-        return _from_base64(parsed)
-    return parsed.cast(kind)
+def _is_usual(times: TimeTexts) -> bool:
+    """Whether the parser reads timestamps as they are to be read."""
+    return times.time_zone == UTC and not times.patterns.timestamp
 
 
-def _from_base64(texts: Any) -> Any:
-    convert = converter(pa.binary(), UTC)
-    return pa.array([convert(text) for text in texts.to_pylist()], pa.binary())
+def _converted(texts: Any, convert: Any, kind: Any) -> Any:
+    found = [None if text is None else convert(text) for text in texts.to_pylist()]
+    return pa.array(found, kind)
+
+
+def absent(kind: Any) -> Any:
+    """What mode=PERMISSIVE gives for a body that is not JSON, as `from_json` does."""
+    if not pa.types.is_struct(kind) or is_variant(kind):
+        return None
+    return dict.fromkeys(field.name for field in kind)

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from broker_core import errors
 from pyspark_rmq.payloads.nested_arrays import fields_of, leaves, with_leaves
-from pyspark_rmq.payloads.spark_types import TIMESTAMP
+from pyspark_rmq.payloads.spark_types import TIMESTAMP, has_variant, is_variant
+from pyspark_rmq.payloads.variant.spark_variants import json_of
 
 _OPTIONS: Final = orjson.OPT_UTC_Z
 
@@ -29,6 +30,8 @@ def encode_json(values: Any) -> Any:
     """
     prepared = with_leaves(values, _written_type(values.type), _written)
     rows = python_rows(prepared, "JSON")
+    if has_variant(values.type):
+        rows = [_with_variants(row, values.type) for row in rows]
     if any(map(_has_words, leaves(prepared))):
         rows = [_with_words(row) for row in rows]
     return pa.array([_dumped(row) for row in rows], pa.binary())
@@ -46,6 +49,24 @@ def python_rows(values: Any, name: str) -> list[Any]:
             " 9999, and maps without duplicate keys"
         ) from None
     return found
+
+
+def _with_variants(value: Any, kind: Any) -> Any:
+    """Values of Spark's VARIANT as JSON texts."""
+    if value is None or not has_variant(kind):
+        return value
+    if is_variant(kind):
+        try:
+            return orjson.Fragment(json_of(value))
+        except ValueError as error:
+            raise errors.InvalidArgument(
+                f"a VARIANT of a row cannot be written as JSON: {error}"
+            ) from None
+    if pa.types.is_struct(kind):
+        return {field.name: _with_variants(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_with_variants(item, kind.value_type) for item in value]
+    return {key: _with_variants(item, kind.item_type) for key, item in value.items()}
 
 
 def _has_map(kind: Any) -> bool:
@@ -84,6 +105,8 @@ def _plain(value: Any) -> Any:
 
 
 def _written_type(kind: Any) -> Any:
+    if is_variant(kind):
+        return kind
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _written_type(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
-from pyspark_rmq.payloads.times import date_days, timestamp_micros
+from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
+from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, is_variant, sql_name
 
 # Deeper bodies are bad. The parser is recursive.
 DEPTH_MAX: Final = 256
@@ -52,6 +52,16 @@ class _Number(str):
     __slots__ = ()
 
 
+def number(text: str) -> Any:
+    """A text as the parsed value that it would be without quotes."""
+    return _Number(text)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a parsed value is a number: its text."""
+    return type(value) is _Number
+
+
 _JSON: Final = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_Number)
 
 
@@ -63,7 +73,7 @@ def parse(body: bytes) -> Any:
         raise Undecodable(f"not UTF-8 at byte {error.start}") from None
     if not text.strip(" \t\r\n"):
         raise Undecodable("the body is empty")
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _is_too_deep(text):
         raise Undecodable(f"nested more than {DEPTH_MAX} levels deep")
     try:
         value = _JSON.decode(text)
@@ -74,24 +84,30 @@ def parse(body: bytes) -> Any:
     return value
 
 
-def converter(kind: Any, time_zone: str, path: str = "value") -> Convert:
+def converter(
+    kind: Any, times: TimeTexts, path: str = "value", problems: list[str] | None = None
+) -> Convert:
     """A function that converts a parsed value to what Arrow takes for type `kind`.
 
-    It raises `Undecodable` for a value that Spark's reader would not convert.
+    It raises `Undecodable` for a value that Spark's reader would not convert. With a list for
+    `problems` such a field of a struct is null, and the reason is appended.
     """
+    if is_variant(kind):
+        return _nullable(_variant, "VARIANT", path)
     if pa.types.is_struct(kind):
-        return _structs(kind, time_zone, path)
+        return _structs(kind, times, path, problems)
     if pa.types.is_map(kind):
-        return _maps(kind, time_zone, path)
+        return _maps(converter(kind.item_type, times, f"{path}[]", problems), path)
     if pa.types.is_list(kind):
-        return _lists(kind, time_zone, path)
-    return _nullable(_scalars(kind, time_zone), sql_name(kind), path)
+        return _lists(converter(kind.value_type, times, f"{path}[]", problems), path)
+    return _nullable(_scalars(kind, times), sql_name(kind), path)
 
 
-def _structs(kind: Any, time_zone: str, path: str) -> Convert:
-    fields = [
-        (field.name, converter(field.type, time_zone, f"{path}.{field.name}")) for field in kind
-    ]
+def _structs(kind: Any, times: TimeTexts, path: str, problems: list[str] | None) -> Convert:
+    fields = []
+    for field in kind:
+        of_field = converter(field.type, times, f"{path}.{field.name}", problems)
+        fields.append((field.name, of_field if problems is None else _kept(of_field, problems)))
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -103,9 +119,20 @@ def _structs(kind: Any, time_zone: str, path: str) -> Convert:
     return convert
 
 
-def _maps(kind: Any, time_zone: str, path: str) -> Convert:
-    of_item = converter(kind.item_type, time_zone, f"{path}[]")
+def _kept(of_value: Convert, problems: list[str]) -> Convert:
+    """Null instead of an error."""
 
+    def convert(value: Any) -> Any:
+        try:
+            return of_value(value)
+        except Undecodable as problem:
+            problems.append(str(problem))
+            return None
+
+    return convert
+
+
+def _maps(of_item: Convert, path: str) -> Convert:
     def convert(value: Any) -> Any:
         if value is None:
             return None
@@ -116,9 +143,7 @@ def _maps(kind: Any, time_zone: str, path: str) -> Convert:
     return convert
 
 
-def _lists(kind: Any, time_zone: str, path: str) -> Convert:
-    of_item = converter(kind.value_type, time_zone, f"{path}[]")
-
+def _lists(of_item: Convert, path: str) -> Convert:
     def convert(value: Any) -> Any:
         if value is None:
             return None
@@ -141,7 +166,7 @@ def _nullable(of_value: Convert, name: str, path: str) -> Convert:
     return convert
 
 
-def _scalars(kind: Any, time_zone: str) -> Convert:
+def _scalars(kind: Any, times: TimeTexts) -> Convert:
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_integer(kind):
@@ -153,12 +178,31 @@ def _scalars(kind: Any, time_zone: str) -> Convert:
     if pa.types.is_binary(kind):
         return _binary
     if pa.types.is_date(kind):
-        return lambda value: date_days(_string(value))
+        return lambda value: times.date(_string(value))
     if kind == TIMESTAMP:
-        return _timestamps(time_zone)
+        return _timestamps(times)
     if kind == TIMESTAMP_NTZ:
-        return lambda value: timestamp_micros(_string(value), None)
+        return lambda value: times.local(_string(value))
     return _any_text
+
+
+def _variant(value: Any) -> Any:
+    from pyspark_rmq.payloads.variant.spark_variants import variant_of
+
+    _refuse_words(value)
+    text = dumped(value)
+    # Raises for half of a surrogate pair.
+    text.encode()
+    return variant_of(text)
+
+
+def _refuse_words(value: Any) -> None:
+    """JSON has no NaN, and neither has Spark's `parse_json`."""
+    if type(value) is _Number and value.lstrip("-")[:1].isalpha():
+        raise ValueError
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            _refuse_words(one)
 
 
 def _boolean(value: Any) -> bool:
@@ -224,11 +268,11 @@ def _binary(value: Any) -> bytes:
     return base64.b64decode(_string(value).encode("ascii"), validate=True)
 
 
-def _timestamps(time_zone: str) -> Convert:
+def _timestamps(times: TimeTexts) -> Convert:
     def convert(value: Any) -> int:
         if type(value) is _Number:
             return _in_range(_integer(value) * _SECOND)
-        return timestamp_micros(_string(value), time_zone)
+        return times.timestamp(_string(value))
 
     return convert
 
@@ -279,13 +323,14 @@ def _refused(path: str, value: Any, name: str) -> Undecodable:
     return Undecodable(f"{path} is {shown}, which is not {name}")
 
 
-def _depth(text: str) -> int:
-    depth = deepest = 0
+def _is_too_deep(text: str) -> bool:
+    depth = 0
     for found in _BRACKETS.finditer(text):
         mark = found[0]
         if mark in "[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > DEPTH_MAX:
+                return True
         elif mark in "]}":
             depth -= 1
-    return deepest
+    return False

@@ -13,6 +13,7 @@ from pyspark_rmq.payloads.bad_records import BadRow, Decoded
 from pyspark_rmq.payloads.formats import UTC
 from pyspark_rmq.payloads.json_encoding import python_rows
 from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.native import plans
 from pyspark_rmq.payloads.object_values import object_converter
 
 
@@ -22,9 +23,16 @@ class MsgpackDecoder:
     def __init__(self, kind: Any, time_zone: str = UTC) -> None:
         self._kind = kind
         self._convert = object_converter(kind, time_zone)
+        self._planned = plans.planned(plans.MSGPACK, kind, takes_local=time_zone == UTC)
 
     def decode(self, bodies: Any) -> Decoded:
         """The payload of each body."""
+        if self._planned is None:
+            return self.by_row(bodies)
+        return self._planned.decode(bodies, self.by_row)
+
+    def by_row(self, bodies: Any) -> Decoded:
+        """The reference: body by body."""
         values: list[Any] = []
         bad: list[BadRow] = []
         for row, body in enumerate(bodies.to_pylist()):

@@ -11,7 +11,7 @@ from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, column_of, plain_name
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.formats import PayloadOptions
-from pyspark_rmq.payloads.spark_types import arrow_type
+from pyspark_rmq.payloads.spark_types import arrow_type, has_variant
 
 # Roles of payload columns.
 VALUE: Final = "value"
@@ -85,9 +85,20 @@ def _payload_column(
         column = PayloadColumn(field.name, FIELD, arrow_type(field.json_type, field.name))
     else:
         column = None
+    if column is not None and has_variant(column.arrow_type):
+        refuse_variant(field.name, options.value_format if column.role != KEY else formats.JSON)
     if column is not None and not field.nullable:
         raise errors.InvalidArgument(f"column {field.name} may be null: leave NOT NULL out")
     return column
+
+
+def refuse_variant(name: str, value_format: str) -> None:
+    """Raises `InvalidArgument` for a VARIANT of a format that is not JSON."""
+    if value_format != formats.JSON and value_format not in formats.CHANGES:
+        raise errors.InvalidArgument(
+            f"column {name} has a VARIANT, which valueFormat={value_format} does not have: give"
+            " valueFormat=json, or a text and parse_json of it"
+        )
 
 
 def _value_column(field: SchemaField, options: PayloadOptions) -> PayloadColumn:
@@ -102,7 +113,7 @@ def _value_column(field: SchemaField, options: PayloadOptions) -> PayloadColumn:
                 f"column {field.name} is string with valueFormat=string, not {field.simple_type}"
             )
         return PayloadColumn(field.name, VALUE, pa.string())
-    if isinstance(field.json_type, str):
+    if isinstance(field.json_type, str) and field.json_type != "variant":
         raise errors.InvalidArgument(
             f"column {field.name} is a STRUCT, MAP or ARRAY with"
             f" valueFormat={options.value_format}, not {field.simple_type}: name its fields in the"

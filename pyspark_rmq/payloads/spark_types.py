@@ -16,6 +16,13 @@ from broker_core import errors
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ: Final = pa.timestamp("us")
+# Unlike a STRUCT of a schema its fields are never null.
+VARIANT: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
 
 _SIMPLE: Final[Mapping[str, Any]] = {
     "string": pa.string(),
@@ -30,6 +37,7 @@ _SIMPLE: Final[Mapping[str, Any]] = {
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
     "timestamp_ntz": TIMESTAMP_NTZ,
+    "variant": VARIANT,
 }
 _SQL_NAMES: Final = {
     **{kind: name for name, kind in _SIMPLE.items()},
@@ -63,8 +71,25 @@ def arrow_type(spark_type: Any, path: str) -> Any:
     raise errors.InvalidArgument(_unsupported(path, str(kind)))
 
 
+def is_variant(kind: Any) -> bool:
+    """Whether it is Spark's VARIANT, also in the form that a writer gets."""
+    if not pa.types.is_struct(kind) or kind.num_fields != 2:
+        return False
+    return any((field.metadata or {}).get(b"variant") == b"true" for field in kind)
+
+
+def has_variant(kind: Any) -> bool:
+    """Whether it is one or has one inside."""
+    if is_variant(kind):
+        return True
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(has_variant(one) for one in inner)
+
+
 def usual_type(kind: Any) -> Any:
     """The type that a reader has: settings of Spark decide on a writer's zones and offsets."""
+    if is_variant(kind):
+        return VARIANT
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, usual_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -82,6 +107,8 @@ def sql_name(kind: Any) -> str:
     """The name of an Arrow type in SQL, for messages."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
+    if is_variant(kind):
+        return "VARIANT"
     if pa.types.is_struct(kind):
         return "STRUCT"
     if pa.types.is_map(kind):

@@ -47,15 +47,21 @@ def timestamp_micros(text: str, time_zone: str | None) -> int:
     if time_zone is None:
         if zone is not None:
             raise ValueError(text)
-        return _micros(moment)
-    info = _zone(zone or time_zone)
+        return local_micros(moment)
+    return zoned_micros(moment, zone or time_zone)
+
+
+def zoned_micros(moment: datetime.datetime, zone: str) -> int:
+    """Microseconds since 1970 of a local time in a zone. Raises `ValueError`."""
+    info = _zone(zone)
     if info is None:
-        return _micros(moment)
+        return local_micros(moment)
     # Beside the first and the last day: some zones would leave the range of years.
-    return _micros(moment) - _offset_micros(moment, info)
+    return local_micros(moment) - _offset_micros(moment, info)
 
 
-def _micros(moment: datetime.datetime) -> int:
+def local_micros(moment: datetime.datetime) -> int:
+    """Microseconds since 1970, for a time without a zone."""
     return (moment - _EPOCH) // _MICROSECOND
 
 

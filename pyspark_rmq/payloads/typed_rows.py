@@ -28,6 +28,7 @@ from pyspark_rmq.payloads.read_columns import (
     ReadColumn,
     message_columns,
 )
+from pyspark_rmq.payloads.schema_options import SchemaOptions
 from pyspark_rmq.payloads.texts import TextDecoder
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,9 @@ class TypedRows:
         self._places = {column.name: place for place, column in enumerate(messages)}
         self._decoder = decoder_of(columns, options)
         keys = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == KEY]
-        self._key_decoder = JsonDecoder(keys[0], options.time_zone, KEY) if keys else None
+        self._key_decoder = (
+            JsonDecoder(keys[0], options.times, KEY, options.keeps_fields) if keys else None
+        )
         self.schema = pa.schema(
             [
                 message_schema.field(self._places[column.name])
@@ -78,6 +81,9 @@ class TypedRows:
         decoded = Decoded(None)
         if self._decoder is not None:
             decoded = self._decoder.decode(messages.column(self._places["value"]))
+        if decoded.places is not None:
+            # A body may be several rows, or none.
+            messages = messages.take(decoded.places)
         keys = self._keys(messages)
         bad = _joined(decoded.bad, keys.bad)
         if bad and self._options.bad_records == formats.FAIL:
@@ -158,7 +164,9 @@ class TypedRows:
 
     def _bad_bodies(self, bad: Sequence[BadRow], messages: Any) -> list[BadBody]:
         bodies, offsets = (messages.column(self._places[name]) for name in ("value", "offset"))
-        return [BadBody(offsets[row].as_py(), bodies[row].as_py(), why) for row, why in bad]
+        found = [BadBody(offsets[row].as_py(), bodies[row].as_py(), why) for row, why in bad]
+        # Several rows of one message are one dead letter.
+        return list({one.offset: one for one in reversed(found)}.values())[::-1]
 
     def _place(self, bad: BadRow, messages: Any, queue: MessageQueue) -> str:
         offset = messages.column(self._places["offset"])[bad.row].as_py()
@@ -183,14 +191,30 @@ def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decode
     # Without any of them a body must still be an object.
     kind = kinds[0] if kinds else pa.struct(fields)
     if options.value_format == formats.AVRO:
-        return AvroDecoder(kind, options.schema)
+        return _avro_decoder(kind, options.schema)
     if options.value_format == formats.PROTOBUF:
         # Its package is optional.
         from pyspark_rmq.payloads.protobuf.bodies import ProtobufDecoder
+        from pyspark_rmq.payloads.registry.decoders import FramedProtobufDecoder
 
-        return ProtobufDecoder(kind, options.schema)
-    decoder = MsgpackDecoder if options.value_format == formats.MSGPACK else JsonDecoder
-    return decoder(kind, options.time_zone)
+        return FramedProtobufDecoder(ProtobufDecoder(kind, options.schema), options.schema.framing)
+    if options.value_format == formats.MSGPACK:
+        return MsgpackDecoder(kind, options.time_zone)
+    if options.value_format in formats.CHANGES:
+        from pyspark_rmq.payloads.changes.decoder import ChangeDecoder
+
+        return ChangeDecoder(
+            kind, options.value_format, options.times, keeps_fields=options.keeps_fields
+        )
+    return JsonDecoder(kind, options.times, keeps_fields=options.keeps_fields)
+
+
+def _avro_decoder(kind: Any, given: SchemaOptions) -> Decoder:
+    if not given.registry.url:
+        return AvroDecoder(kind, given)
+    from pyspark_rmq.payloads.registry.decoders import RegistryDecoder
+
+    return RegistryDecoder(kind, given)
 
 
 def _is(role: str, column: ReadColumn) -> bool:

@@ -1,7 +1,7 @@
 """`python -m pyspark_rmq.prove --kills N`: compares the output with the acknowledged rows.
 
 Exit 0: every acknowledged row was written exactly once. 1: some were not, see the report. 2: wrong
-arguments. 3: the run could not be finished and shows nothing.
+arguments. 3: the run could not be finished and proves nothing.
 """
 
 from __future__ import annotations
@@ -34,29 +34,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pyspark_rmq.prove",
         description="Kill driver, workers, brokers and query of a stream from a topic to a topic, "
-        "then compare what came out with what went in.",
+        "then compare the output with the input.",
     )
     parser.add_argument("--kills", type=_count, default=20, help="how many (20)")
     parser.add_argument("--seed", type=int, help="repeats the kills of an earlier run")
     parser.add_argument(
-        "--at", action="append", type=parse_trap, metavar="VICTIM@POINT",
+        "--at",
+        action="append",
+        type=parse_trap,
+        metavar="VICTIM@POINT",
         help="kill there instead, in this order; may be given several times",
-    )  # fmt: skip
+    )
     parser.add_argument("--plant", choices=PLANTS, default="", help="a bug that must be found")
     parser.add_argument(
-        "--without-spark", action="store_true",
+        "--without-spark",
+        action="store_true",
         help="the same kills around the steps of Spark's micro-batches, without a JVM: fast",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--replicated", action="store_true",
-        help="all kills on a SYNC_MASTER and its slave, which dies too or takes the master's "
-        "place; without this a quarter of the kills are kills of such a slave and promotions",
-    )  # fmt: skip
+        "--replicated",
+        action="store_true",
+        help="all kills on a SYNC_MASTER and its slave, which is also killed or promoted; without "
+        "this a quarter of the kills are of that kind",
+    )
     parser.add_argument(
-        "--reader", default="", metavar="COMMAND",
-        help="another reader of what came out, run as COMMAND NAME_SERVER TOPIC; it prints the "
+        "--reader",
+        default="",
+        metavar="COMMAND",
+        help="another reader of the output, run as COMMAND NAME_SERVER TOPIC; it prints the "
         "body of every message of the topic, one per line",
-    )  # fmt: skip
+    )
     parser.add_argument("--keep", type=Path, help="directory for logs and stores; must be empty")
     given = parser.parse_args(arguments)
     seed = given.seed if given.seed is not None else random.randrange(1 << 31)
@@ -66,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         proofs = list(_run(given, {"alone": alone, "replicated": replicated}))
     except Exception:  # noqa: BLE001 - of any kind, and no finding about the rows
         _log.exception("the run could not be finished")
-        _say("not finished: nothing is shown about the rows; the error is above")
+        _say("not finished: the run proves nothing about the rows; the error is above")
         return UNFINISHED
     for line in _reports(proofs):
         _say(line)
@@ -117,7 +124,7 @@ def _proven(folder: Path, traps: list[Trap], given: argparse.Namespace, replicat
 
 
 def _reports(proofs: list[Proof]) -> Iterator[str]:
-    """A line for each further reader, one about the source topic, and the sum at last."""
+    """A line for each further reader, one about the source topic, and the totals last."""
     for reader in dict.fromkeys(name for proof in proofs for name in proof.comparisons):
         if reader != PULL:
             total = _sum(p.comparisons[reader] for p in proofs if reader in p.comparisons)
@@ -126,7 +133,7 @@ def _reports(proofs: list[Proof]) -> Iterator[str]:
     if missing:
         yield f"{missing} acknowledged rows are not in the source topic, or more than once"
     if not all(proof.acknowledged for proof in proofs):
-        yield "no row was acknowledged, so nothing was shown"
+        yield "no row was acknowledged, so nothing was proved"
     yield (
         f"kills {sum(proof.kills for proof in proofs)}, driver starts"
         f" {sum(proof.driver_starts for proof in proofs)}, broker starts"

@@ -55,7 +55,7 @@ class Brokers(Protocol):
         """Stop cleanly; stores by their name in the report."""
 
     def stop(self) -> None:
-        """Stop everything."""
+        """Stop all processes."""
 
 
 def _produced(name_server: str, topic: str, bodies: Sequence[str]) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _consumed(name_server: str, topic: str) -> list[str]:
                 result = consumer.pull(queue, offset)
                 found += [message.body.decode() for message in result.messages]
                 if result.next_offset <= offset:
-                    raise errors.UnexpectedAnswer(f"{queue} does not go on at {offset}")
+                    raise errors.UnexpectedAnswer(f"{queue} does not continue at {offset}")
                 offset = result.next_offset
     return found
 
@@ -117,7 +117,6 @@ class OneBroker:
         return True
 
     def processes(self) -> dict[str, list[int]]:
-        """The broker."""
         return {BROKER: [self._broker.process_id]}
 
     def running(self) -> set[int]:
@@ -144,7 +143,6 @@ class OneBroker:
         raise errors.EmbeddedBrokerFailed(f"the broker of {store} does not stop cleanly")
 
     def stop(self) -> None:
-        """Stop the broker."""
         self._broker.stop()
 
 

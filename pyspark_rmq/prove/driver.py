@@ -1,4 +1,4 @@
-"""The Spark application under test: restarts its query whenever it ends, until told to finish.
+"""The Spark application under test: restarts its query whenever it ends, until `finish` exists.
 
 The harness runs it as a module, kills it and communicates through files in a directory.
 """

@@ -148,8 +148,6 @@ class Harness:
         log = self._folder / "driver.log"
         return log.read_text(errors="replace")[-3_000:] if log.exists() else ""
 
-    # Inside
-
     def _judged(self, kills: int) -> Proof:
         """Compare the output, by every reader, with the ledger."""
         intake = judge_intake(
@@ -248,7 +246,7 @@ class Harness:
     def _send(self) -> None:
         """Send new rows and add the acknowledged ones to the ledger."""
         if not self._wait(self._has_sent):
-            raise errors.RequestTimeout(f"the broker takes no rows: {self._brokers}")
+            raise errors.RequestTimeout(f"the broker accepts no rows: {self._brokers}")
 
     def _has_sent(self) -> bool:
         numbers = range(self._sent, self._sent + self._rows_per_kill)

@@ -17,13 +17,6 @@ def kill_plan(seed: int, victims: Sequence[str] = VICTIMS) -> Iterator[Trap]:
         yield from traps
 
 
-def rotating_traps(turn: int) -> list[Trap]:
-    """One kill of each victim; `len(POINTS)` consecutive turns make every kill."""
-    return [
-        Trap(POINTS[(turn + number) % len(POINTS)], victim) for number, victim in enumerate(VICTIMS)
-    ]
-
-
 def parse_trap(text: str) -> Trap:
     """`driver@commit_after`; raises `ValueError`."""
     victim, _, point = text.partition("@")

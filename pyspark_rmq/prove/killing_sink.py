@@ -81,7 +81,7 @@ class KillingSource(RmqDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `.format` is given."""
+        """The name for `.format`."""
         return "rmq_prove"
 
 

@@ -76,5 +76,5 @@ def _body(record: bytes, topic: str, queue: int, number: int, position: int) -> 
     name_at = at + 4 + length
     name = record[name_at + 1 : name_at + 1 + record[name_at]]
     if name != topic.encode() or zlib.crc32(body) & 0x7FFFFFFF != checksum:
-        raise ValueError(f"topic {name!r:.80} or checksum is another one")
+        raise ValueError(f"topic {name!r:.80} or checksum does not match")
     return body.decode(errors="replace")

@@ -40,7 +40,7 @@ class SinkBatch(NamedTuple):
     is_repeat: bool
     """It was published before, by a run that died before Spark recorded the commit."""
     offsets: Offsets
-    """Where it is. At least once, other producers may have written in between."""
+    """Its offsets. With at_least_once, other producers may have written in between."""
 
     def line(self) -> str:
         """The figures as one line of text."""

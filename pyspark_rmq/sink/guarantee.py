@@ -71,7 +71,7 @@ def _changed(who: str, before: str, now: str, topic: str) -> errors.InvalidArgum
         f"deliveryGuarantee=auto meant {before} when {who} wrote first, and means {now} now: the"
         f" brokers of topic {topic}, or the columns, are others than before. A batch that is run"
         f" again would be written in another way than the first time. Give deliveryGuarantee={now}"
-        f" if that is what you want, or see to it that all brokers of the topic can do {before}"
+        f" if that is what you want, or make sure that all brokers of the topic support {before}"
     )
 
 
@@ -106,7 +106,7 @@ async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> s
     if asked == EXACTLY_ONCE:
         raise errors.RequestNotSupported(
             3,
-            f"deliveryGuarantee=exactly_once: broker {', '.join(unable)} is not of this project."
+            f"deliveryGuarantee=exactly_once: broker {', '.join(unable)} does not support it."
             " Give deliveryGuarantee=at_least_once for Apache RocketMQ",
         )
     return AT_LEAST_ONCE

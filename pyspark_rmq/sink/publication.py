@@ -1,4 +1,4 @@
-"""The driver's side of a batch: publish the parts that its tasks staged, or abort them."""
+"""The driver's part of a batch: publish the parts that its tasks staged, or abort them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class _SettledCoordinators:
     def note(
         self, client: ClientInstance, identity: BatchIdentity, name: str, told: Iterable[str]
     ) -> None:
-        """Remember the coordinator; the brokers in `told` have noted it."""
+        """Cache the coordinator; the brokers in `told` have recorded it."""
         known = self._by_client.setdefault(client, {})
         known.pop(identity.sink, None)
         known[identity.sink] = identity.run, name, frozenset(told), client.clock.monotonic()
@@ -181,7 +181,7 @@ async def _coordinator(
     """The coordinator of the sink; the batch may have no rows there.
 
     Waits for the coordinator and for brokers that have rows of the batch. Other brokers are asked
-    and told if they answer at once.
+    and notified if they answer at once.
     """
     if identity.once:
         # The sink has no other batch, so any broker may decide.

@@ -23,7 +23,7 @@ _VERSION: Final = 1
 
 
 class Decided(NamedTuple):
-    """Empty: not decided yet."""
+    """The decisions; an empty text means not decided yet."""
 
     coordinator: str = ""
     """The broker that decides about the batches of the sink."""
@@ -49,7 +49,7 @@ class QueryState:
         self._sink = sink
 
     def read(self) -> Decided:
-        """What the file says. Raises `InvalidArgument` if it cannot be read."""
+        """The stored decisions. Raises `InvalidArgument` if the file cannot be read."""
         if self._path is None:
             return Decided()
         try:
@@ -91,7 +91,7 @@ class QueryState:
 
     def _unreadable(self, reason: str) -> errors.InvalidArgument:
         return errors.InvalidArgument(
-            f"{self._path}, where the query keeps what it decided about its sink, cannot be read:"
+            f"{self._path}, which has the query's decisions about its sink, cannot be read:"
             f" {reason}. Restore it with the checkpoint that it belongs to"
         )
 

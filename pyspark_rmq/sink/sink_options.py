@@ -16,6 +16,7 @@ from broker_core import errors
 from pyspark_rmq import columns, option_values
 from pyspark_rmq.options import (
     CONNECTION,
+    REGISTRY,
     SHORT_CIRCUITS,
     ConnectionOptions,
     Known,
@@ -23,7 +24,7 @@ from pyspark_rmq.options import (
     connection_options,
 )
 from pyspark_rmq.payloads import formats
-from pyspark_rmq.payloads.schema_options import NONE, SchemaOptions
+from pyspark_rmq.payloads.schema_options import ALWAYS, NONE, SchemaOptions
 
 AUTO: Final = "auto"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -44,19 +45,20 @@ _text, _number, _one_of = option_values.plain, option_values.number, option_valu
 SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
     {
         **CONNECTION,
-        # Where to
+        # Target
         "topic": Known(_text, "", ("path",)),
         "queueSelector": Known(_one_of(ROUND_ROBIN, HASH, COLUMN), ""),
         "createTopic": Known(_one_of(AUTO, "never", "ifmissing"), AUTO),
         "topic.queues": Known(_number(1, 1_024), 8),
-        # What
+        # Content
         "format": Known(_one_of("columns", JSON), "columns", ("rmq.format",)),
         "columnNames": Known(_one_of(columns.PLAIN, columns.KAFKA), columns.PLAIN),
-        "valueFormat": Known(_one_of(*formats.VALUE_FORMATS), formats.BINARY),
+        "valueFormat": Known(formats.written_format, formats.BINARY),
         "keyFormat": Known(formats.key_format, formats.STRING),
         "value.schema": Known(_text, ""),
         "value.schema.file": Known(_text, ""),
-        "value.schema.registry.framing": Known(_one_of(NONE), NONE),
+        "value.schema.registry.framing": Known(_one_of(NONE, ALWAYS), NONE),
+        **REGISTRY,
         "value.message.name": Known(_text, ""),
         "keyColumn": Known(_text, ""),
         "tagsColumn": Known(_text, ""),
@@ -66,7 +68,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "oversizePolicy": Known(_one_of("fail", "drop", "skip", "dlq"), "fail"),
         "oversizeTopic": Known(_text, ""),
         "compression": Known(_one_of("none", "zlib"), "none"),
-        # How surely
+        # Guarantee
         "deliveryGuarantee": Known(_one_of(AUTO, EXACTLY_ONCE, AT_LEAST_ONCE), AUTO),
         "sinkId": Known(_text, ""),
         "batchId": Known(_number(0, option_values.I64_MAX)),
@@ -151,7 +153,7 @@ class SinkOptions:
             takes_kafka_columns=values["columnNames"] == columns.KAFKA,
             value_format=values["valueFormat"],
             key_format=values["keyFormat"],
-            value_schema=formats.schema_options(values["valueFormat"], values),
+            value_schema=formats.schema_options(values["valueFormat"], values, writes=True),
             column_roles={
                 role: values[f"{role}Column"]
                 for role in ("key", "tags", "shardingKey")

@@ -39,23 +39,23 @@ async def topic_queues(
                 topic, queue_count=options.topic_queue_count, broker_names=makers
             )
         except errors.NoPermission as error:
-            raise _missing(topic, f"this account may not make it ({error})") from error
+            raise _missing(topic, f"this account may not create it ({error})") from error
         _log.info("topic %s is new, with %d queues", topic, options.topic_queue_count)
         await routes.route(topic, refresh=True)
     return await routes.publish_queues(topic)
 
 
 async def _makers(client: ClientInstance, options: SinkOptions, topic: str) -> list[str] | None:
-    """Names of the brokers that make a missing topic; None: all of the cluster."""
+    """Names of the brokers that create a missing topic; None: all of the cluster."""
     if options.creates_topics:
         return None
     if not options.asks_broker_for_topics:
-        raise _missing(topic, "createTopic=never makes none")
+        raise _missing(topic, "createTopic=never creates none")
     try:
         queues = await client.routes.publish_queues(topic)
     except errors.TopicNotExist as error:
         raise _missing(
-            topic, "no broker makes topics that are sent to (autoCreateTopicEnable)"
+            topic, "no broker creates topics on sends (autoCreateTopicEnable)"
         ) from error
     return sorted({queue.broker_name for queue in queues})
 

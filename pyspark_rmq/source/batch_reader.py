@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rmq import connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
+from pyspark_rmq.short_errors import short_errors
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.description import describe, described_columns
 from pyspark_rmq.source.rows.predicates import Predicate, from_filters
@@ -26,6 +27,7 @@ class RmqBatchReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
         self._columns = tuple(columns)
         self._pushed: tuple[Predicate, ...] = ()
 
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """The tasks of the read."""
         connected = connections.connect(self._options.connection)

@@ -16,6 +16,7 @@ from pyspark_rmq import connections
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
+from pyspark_rmq.short_errors import short_errors
 from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.rows.range_reader import Task, read_task
@@ -60,11 +61,13 @@ class RmqStreamReader(
 
     # Positions
 
+    @short_errors
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         initial: StreamOffset = self._call(self._asked().initial())
         return initial.to_json()
 
+    @short_errors
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:

@@ -28,13 +28,18 @@ def rmq_session_broker() -> Iterator[EmbeddedBroker]:
     """The broker of `rmq_broker`; override it for other settings."""
     from broker_core import EmbeddedBroker
 
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(test_clock=True) as broker:
         yield broker
 
 
 @pytest.fixture
 def rmq_broker(rmq_session_broker: EmbeddedBroker) -> EmbeddedBroker:
-    """A running broker; one that an earlier test has killed is started again."""
+    """A running broker; one that an earlier test has killed is started again.
+
+    One whose clock an earlier test has moved begins anew, with the time of the machine.
+    """
+    if rmq_session_broker.is_clock_advanced:
+        rmq_session_broker.stop()
     return rmq_session_broker.start()
 
 

@@ -37,19 +37,27 @@ def processed(
     if until is None:
         _all_available(query, timeout_s)
         return
-    is_there = _condition(query, until)
     deadline = time.monotonic() + timeout_s
+    ends = _ends_of(until) if isinstance(until, Topic) else {}
+    if isinstance(until, Topic) and not any(ends.values()) and query.lastProgress is None:
+        # It may not have decided where it begins: what is sent next must not be skipped.
+        _all_available(query, timeout_s)
+    is_there = _condition(query, until, ends)
     while not is_there():
         ended = query.awaitTermination(_POLL_S)
         if ended and not is_there():
             raise NotProcessed(f"the query ended before {_named(until)}; {_state(query)}")
         if time.monotonic() > deadline:
-            raise NotProcessed(f"not within {timeout_s:g} s: {_named(until)}; {_state(query)}")
+            unread = _unread(query.lastProgress, until)
+            raise NotProcessed(
+                f"not within {timeout_s:g} s: {_named(until)}{unread}; {_state(query)}"
+            )
 
 
-def _condition(query: Any, until: Callable[[], object] | Topic | int) -> Callable[[], bool]:
+def _condition(
+    query: Any, until: Callable[[], object] | Topic | int, ends: Ends
+) -> Callable[[], bool]:
     if isinstance(until, Topic):
-        ends = _ends_of(until)
         return lambda: _has_reached(query.lastProgress, ends)
     if isinstance(until, int) and not isinstance(until, bool):
         rows: dict[tuple[int, str], int] = {}
@@ -98,6 +106,20 @@ def _covers(offset: Any, ends: Ends) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError):
         # A source of another kind, or its first report.
         return False
+
+
+def _unread(report: Any, until: object) -> str:
+    """Says so if no source of the query reads the topic that is waited for."""
+    if not isinstance(until, Topic) or not isinstance(report, Mapping):
+        return ""
+    found: set[str] = set()
+    for source in report.get("sources") or ():
+        offset = source.get("endOffset")
+        offset = json.loads(offset) if isinstance(offset, str) else offset
+        found.update(offset.get("queues") or () if isinstance(offset, Mapping) else ())
+    if until.name in found:
+        return ""
+    return f", which the query does not read (it reads {', '.join(sorted(found)) or 'no topic'})"
 
 
 def _all_available(query: Any, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""A small language for tests of streaming queries: add, process, check, restart, kill, fail.
+"""A small language for tests of streaming queries: add, process, check, restart, kill, advance.
 
 def test_invoices(rmq_stream):
     stream = rmq_stream(lambda rows: rows.selectExpr("upper(cast(value AS STRING)) AS value"))
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from broker_core import EmbeddedBroker, Topic
@@ -65,7 +66,8 @@ class StreamTest:
 
         `until` as of `processed`; without it everything that is in the topic.
         """
-        processed(self._started(), until or self.topic, timeout_s=self._timeout_s)
+        target = self.topic if until is None else until
+        processed(self._started(), target, timeout_s=self._timeout_s)
         return self
 
     def check(self, *rows: Any) -> StreamTest:
@@ -102,6 +104,15 @@ class StreamTest:
         """Kill the broker as a crash would, and start it again on the same ports and store."""
         self._broker.kill()
         self._broker.start()
+        return self
+
+    def advance(self, time: float | timedelta) -> StreamTest:
+        """Move the broker's clock forward, in seconds: delayed messages and retries become due.
+
+        They are in the topic when this returns. Spark's clock is not moved.
+        """
+        seconds = time.total_seconds() if isinstance(time, timedelta) else time
+        self._broker.advance_clock(seconds)
         return self
 
     def expect_failure(self, pattern: str = "") -> StreamTest:

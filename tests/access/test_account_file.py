@@ -4,7 +4,6 @@ invalid."""
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ import pytest
 
 from broker_core.access.account_file import AccountFile, read_accounts
 from broker_core.access.accounts import AccountTable
-from broker_core.access.credentials import Credentials, read_secret_file
 from broker_core.errors import InvalidConfig
 from tests.access.access_files import ADMIN, READER, write_access_file
 
@@ -86,28 +84,3 @@ def test_changes_are_taken_and_mistakes_are_not(
     ]
     assert caplog.text.count("the accounts stay as they were") == 2
     assert "canar" not in caplog.text
-
-
-def test_secret_files(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.touch(0o600)
-    path.write_text("  the secret \nanother line\n")
-    assert read_secret_file(str(path), "--secret-key-file") == "the secret"
-    path.write_text("\n")
-    with pytest.raises(InvalidConfig, match="first line"):
-        read_secret_file(str(path), "--secret-key-file")
-    path.chmod(0o644)
-    with pytest.raises(InvalidConfig, match="--secret-key-file"):
-        read_secret_file(str(path), "--secret-key-file")
-
-
-def test_credentials_show_nothing() -> None:
-    found = Credentials("key", "canary-secret", "canary-token")
-    assert "canary" not in repr(found) + str(found)
-    with pytest.raises(TypeError, match="not pickled"):
-        copy.deepcopy(found)
-    with pytest.raises(InvalidConfig) as raised:
-        Credentials("key", "canar")
-    assert "canar" not in str(raised.value)
-    with pytest.raises(InvalidConfig, match="access_key"):
-        Credentials("", "canary-secret")

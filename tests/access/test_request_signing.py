@@ -144,7 +144,7 @@ def test_administration_in_the_open_needs_the_strict_signature(tmp_path: Path) -
             class Elsewhere(Recorder):
                 peer = ("203.0.113.7", 1)
                 is_encrypted = False
-                load = SimpleNamespace(is_stranger=False)
+                load = SimpleNamespace(is_unauthenticated=False)
 
                 def on_close(self, callback: Any) -> None:
                     pass

@@ -80,7 +80,7 @@ class AskedBroker:
         )
         admin = AdminFeature(
             self.context,
-            routes_told=self._tell_routes,
+            routes_announced=self._tell_routes,
             popped_until=lambda _key: None,
             delay_offsets=lambda: self.delay_offsets,
         )

@@ -59,13 +59,13 @@ def test_name_servers_come_from_option_environment_or_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(types.NAME_SERVER_VARIABLE, raising=False)
-    assert types.name_servers(None) == (types.NAME_SERVER_DEFAULT,)
+    assert types.name_servers(()) == (types.NAME_SERVER_DEFAULT,)
     monkeypatch.setenv(types.NAME_SERVER_VARIABLE, "a:1;b:2")
-    assert types.name_servers(None) == ("a:1", "b:2")
+    assert types.name_servers(()) == ("a:1", "b:2")
     assert types.name_servers(("c:3",)) == ("c:3",)
     monkeypatch.setenv(types.NAME_SERVER_VARIABLE, "nonsense")
     with pytest.raises(CommandFailed, match="NAMESRV_ADDR"):
-        types.name_servers(None)
+        types.name_servers(())
 
 
 @pytest.mark.parametrize(

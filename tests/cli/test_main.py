@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,21 @@ def test_an_error_text_of_many_lines_becomes_one(
 
 def _raise_two_lines(name: str) -> None:
     raise OSError("first\n\tsecond")
+
+
+def test_garbage_collection_is_off_for_the_imports_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = []
+
+    def import_nothing(name: str) -> None:
+        states.append(gc.isenabled())
+        raise OSError("no such module")
+
+    monkeypatch.setattr(rmq, "import_module", import_nothing)
+    assert main(["broker"]) == 1
+    assert (states, gc.isenabled()) == ([False], True)
+    assert capsys.readouterr().err == "rmq broker: error: no such module\n"
 
 
 def test_it_runs_as_a_module() -> None:

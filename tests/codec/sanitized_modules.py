@@ -1,7 +1,7 @@
 """A pytest plugin: imports the instrumented copies of the native modules instead of those built.
 
-`RMQ_SANITIZED` names the directory with `_native.so` and `_system_lane.so`. A run in which one of
-them was not imported from there has proved nothing and fails.
+`RMQ_SANITIZED` names the directory with `_native.so`, `_columns.so` and `_system_lane.so`. A run in
+which one of them was not imported from there has proved nothing and fails.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ DIRECTORY = Path(os.environ["RMQ_SANITIZED"])
 MODULES = {
     "broker_core.codec.native._native": DIRECTORY / "_native.so",
     "broker_core.runtime._system_lane": DIRECTORY / "_system_lane.so",
+    "pyspark_rmq.payloads.native._columns": DIRECTORY / "_columns.so",
 }
 
 

@@ -96,23 +96,25 @@ def sample_frames() -> list[bytes]:
 def mutated(seed: bytes, rng: random.Random) -> bytes:
     """The seed with up to four flips, runs of noise, cuts, repeats or forged lengths."""
     data = bytearray(seed)
-    for _ in range(rng.randrange(1, 5)):
-        kind = rng.randrange(7)
-        at = rng.randrange(len(data)) if data else 0
+    # Millions of frames are made: `randrange` would take longer than the parser that is fed.
+    drawn = rng.random
+    for _ in range(1 + int(drawn() * 4)):
+        kind = int(drawn() * 7)
+        at = int(drawn() * len(data))
         if kind == 0 and data:
-            data[at] ^= 1 << rng.randrange(8)
+            data[at] ^= 1 << int(drawn() * 8)
         elif kind == 1 and data:
-            data[at] = rng.randrange(256)
+            data[at] = int(drawn() * 256)
         elif kind == 2:
-            data[at:at] = rng.randbytes(rng.randrange(1, 9))
+            data[at:at] = rng.randbytes(1 + int(drawn() * 8))
         elif kind == 3:
-            del data[at : at + rng.randrange(1, 9)]
+            del data[at : at + 1 + int(drawn() * 8)]
         elif kind == 4:
-            data[at:at] = data[at : at + rng.randrange(1, 33)]
+            data[at:at] = data[at : at + 1 + int(drawn() * 32)]
         elif kind == 5 and len(data) >= 8:
-            data[0:4] = rng.choice(_LENGTHS)
+            data[0:4] = _LENGTHS[int(drawn() * len(_LENGTHS))]
         elif kind == 6 and len(data) >= 8:
-            data[4:8] = bytes((rng.randrange(3), 0, *rng.randbytes(2)))
+            data[4:8] = bytes((int(drawn() * 3), 0, *rng.randbytes(2)))
     return bytes(data)
 
 

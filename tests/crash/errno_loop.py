@@ -10,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 import errno
 import random
+import uuid
 from collections.abc import Sequence
+from unittest import mock
 
 from broker_core.errors import RmqError
+from broker_core.storage.state import store_state
 from broker_core.store.message_store import MessageStore
 from tests.crash.checker import check
-from tests.crash.harness import FAILURES, Tally, timed
+from tests.crash.harness import FAILURES, Tally, fingerprint_of, timed
 from tests.crash.history import Frozen
-from tests.crash.store_dump import dump_store
+from tests.crash.store_dump import Dump, dump_store
 from tests.crash.store_run import Step, StoreRun
 from tests.crash.workloads import start_run
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -67,8 +70,8 @@ class ErrnoJob:
     """Whether reads, listings and look-ups fail too."""
     pairs: int = 0
     """Nightly: this many random pairs of operations instead of each single one."""
-    ends_of_sites: bool = False
-    """Only the first and the last operation of each site."""
+    share: tuple[int, int] = (0, 1)
+    """Which of so many equal shares of the operations."""
 
     def run(self) -> Tally:
         """`states` counts the runs with an error, `again` the openings after them."""
@@ -76,25 +79,21 @@ class ErrnoJob:
 
     def _run(self) -> Tally:
         tally = Tally()
-        operations = self._play(tally, ()).disk.operations()
-        count = len(operations)
-        first = {operation.site: operation.number for operation in reversed(operations)}
-        last = {operation.site: operation.number for operation in operations}
-        tally.sites |= set(last)
+        count = self._play(tally, ()).disk.operation_count
         rng = random.Random(self.seed)
-        for code in self.error_codes:
-            numbers: Sequence[tuple[int, ...]] = [(n,) for n in range(1, count + 1)]
-            if self.pairs:
-                numbers = [_pair(rng, count) for _ in range(self.pairs)]
-            elif self.ends_of_sites:
-                numbers = [(n,) for n in sorted({*first.values(), *last.values()})]
-            tally.sites_hit |= {operations[n - 1].site for found in numbers for n in found}
-            for failing in numbers:
+        first, step = self.share
+        numbers: Sequence[tuple[int, ...]] = [(n,) for n in range(1 + first, count + 1, step)]
+        if self.pairs:
+            numbers = [_pair(rng, count) for _ in range(self.pairs)]
+        for failing in numbers:
+            openings = Openings()
+            for code in self.error_codes:
                 tally.states += 1
-                self._judge(tally, failing, code)
+                self._judge(tally, failing, code, openings)
+            tally.known += openings.known
         return tally
 
-    def _judge(self, tally: Tally, failing: tuple[int, ...], code: int) -> None:
+    def _judge(self, tally: Tally, failing: tuple[int, ...], code: int, openings: Openings) -> None:
         kind = "from" if self.sticky else "at"
         title = f"{self.mode} seed {self.seed}: {errno.errorcode[code]} {kind} "
         title += " and ".join(map(str, failing))
@@ -109,18 +108,25 @@ class ErrnoJob:
             title += f" ({method} {path})"
         frozen = run.freeze()
         frozen.start_min = 0
-        for name, disk in _after(run.disk):
+        for state in run.disk.crash_states(CUT_STATES, random.Random(7)):
             tally.again += 1
-            tally.found(f"{title}, then {name}", _reopened(disk, run, frozen))
+            broken = openings.judged(run.disk.reboot(state), run, frozen)
+            tally.found(f"{title}, then a power cut: {state.describe()}" if broken else "", broken)
+        tally.again += 1
+        broken = openings.judged(run.disk.kill(), run, frozen, was_killed=True)
+        tally.found(f"{title}, then a new process", broken)
 
     def _play(self, tally: Tally, failing: tuple[int, ...], code: int = 0) -> StoreRun:
         run = start_run("narrow", self.mode, self.seed)
         run.disk.trace_reads = self.reads
         for number in failing:
             run.disk.fail(number, code, sticky=self.sticky)
+        # Another name of the store each time would make all disks different.
+        named = mock.patch.object(store_state.uuid, "uuid4", lambda: uuid.UUID(int=self.seed))
         try:
-            for step in SCRIPT:
-                attempt(run, step)
+            with named:
+                for step in SCRIPT:
+                    attempt(run, step)
         finally:
             run.close_loop()
         if failing and run.disk.operation_count >= failing[0]:
@@ -163,21 +169,35 @@ def _take_note(run: StoreRun) -> None:
     run.history.log_end = end
 
 
-def _after(disk: SimulatedDisk) -> list[tuple[str, SimulatedDisk]]:
-    cuts = [
-        (f"a power cut: {state.describe()}", disk.reboot(state))
-        for state in disk.crash_states(CUT_STATES, random.Random(7))
-    ]
-    return [("a new process", disk.kill()), *cuts]
+class Openings:
+    """Of the disks that one failed operation leaves. Equal ones are opened once.
+
+    Most errors leave the same disk and another history. What opening gives is a function of the
+    disk; it is judged against each history.
+    """
+
+    def __init__(self) -> None:
+        self.known = 0
+        self._found: dict[bytes, Dump] = {}
+
+    def judged(
+        self, disk: SimulatedDisk, run: StoreRun, frozen: Frozen, *, was_killed: bool = False
+    ) -> list[str]:
+        """What is broken."""
+        fingerprint = fingerprint_of(disk, with_cache=was_killed)
+        dump = self._found.get(fingerprint)
+        self.known += dump is not None
+        try:
+            if dump is None:
+                dump = self._found[fingerprint] = _opened(disk, run)
+            return check(dump, frozen, disk_failed=True)
+        except FAILURES as error:
+            return [f"{type(error).__name__}: {error}"]
 
 
-def _reopened(disk: SimulatedDisk, run: StoreRun, frozen: Frozen) -> list[str]:
+def _opened(disk: SimulatedDisk, run: StoreRun) -> Dump:
     disk.trace_reads = False
-    try:
-        store = MessageStore.open(disk, run.config, clock=run.clock)
-        return check(dump_store(store, disk), frozen, disk_failed=True)
-    except FAILURES as error:
-        return [f"{type(error).__name__}: {error}"]
+    return dump_store(MessageStore.open(disk, run.config, clock=run.clock), disk)
 
 
 def _pair(rng: random.Random, count: int) -> tuple[int, int]:

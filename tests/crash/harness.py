@@ -184,7 +184,7 @@ class CrashEnumerator:
         self._turn += 1
         again = self._turn % self._limits.again_every == 0
         # A killed process leaves more than the bytes on the disk.
-        fingerprint = b"" if killed else _fingerprint(disk)
+        fingerprint = b"" if killed else fingerprint_of(disk)
         known = self._dumps.get(fingerprint)
         if known is not None and not again:
             self.tally.known += 1
@@ -433,17 +433,23 @@ def killed_copy(disk: SimulatedDisk) -> SimulatedDisk:
     return disk.copy()
 
 
-def _fingerprint(disk: SimulatedDisk) -> bytes:
-    """Of everything that the opening of a disk after a power cut depends on."""
+def fingerprint_of(disk: SimulatedDisk, *, with_cache: bool = False) -> bytes:
+    """Of everything that the opening of a disk after a power cut depends on.
+
+    `with_cache`: or after the end of a process, which leaves what it stored and did not sync.
+    """
     moment = disk._boot_number, disk.clock.wall_ms(), disk.clock.monotonic()
-    return _digest(repr((moment, _shape(disk.root))).encode())
+    return _digest(repr((moment, _shape(disk.root, with_cache))).encode())
 
 
-def _shape(directory: DirectoryNode) -> list[object]:
+def _shape(directory: DirectoryNode, with_cache: bool) -> list[object]:
     return [
-        (name, _shape(node))
+        (name, _shape(node, with_cache))
         if isinstance(node, DirectoryNode)
-        else (name, node.modified_ms, node.holes, _digest(node.durable))
+        else (
+            *(name, node.modified_ms, node.holes, _digest(node.durable)),
+            *((_digest(bytes(node.content)), sorted(node.lost)) if with_cache else ()),
+        )
         for name, node in sorted(directory.entries.items(), key=lambda item: item[0])
     ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from broker_core.storage.log import append_scan_cache as written_steps
 from broker_core.storage.log import commit_log, group_writer
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.log_walk import Step
 from tests.crash.harness import Limits, Tally, violation_report
 from tests.crash.jobs import CrashJob, cut_everywhere, run_jobs, table_line
@@ -68,13 +68,13 @@ def test_the_ways_of_long_appends(
 ) -> None:
     """Everything goes the way that only megabytes go: buffers, shared runs, kept steps."""
     kept = []
-    keep = WrittenSteps.keep
+    keep = AppendScanCache.keep
 
-    def counting(steps: WrittenSteps, step: Step | None) -> None:
+    def counting(steps: AppendScanCache, step: Step | None) -> None:
         kept.append(step is not None)
         keep(steps, step)
 
-    monkeypatch.setattr(WrittenSteps, "keep", counting)
+    monkeypatch.setattr(AppendScanCache, "keep", counting)
     monkeypatch.setattr(commit_log, "LARGE_SIZE", 0)
     monkeypatch.setattr(written_steps, "SIZE_MIN", 1)
     monkeypatch.setattr(written_steps, "SCANS_PAY", True)

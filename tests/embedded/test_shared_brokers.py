@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import EmbeddedBroker, shared_address
-from broker_core.embedded import shared_brokers
+from broker_core import EmbeddedBroker, named_broker
+from broker_core.embedded.process_identity import birth_of, send_signal, wait_for_end
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
 from tests.cli.rmq_process import LIMIT_S, environment
 
@@ -38,7 +39,7 @@ def test_a_second_call_finds_the_first_broker(shared: EmbeddedBroker) -> None:
     assert again is shared
     assert [m.body for m in again.consume("orders")] == [b"a"]
     assert repr(again) == f"<EmbeddedBroker 'demo' {shared.name_server}>"
-    assert shared_address("demo") == shared.name_server
+    assert named_broker("demo") == shared.name_server
 
 
 def test_topics_of_a_later_call_are_made(shared: EmbeddedBroker) -> None:
@@ -51,14 +52,14 @@ def test_one_that_was_killed_or_stopped_starts_again(shared: EmbeddedBroker) -> 
     shared.kill()
     assert not shared.is_running
     with pytest.raises(InvalidArgument, match=r'Start it.*EmbeddedBroker\.shared\("demo"\)'):
-        shared_address("demo")
+        named_broker("demo")
     again = EmbeddedBroker.shared("demo")
     assert again is shared
     assert len(again.consume("orders")) == 1
-    assert shared_address("demo") == again.name_server
+    assert named_broker("demo") == again.name_server
     again.stop()
     with pytest.raises(InvalidArgument, match="no broker of this name"):
-        shared_address("demo")
+        named_broker("demo")
     assert EmbeddedBroker.shared("demo").is_running
 
 
@@ -72,6 +73,17 @@ def test_other_settings_are_refused(shared: EmbeddedBroker, tmp_path: Path) -> N
         with pytest.raises(InvalidArgument, match=r"runs with another .*: stop\(\) it"):
             EmbeddedBroker.shared("demo", **settings)
     assert EmbeddedBroker.shared("demo", sync_flush=False) is shared
+
+
+def test_other_settings_after_a_stop(shared: EmbeddedBroker, tmp_path: Path) -> None:
+    shared.stop()
+    other = EmbeddedBroker.shared("demo", store=tmp_path / "kept")
+    try:
+        assert other is not shared
+        assert EmbeddedBroker.shared("demo") is other
+        assert other.store_dir == tmp_path / "kept"
+    finally:
+        other.stop()
 
 
 @pytest.mark.parametrize("name", ["", " ", 7, "a\nb"])
@@ -111,7 +123,7 @@ from broker_core import EmbeddedBroker
 print(EmbeddedBroker.shared("demo").name_server, flush=True)
 sys.stdin.read()
 """
-_ASKING = "from broker_core import shared_address; print(shared_address('demo'))"
+_ASKING = "from broker_core import named_broker; print(named_broker('demo'))"
 
 
 def _asked() -> str:
@@ -143,7 +155,7 @@ def test_a_process_below_finds_the_broker_of_its_own_owner(shared: EmbeddedBroke
         other.kill()
         other.wait(LIMIT_S)
         with pytest.raises(InvalidArgument, match="no broker of this name"):
-            shared_address("demo")
+            named_broker("demo")
     # The killed owner left its note behind; the next start removes it.
     notes = Path(tempfile.gettempdir())
     assert len(list(notes.glob("pyspark-rmq-*/broker-*.json"))) == 1
@@ -152,19 +164,53 @@ def test_a_process_below_finds_the_broker_of_its_own_owner(shared: EmbeddedBroke
     assert json.loads(left.read_text())["owner_id"] == os.getpid()
 
 
+_KERNEL = """
+import sys
+from broker_core import EmbeddedBroker
+broker = EmbeddedBroker.shared("demo", store=sys.argv[1], topics={"orders": 1})
+broker.produce("orders", ["a"])
+print(broker.process_id, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_kernel_that_was_killed_and_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "kept"
+    with subprocess.Popen(
+        [sys.executable, "-c", _KERNEL, str(store)],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as kernel:
+        assert kernel.stdout is not None
+        broker_id = int(kernel.stdout.readline())
+        # It cannot notice the end of the kernel: the store stays locked.
+        send_signal(broker_id, signal.SIGSTOP)
+        kernel.kill()
+    again = EmbeddedBroker.shared("demo", store=store)
+    try:
+        assert [message.body for message in again.consume("orders")] == [b"a"]
+        assert wait_for_end(broker_id, 0)
+    finally:
+        again.stop()
+    assert f"waiting until that broker (process {broker_id}) has ended" in caplog.text
+
+
 def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:
     [path] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*/broker-*.json")
     note = json.loads(path.read_text())
     # Process 1 is no ancestor that counts, and is always there.
-    note["owner_id"], note["owner_birth"] = 1, shared_brokers._birth(1)
+    note["owner_id"], note["owner_birth"] = 1, birth_of(1)
     for number in (1, 2):
         note["name_server"] = f"127.0.0.1:{number}"
         path.with_name(f"broker-1-{number}.json").write_text(json.dumps(note))
     path.with_name("broker-1-3.json").write_text("{")
-    assert shared_address("demo") == shared.name_server
+    assert named_broker("demo") == shared.name_server
     path.unlink()
     with pytest.raises(InvalidArgument, match=r"several .*127\.0\.0\.1:1 of process 1"):
-        shared_address("demo")
+        named_broker("demo")
 
 
 def test_only_this_user_can_read_the_notes(shared: EmbeddedBroker) -> None:

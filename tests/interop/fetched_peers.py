@@ -22,9 +22,9 @@ from tests.interop.java_broker import SERVER_VERSIONS, server_class_path
 from tests.interop.java_client import CLIENT_VERSIONS, client_class_path
 from tests.interop.java_store import VERSIONS as STORE_VERSIONS
 from tests.interop.java_store import JavaStore
-from tests.interop.maven_artifacts import PeerUnavailable
+from tests.interop.maven_artifacts import PeerUnavailable, resolved_jars
 from tests.interop.node_client import NODE_VERSIONS, node_modules
-from tests.interop.peer_releases import releases
+from tests.interop.peer_releases import PROTOBUF_VERSION, releases
 from tests.required_peers import REQUIRE_PEERS, peers_are_required
 
 
@@ -35,6 +35,9 @@ def _store(version: str) -> None:
 
 
 def _peers() -> Iterator[tuple[str, Callable[[], object]]]:
+    coordinates = [f"com.google.protobuf:protobuf-java-util:{PROTOBUF_VERSION}"]
+    name = f"protobuf-java-util-{PROTOBUF_VERSION}"
+    yield f"Protobuf for Java {PROTOBUF_VERSION}", partial(resolved_jars, name, coordinates)
     # All of them: the source and the sink are tried on each in every run.
     for version in SERVER_VERSIONS:
         yield f"Apache broker {version}", partial(server_class_path, version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,11 @@ _numbers = count()
 
 def depths(broker: EmbeddedBroker, topic: str) -> list[int]:
     return list(broker.topic(topic).stats()["messages"])
+
+
+def without_rates(text: str) -> str:
+    """Rates change from one look to the next."""
+    return re.sub(r"[\d,.]+/s", "?/s", text)
 
 
 # Sending
@@ -195,7 +201,7 @@ def test_the_display_of_a_topic_has_bodies(
     empty = broker.topic(topic)
     assert "no messages yet" in empty._repr_html_()
     broker.produce(topic, [{"id": 7}, "plain text", b"\xff\x00"], keys="the-key", tags="the-tag")
-    assert pretty(empty) == empty.describe()
+    assert without_rates(pretty(empty)) == without_rates(empty.describe())
     for text in (empty._repr_html_(), pretty(empty)):
         for part in (topic, "plain text", "ff 00", "the-key", "the-tag"):
             assert part in text

@@ -180,8 +180,8 @@ def test_an_error_of_a_synchronous_client_is_short(broker: EmbeddedBroker) -> No
             except errors.ConnectionLost as error:
                 shown = "".join(traceback.format_exception(error))
             assert shown.splitlines()[-1] == (
-                "broker_core.errors.ConnectionLost: none of the name servers 127.0.0.1:1 answered:"
-                " 127.0.0.1:1 could not be reached: Connection refused"
+                "broker_core.errors.NameServersSilent: none of the name servers 127.0.0.1:1"
+                " answered: 127.0.0.1:1 could not be reached: Connection refused"
             )
             assert "During handling" not in shown
             assert "direct cause" not in shown

@@ -69,7 +69,7 @@ def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
         self: StoreReplication, position: int, shown_topics: Collection[str] = ()
     ) -> None:
         honest(self, position, shown_topics)
-        held = self._visibility.held_back
+        held = self._visibility.unreplicated_tail
         if held is not None:
             for queue, end in held.ends.items():
                 writes[id(self._acks)]._counters.next[queue] = end

@@ -84,6 +84,34 @@ def test_pieces_with_other_answers_behind(run: Callable[[Any], None], step: int)
     run(scenario())
 
 
+@pytest.mark.parametrize("left", [1, 2, 65_535, 262_143, 262_144, 262_145, 300_000])
+def test_the_end_comes_late_and_byte_by_byte(run: Callable[[Any], None], left: int) -> None:
+    """The kernel may be asked to wait for many bytes, but never for more than there will be."""
+
+    async def scenario() -> None:
+        async def serve(peer: RawPeer) -> None:
+            data = frame_bytes((await peer.next()).reply(body=BODY))
+            peer.send_bytes(data[:-left])
+            await peer.writer.drain()
+            for start in range(len(data) - left, len(data), max(1, left // 7)):
+                peer.send_bytes(data[start : start + max(1, left // 7)])
+                await peer.writer.drain()
+                await asyncio.sleep(0)
+            # One byte at a time from now on.
+            for byte in frame_bytes((await peer.next()).reply(body=b"small")):
+                peer.send_bytes(bytes([byte]))
+                await peer.writer.drain()
+            await peer.until_closed()
+
+        async with raw_server(serve) as address, client() as caller:
+            answer = await caller.request(address, asking(PULL, 0), PATIENT_MS)
+            assert bytes(answer.body) == BODY
+            answer = await caller.request(address, asking(PULL, 0), PATIENT_MS)
+            assert answer.body == b"small"
+
+    run(scenario())
+
+
 def test_a_connection_that_ends_inside_a_body(run: Callable[[Any], None]) -> None:
     async def scenario() -> None:
         async def serve(peer: RawPeer) -> None:

@@ -11,57 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import LogsDiverged, ReplicationRefused
-from broker_core.replication.follower_session import FollowerSession, FollowerSettings
+from broker_core.replication.follower_session import FollowerSession
 from broker_core.replication.ha_frames import encode_header, encode_report
 from broker_core.replication.handshake import MAGIC, Identity
 from broker_core.replication.leader_session import LeaderSession, LeaderSettings, Phase
 from broker_core.replication.log_epochs import TERM, Epoch, EpochHistory
 from tests.replication.memory_log import MemoryLog
+from tests.replication.two_sessions import EPOCHS, MASTER, SLAVE, converse, follower, leader
 
-MASTER = Identity("C", "B", 0, "m")
-SLAVE = Identity("C", "B", 1, "s")
-EPOCHS = EpochHistory((Epoch(TERM, "a", 0),), TERM)
 DATA = bytes(n % 251 for n in range(2500))
-
-
-def leader(log: MemoryLog, history: EpochHistory = EPOCHS, **settings: Any) -> LeaderSession:
-    """Admits every slave."""
-    return LeaderSession(
-        log, MASTER, history, LeaderSettings(**settings), b"M" * 16, 0.0,
-        lambda identity, seen: None,
-    )  # fmt: skip
-
-
-def follower(
-    log: MemoryLog,
-    history: EpochHistory = EPOCHS,
-    identity: Identity = SLAVE,
-    **settings: Any,
-) -> FollowerSession:
-    """Learns nothing."""
-    return FollowerSession(
-        log, identity, history, FollowerSettings(**settings), b"S" * 16, 0.0, lambda epochs: None
-    )  # fmt: skip
-
-
-def converse(master: LeaderSession, slave: FollowerSession, size: int = 1 << 20) -> None:
-    """Exchange everything, `size` bytes at a time."""
-    to_master, to_slave = slave.opening(0.0), b""
-    for _ in range(100_000):
-        if to_master:
-            part, to_master = to_master[:size], to_master[size:]
-            try:
-                master.receive(part, 0.0)
-            except ReplicationRefused:
-                slave.receive(memoryview(master.reply), 0.0)
-                raise
-        to_slave += master.next_bytes(0.0)
-        if to_slave:
-            part, to_slave = to_slave[:size], to_slave[size:]
-            to_master += slave.receive(memoryview(part), 0.0)
-        if not to_master and not to_slave:
-            return
-    raise AssertionError("they talk for ever")
 
 
 def test_an_apache_slave_gets_nothing_before_it_speaks_and_then_the_last_file() -> None:
@@ -124,37 +82,6 @@ def test_a_silent_peer_is_left() -> None:
         slave.tick(20.1)
 
 
-def test_a_classic_slave_reports_at_once_after_each_piece_and_every_five_seconds() -> None:
-    log = MemoryLog(DATA[:100])
-    slave = follower(log, classic=True)
-    assert slave.opening(0.0) == encode_report(100)
-    frame = encode_header(100, 50) + DATA[100:150]
-    assert slave.receive(memoryview(frame), 1.0) == encode_report(150)
-    assert slave.tick(5.0) == b""
-    assert slave.tick(6.1) == encode_report(150)
-    log.safe_limit = 150
-    assert slave.receive(memoryview(encode_header(150, 1) + b"x"), 6.2) == b""
-    log.safe_limit = 151
-    assert slave.report(6.3) == encode_report(151)
-
-
-def test_a_classic_slave_drops_a_link_that_does_not_fit() -> None:
-    log = MemoryLog(DATA[:100])
-    slave = follower(log, classic=True)
-    slave.opening(0.0)
-    with pytest.raises(ReplicationRefused):
-        slave.receive(memoryview(encode_header(90, 10) + b"x" * 10), 0.0)
-    assert bytes(log.data) == DATA[:100]
-
-
-def test_an_empty_classic_slave_begins_where_the_master_says() -> None:
-    log = MemoryLog()
-    slave = follower(log, classic=True)
-    slave.opening(0.0)
-    slave.receive(memoryview(encode_header(2000, 0) + encode_header(2000, 3) + b"abc"), 0.0)
-    assert (log.start, bytes(log.data)) == (2000, b"abc")
-
-
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @pytest.mark.parametrize("copied", [0, 1, 999, 1000, 2500])
 @pytest.mark.parametrize("key", [b"", b"secret"])
@@ -200,62 +127,6 @@ def test_refusals(kind: str, change: dict[str, Any]) -> None:
     assert bytes(log.data) == before
 
 
-def test_a_slave_that_goes_on_differently_is_told_where_to_cut() -> None:
-    newer = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 60)), 2 * TERM)
-    log = MemoryLog(DATA[:100], store_id="s")
-    with pytest.raises(LogsDiverged) as diverged:
-        converse(leader(MemoryLog(DATA[:60] + b"new"), newer), follower(log))
-    assert (diverged.value.agreed, diverged.value.end) == (60, 100)
-    assert bytes(log.data) == DATA[:100]
-
-
-def test_a_slave_keeps_what_a_master_lost_that_leans_on_it() -> None:
-    """Power cut at a SYNC_MASTER with ASYNC_FLUSH: it comes back with less than it promised."""
-    restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
-    copy = MemoryLog(DATA)
-    with pytest.raises(ReplicationRefused) as refused:
-        converse(leader(MemoryLog(DATA[:2000]), restarted, leans_on_slaves=True), follower(copy))
-    assert refused.value.kind == "lost tail"
-    assert not isinstance(refused.value, LogsDiverged)
-    assert copy.end == len(DATA)
-    # Also when it has gone on by itself, however far.
-    longer = MemoryLog(DATA[:2000] + b"x" * 4000)
-    with pytest.raises(ReplicationRefused) as refused:
-        converse(leader(longer, restarted, leans_on_slaves=True), follower(copy))
-    assert refused.value.kind == "lost tail"
-
-
-def test_a_slave_cuts_what_nobody_was_promised() -> None:
-    restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
-    promoted = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 2000)), 2 * TERM)
-    for history, leans in ((restarted, False), (promoted, True), (promoted, False)):
-        master = leader(MemoryLog(DATA[:2000]), history, leans_on_slaves=leans)
-        with pytest.raises(LogsDiverged) as diverged:
-            converse(master, follower(MemoryLog(DATA)))
-        assert diverged.value.agreed == 2000
-
-
-def test_a_slave_reports_once_and_as_soon_as_its_log_says_that_all_is_safe() -> None:
-    """Not when the log has done everything else that a sync entails."""
-    said: list[bytes] = []
-
-    class CallingLog(MemoryLog):
-        def append(self, data: bytes | memoryview) -> None:
-            super().append(data)
-            said.append(session.report(0.0))
-
-        def settle(self) -> None:
-            said.append(session.report(0.0))
-
-    log = CallingLog()
-    session = follower(log, classic=True)
-    session.opening(0.0)
-    pieces = encode_header(0, 10) + DATA[:10] + encode_header(10, 20) + DATA[10:30]
-    said.append(session.receive(memoryview(pieces), 0.0))
-    # Two appends, then safe; nothing is left to say.
-    assert said == [b"", b"", encode_report(30), b""]
-
-
 def test_a_master_knows_whether_there_is_more_to_write() -> None:
     log = MemoryLog(DATA[:10])
     session = leader(log)
@@ -276,13 +147,6 @@ def test_a_slave_ahead_of_its_master_is_never_fed() -> None:
     with pytest.raises(LogsDiverged) as diverged:
         converse(leader(MemoryLog(DATA[:50])), follower(log))
     assert diverged.value.agreed == 50
-
-
-def test_files_of_another_size_are_refused() -> None:
-    log = MemoryLog(store_id="s", file_size=500)
-    with pytest.raises(ReplicationRefused) as refused:
-        converse(leader(MemoryLog(DATA)), follower(log))
-    assert "mappedFileSizeCommitLog" in str(refused.value)
 
 
 def test_with_a_key_apache_slaves_are_refused() -> None:

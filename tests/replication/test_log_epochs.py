@@ -8,17 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import StoreUnusable
-from broker_core.replication.epoch_file import (
-    EPOCH_FILE,
-    decode_history,
-    encode_history,
-    load_history,
-    save_history,
-)
 from broker_core.replication.log_epochs import TERM, Epoch, EpochHistory, LastRole, agreed_end
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.simulated_disk import SimulatedDisk
 
 A, B, C = Epoch(TERM, "a", 0), Epoch(TERM + 1, "b", 500), Epoch(2 * TERM, "c", 700)
 
@@ -110,17 +100,3 @@ def test_agreement_is_never_too_much(seed: int) -> None:
                 theirs, copied = logs[new]
                 logs[new] = (theirs.begin(str(run), len(copied)), copied)
                 leader, run = new, run + 1
-
-
-def test_the_file(tmp_path: object) -> None:
-    history = EpochHistory((A, B), TERM + 1, LastRole.STEPPED_DOWN)
-    assert decode_history(encode_history(history)) == history
-    disk = SimulatedDisk(clock=ManualClock())
-    assert load_history(disk) == EpochHistory()
-    save_history(disk, history)
-    assert load_history(disk) == history
-    for bit in range(8 * len(disk.content(EPOCH_FILE))):
-        disk.flip(EPOCH_FILE, bit)
-        with pytest.raises(StoreUnusable):
-            load_history(disk)
-        disk.flip(EPOCH_FILE, bit)

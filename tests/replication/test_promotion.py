@@ -218,7 +218,7 @@ async def test_a_cut_that_comes_during_another_change_is_done_later(tmp_path: Pa
         # Before the start: the master is found at once.
         old._changes._change = asyncio.ensure_future(other())
         await old.start()
-        await until(lambda: "goes on differently" in old.role.status()["problem"])
+        await until(lambda: "this one differs from" in old.role.status()["problem"])
         with pytest.raises(ServiceNotAvailable):
             old.promote_soon(BrokerRole.ASYNC_MASTER)
         other_is_done.set()

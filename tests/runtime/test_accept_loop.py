@@ -7,7 +7,6 @@ import contextlib
 import errno
 import logging
 import re
-import resource
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -18,14 +17,11 @@ import pytest
 from broker_core.broker.metrics.endpoint import MetricsEndpoint
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode
-from broker_core.remoting.limits.request_budget import RequestBudget
-from broker_core.remoting.peer_address import counted_host
 from broker_core.runtime import accept_loop
 from broker_core.runtime.clock import SystemClock
-from broker_core.runtime.descriptors import WANTED, is_in_reserve, reserve_of
 from tests.cli import rmq_process
 from tests.patient_client import patient_client
-from tests.remoting.peers import client, raw_peer, serving, small_limits, until
+from tests.remoting.peers import client, raw_peer, serving, until
 
 Run = Callable[..., Any]
 
@@ -193,30 +189,3 @@ def test_errors_are_told_once_a_second(
     told = [record.getMessage() for record in caplog.records if "no room" in record.getMessage()]
     assert len(told) == 3
     assert "999 times more" in told[1]
-
-
-def test_the_reserve() -> None:
-    assert [reserve_of(soft) for soft in (64, 256, 1_024, 65_536, 1 << 20)] == [
-        32, 64, 128, 4_096, 4_096,
-    ]  # fmt: skip
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft != resource.RLIM_INFINITY:
-        assert is_in_reserve(soft - 1) and not is_in_reserve(soft // 4)
-    assert WANTED > 16_384
-
-
-def test_ipv6_peers_are_counted_by_network() -> None:
-    limits = small_limits(connections_per_ip_max=3)
-    budget = RequestBudget(limits)
-    admitted = [budget.admit(f"2001:db8:1:2::{number:x}") for number in range(1, 6)]
-    assert [load is not None for load in admitted] == [True, True, True, False, False]
-    assert budget.admit("2001:db8:1:3::1") is not None
-    for load in admitted[:3]:
-        assert load is not None
-        budget.leave(load)
-    assert budget.admit("2001:db8:1:2:ffff::9") is not None
-    # This machine and IPv4 as ever.
-    assert all(budget.admit("::1") is not None for _ in range(10))
-    assert [budget.admit("10.0.0.1") is not None for _ in range(4)] == [True, True, True, False]
-    assert counted_host("::ffff:10.0.0.1".removeprefix("::ffff:")) == "10.0.0.1"
-    assert counted_host("local") == "local"

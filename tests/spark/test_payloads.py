@@ -17,6 +17,7 @@ from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.protobuf.messages import message_class
 from pyspark_rmq.payloads.spark_types import arrow_type
+from tests.pyspark_rmq.payloads.avro.typed_schemas import schema_of
 from tests.pyspark_rmq.payloads.json_corpus import BODIES, VALUES
 from tests.pyspark_rmq.payloads.protobuf import shop_messages
 from tests.spark.stream_runs import StreamRuns, run_to_end, run_to_now
@@ -222,6 +223,18 @@ def test_what_the_sink_encodes_the_source_decodes(
     assert_df_equality(
         frame.orderBy("id"), back.orderBy("id"), ignore_nullable=True, allow_nan_equality=True
     )
+
+    schema = json.dumps(schema_of(kind_of(kinds)))
+    for more in ({"valueFormat": "msgpack"}, {"valueFormat": "avro", "value.schema": schema}):
+        connection |= more
+        topic = new_topic(1)
+        write(frame, topic)
+        reader = spark.read.format("rmq").options(**connection, flattenValue="true")
+        assert_df_equality(
+            frame.orderBy("id"), reader.schema(kinds).load(topic).orderBy("id"),
+            ignore_nullable=True, allow_nan_equality=True,
+        )  # fmt: skip
+    connection = {**broker.options, "valueFormat": "json"}
 
     whole = new_topic(1)
     keyed = frame.selectExpr("if(i IS NULL, NULL, struct(id, at)) AS key", "struct(*) AS value")

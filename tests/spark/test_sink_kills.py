@@ -21,7 +21,7 @@ import pytest
 from pyspark_rmq.prove.brokers import OneBroker
 from pyspark_rmq.prove.comparison import compare
 from pyspark_rmq.prove.harness import Harness, Proof
-from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap, rotating_traps
+from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap
 from pyspark_rmq.prove.killing_sink import PLANTS
 from pyspark_rmq.prove.traps import POINTS, REPLICATED_VICTIMS, VICTIMS, Trap
 from tests.interop.java_client import client_class_path
@@ -66,6 +66,13 @@ def figures(output: str) -> dict[str, int]:
 
 
 EVERYTHING = [f"{victim}@{point}" for victim in VICTIMS for point in POINTS]
+
+
+def rotating_traps(turn: int) -> list[Trap]:
+    """One kill of each victim; `len(POINTS)` consecutive turns make every kill."""
+    return [
+        Trap(POINTS[(turn + number) % len(POINTS)], victim) for number, victim in enumerate(VICTIMS)
+    ]
 
 
 def at(kills: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,26 @@ def test_what_is_written_comes_back(
     assert sorted((m.body.decode(), m.flag) for m in written) == sorted(
         (f"x{n}", n) for n in range(50)
     )
+
+
+def test_a_broker_that_only_the_options_name(spark: Any, tmp_path: Path) -> None:
+    name = f"options {os.getpid()}"
+    frame = spark.createDataFrame([(f"m{n}",) for n in range(20)], "value string")
+    given = {"rmq.embedded": name}
+    frame.write.format("rmq").options(**given).mode("append").save("orders")
+    rows = spark.readStream.format("rmq").options(**given, startingOffsets="earliest")
+    stream = (
+        rows.load("orders")
+        .select("value")
+        .writeStream.format("rmq")
+        .options(**given)
+        .option("topic", "copies")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    run_to_now(stream.start).stop()
+    assert spark.read.format("rmq").options(**given).load("copies").count() == 20
+    broker = EmbeddedBroker.shared(name)
+    try:
+        assert len(broker.consume("orders")) == 20
+    finally:
+        broker.stop()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,35 @@ def test_add_process_check_restart_kill(rmq_stream: Streams) -> None:
     assert len(stream.rows) == 5
 
 
+def test_the_clock_is_advanced(rmq_stream: Streams, rmq_broker: EmbeddedBroker) -> None:
+    stream = rmq_stream(lambda rows: rows.selectExpr("cast(value AS STRING) AS text"))
+    stream.add("in an hour", delay_ms=3_600_000).add("in a minute", delay_level=5)
+    stream.add("now").process().check("now")
+    stream.advance(60).process().check("in a minute")
+    stream.kill().process().check()
+    stream.advance(timedelta(hours=1)).process().check("in an hour")
+    assert rmq_broker.is_clock_advanced
+
+
+def test_the_next_test_has_the_time_of_the_machine(rmq_broker: EmbeddedBroker) -> None:
+    assert not rmq_broker.is_clock_advanced
+
+
+def test_faults_on_the_way(rmq_stream: Streams, rmq_broker: EmbeddedBroker) -> None:
+    stream = rmq_stream(lambda rows: rows.selectExpr("cast(value AS STRING) AS text"))
+    stream.add("a").process().check("a")
+    with rmq_broker.faults.latency(0.02):
+        stream.add("b").process().check("b")
+    with rmq_broker.faults.kill_at("pull-done") as kill:
+        rmq_broker.produce(stream.topic.name, ["c"])
+        kill.wait()
+    stream.process().check("c")
+    stream.topic.produce(["d"])
+    with rmq_broker.faults.partition(limit_s=1):
+        # The cut ends before the query gives up.
+        stream.process().check("d")
+
+
 def test_a_frame_is_checked_with_its_types(rmq_stream: Streams, rmq_spark: Any) -> None:
     stream = rmq_stream(lambda rows: rows.selectExpr("cast(value AS STRING) AS text"))
     stream.add("a").process()
@@ -62,7 +92,21 @@ def test_a_failure_is_expected(rmq_stream: Streams) -> None:
         other.add("a").expect_failure("something else")
 
 
-def test_processed(rmq_spark: Any, rmq_broker: EmbeddedBroker, rmq_topic: Topic) -> None:
+def test_nothing_is_skipped_by_a_query_that_begins_at_the_end(rmq_stream: Streams) -> None:
+    stream = rmq_stream(
+        lambda rows: rows.selectExpr("cast(value AS STRING) AS text"),
+        options={"startingOffsets": "latest"},
+    )
+    stream.process().check()
+    stream.add("a").process().check("a")
+
+
+def test_processed(
+    rmq_spark: Any,
+    rmq_broker: EmbeddedBroker,
+    rmq_topic: Topic,
+    rmq_topics: Callable[..., Topic],
+) -> None:
     rmq_topic.produce([str(n) for n in range(40)])
     given = {**rmq_broker.options, "subscribe": rmq_topic.name, "startingOffsets": "earliest"}
     rows = rmq_spark.readStream.format("rmq").options(**given, maxOffsetsPerTrigger="10").load()
@@ -77,6 +121,11 @@ def test_processed(rmq_spark: Any, rmq_broker: EmbeddedBroker, rmq_topic: Topic)
         processed(query, until=lambda: query.lastProgress["batchId"] >= 4)
         with pytest.raises(NotProcessed, match=r"not within 0\.5 s: 44 rows; last report: counted"):
             processed(query, until=44, timeout_s=0.5)
+        other = rmq_topics()
+        other.produce(["unread"])
+        unread = f"which the query does not read .it reads {rmq_topic.name}."
+        with pytest.raises(NotProcessed, match=unread):
+            processed(query, until=other, timeout_s=0.5)
         with pytest.raises(TypeError, match="give a topic"):
             processed(query, until="orders")  # type: ignore[arg-type]
     finally:

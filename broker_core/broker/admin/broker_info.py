@@ -56,7 +56,6 @@ class BrokerInfoProcessor:
         self._started_s = clock.monotonic()
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
         }
@@ -186,7 +185,7 @@ def _puts(counters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _latency_ms(classes: Mapping[str, int], share: float) -> float:
-    """The bound below which `share` of the puts were; the last class has no bound."""
+    """Upper bound of the class that holds the quantile `share`; the last class has none."""
     left = sum(classes.values()) * share
     if not left:
         return 0.0

@@ -26,7 +26,6 @@ class BrokerSettingsProcessor:
         self._settings = settings
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_BROKER_CONFIG: self._get,
             RequestCode.UPDATE_BROKER_CONFIG: self._update,

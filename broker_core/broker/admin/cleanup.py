@@ -25,7 +25,6 @@ class CleanupProcessor:
         self._offsets = offsets
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._expired_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self._unused_topics,
@@ -40,7 +39,7 @@ class CleanupProcessor:
 
     def _expired_log(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         start = self._store.clean(manual=True)
-        _log.info("expired log files were deleted by order; the log starts at %d", start)
+        _log.info("expired log files were deleted on request; the log starts at %d", start)
         return command.reply()
 
     def _unused_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -54,5 +53,5 @@ class CleanupProcessor:
                 continue
             self._store.delete_topic(topic)
             self._offsets.remove_topic(topic)
-            _log.info("queues of %s, which is no topic any more, were deleted by order", topic)
+            _log.info("queues of the deleted topic %s were removed on request", topic)
         return command.reply()

@@ -17,8 +17,8 @@ from broker_core.codec.wire.bodies.message_queue import MessageQueue, queue_map,
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.codec.wire.pop_handle import pop_retry_topic
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import LimitReached, TopicNotExist
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.errors import LimitReached
+from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.runtime.clock import Clock
@@ -75,7 +75,6 @@ class ConsumeStatsProcessor:
         self._stats = stats
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_CONSUME_STATS: self._progress,
             RequestCode.GET_BROKER_CONSUME_STATS: self._all_progress,
@@ -149,7 +148,7 @@ class ConsumeStatsProcessor:
         least: dict[int, int] = {}
         for group in self._offsets.groups_of(topic) - left_out:
             for queue_id, offset in self._offsets.queues_of(group, topic).items():
-                # The message is deleted, so the group is taken as gone.
+                # The message is deleted, so the group counts as gone.
                 if offset >= self._store.offsets(topic, queue_id)[0]:
                     least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues_of(compared, topic).items():
@@ -157,16 +156,8 @@ class ConsumeStatsProcessor:
                 least[queue_id] = I64_MAX
         return command.reply(body=emit_json({"correctionOffsets": least}))
 
-    # Inside
-
     def _known_topic(self, command: RemotingCommand) -> TopicConfig:
-        name = required_text(command.ext, "topic")
-        topic = self._topics.find(name)
-        if topic is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:255]} does not exist in this broker"
-            )
-        return topic
+        return self._topics.required(required_text(command.ext, "topic"))
 
     def _topics_of(self, group: str, names: Iterable[str]) -> Iterator[TopicConfig]:
         """The requested topics, or all topics that the group has consumed."""

@@ -21,7 +21,7 @@ from broker_core.broker.tables.offset_table import OffsetKey
 
 
 class AdminFeature(Feature):
-    """`routes_told()` waits until the name servers know the topics; `popped_until(key)` is the
+    """`routes_announced()` waits until the name servers know the topics; `popped_until(key)` is the
     next offset of a group that pops; `delay_offsets()` has the next offset of each delay level.
     """
 
@@ -29,12 +29,12 @@ class AdminFeature(Feature):
         self,
         context: BrokerContext,
         *,
-        routes_told: Callable[[], Awaitable[object]],
+        routes_announced: Callable[[], Awaitable[object]],
         popped_until: Callable[[OffsetKey], int | None],
         delay_offsets: Callable[[], Mapping[int, int]],
     ) -> None:
         self._context = context
-        self._routes_told = routes_told
+        self._routes_announced = routes_announced
         self._popped_until = popped_until
         self._delay_offsets = delay_offsets
 
@@ -53,7 +53,7 @@ class AdminFeature(Feature):
                 offsets=offsets,
                 clients=clients,
                 stats=stats,
-                routes_told=self._routes_told,
+                routes_announced=self._routes_announced,
                 queues_per_topic_max=config.queues_per_topic_max,
             ),
             GroupAdminProcessor(

@@ -59,7 +59,6 @@ class GroupAdminProcessor:
         self._queues_per_topic_max = queues_per_topic_max
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_list,
@@ -68,7 +67,7 @@ class GroupAdminProcessor:
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
         }
 
-    # Changing
+    # Changes
 
     async def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         await self._put_all([parse_json(command.body)])
@@ -128,11 +127,11 @@ class GroupAdminProcessor:
         await self._changes.change([name], lambda: {name: None}, forget)
         return command.reply()
 
-    # Looking
+    # Queries
 
     def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         groups = self._groups.all()
-        # Tools of 5.x ask for pages; the total tells them that this is everything.
+        # Tools of 5.x ask for pages; the total shows that this answer has everything.
         return command.reply(
             ext={"totalGroupNum": str(len(groups))},
             body=emit_json(

@@ -35,7 +35,6 @@ from broker_core.errors import (
     InvalidArgument,
     NoPermission,
     RmqError,
-    TopicNotExist,
 )
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
@@ -69,7 +68,6 @@ class OffsetResetProcessor:
         self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
             RequestCode.CLONE_GROUP_OFFSET: self._clone,
@@ -77,7 +75,7 @@ class OffsetResetProcessor:
 
     def _reset(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
-        topic = self._topic(required_text(ext, "topic"))
+        topic = self._topics.required(required_text(ext, "topic"))
         group = self._group(required_text(ext, "group"))
         timestamp_ms = optional_number(ext, "timestamp", -1)
         queue_id = optional_number(ext, "queueId", -1, -1, QUEUE_ID_MAX)
@@ -105,10 +103,10 @@ class OffsetResetProcessor:
             )
         live = self._clients.consumers(source)
         is_offline = optional_flag(ext, "offline", False)
-        # As it is: what it was permitted under must be what is looked up.
+        # Not normalized: the look-up must use the name that access control checked.
         asked = ext.get("topic", "")
         if asked:
-            self._topic(asked)
+            self._topics.required(asked)
         self._groups.find_or_create(to)
         for name in [asked] if asked else sorted(self._offsets.topics_of(source)):
             if self._topics.find(name) is None:
@@ -119,16 +117,6 @@ class OffsetResetProcessor:
                 end = self._store.offsets(name, queue_id)[1]
                 self._offsets.reset(to, name, queue_id, min(offset, end))
         return command.reply()
-
-    # Inside
-
-    def _topic(self, name: str) -> TopicConfig:
-        topic = self._topics.find(name)
-        if topic is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:255]} does not exist in this broker"
-            )
-        return topic
 
     def _group(self, name: str) -> str:
         if name == TRANSACTION_GROUP:
@@ -193,4 +181,4 @@ class OffsetResetProcessor:
                 member.connection.oneway(command)
             except RmqError as error:
                 # Its next pull reports the reset.
-                _log.info("%s was not told of a reset: %s", member.client_id, error)
+                _log.info("%s was not notified of a reset: %s", member.client_id, error)

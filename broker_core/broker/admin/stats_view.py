@@ -20,7 +20,6 @@ class StatsViewProcessor:
         self._stats = stats
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.VIEW_BROKER_STATS_DATA: self._view}
 
     def _view(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -26,7 +26,6 @@ class SubscriptionQueriesProcessor:
         self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of,

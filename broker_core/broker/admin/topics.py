@@ -41,14 +41,14 @@ from broker_core.codec.wire.bodies.topic_config import (
     topic_table_object,
 )
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument, TopicNotExist
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.errors import InvalidArgument
+from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 
 # Returns when the name servers know the present table, or after a timeout; never raises.
-RoutesTold = Callable[[], Awaitable[object]]
+RoutesAnnounced = Callable[[], Awaitable[object]]
 
 TOPICS_PER_REQUEST_MAX: Final = 10_000
 
@@ -70,7 +70,7 @@ class TopicAdminProcessor:
         offsets: OffsetTable,
         clients: ClientTable,
         stats: BrokerStats,
-        routes_told: RoutesTold | None = None,
+        routes_announced: RoutesAnnounced | None = None,
         queues_per_topic_max: int = 1024,
     ) -> None:
         self._broker_name = broker_name
@@ -80,11 +80,10 @@ class TopicAdminProcessor:
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
-        self._routes_told = routes_told
+        self._routes_announced = routes_announced
         self._queues_per_topic_max = queues_per_topic_max
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
@@ -95,7 +94,7 @@ class TopicAdminProcessor:
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
         }
 
-    # Changing
+    # Changes
 
     async def _put(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
@@ -189,14 +188,14 @@ class TopicAdminProcessor:
         return command.reply()
 
     async def _tell_routes(self) -> None:
-        if self._routes_told is not None:
-            await self._routes_told()
+        if self._routes_announced is not None:
+            await self._routes_announced()
 
-    # Looking
+    # Queries
 
     def _all(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         topics = self._topics.all()
-        # Tools of 5.x ask for pages; the total tells them that this is everything.
+        # Tools of 5.x ask for pages; the total shows that this answer has everything.
         return command.reply(
             ext={"totalTopicNum": str(len(topics))},
             body=emit_json(
@@ -226,13 +225,7 @@ class TopicAdminProcessor:
         return {"lastUpdateTimestamp": newest_ms or 0, "maxOffset": high, "minOffset": low}
 
     def _known(self, command: RemotingCommand) -> TopicConfig:
-        name = required_text(command.ext, "topic")
-        topic = self._topics.find(name)
-        if topic is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:255]} does not exist in this broker"
-            )
-        return topic
+        return self._topics.required(required_text(command.ext, "topic"))
 
     def _system_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         names = tuple(name for name in self._topics.names() if self._topics.is_system(name))

@@ -32,11 +32,11 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 
-# The error of a SQL92 expression; None for a valid one.
 # Connection attribute: for each waiting heartbeat, the groups unregistered since, by kind.
 _WAITING: Final = "broker.waiting_heartbeats"
 _PRODUCER, _CONSUMER = "producer", "consumer"
 
+# The error of a SQL92 expression; None for a valid one.
 SqlProblem = Callable[[str], "str | None"]
 
 
@@ -62,7 +62,6 @@ class HeartbeatProcessor:
         self._sql_problem = sql_problem
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -76,14 +75,14 @@ class HeartbeatProcessor:
         self._clients.check(heartbeat)
         # Read now: the next request of this connection may have another account.
         account = asking_account(connection)
-        makings = self._makings(heartbeat)
+        makings = self._creations(heartbeat)
         if makings:
             left: set[tuple[str, str]] = set()
             connection.attributes.setdefault(_WAITING, []).append(left)
-            return self._beat_when_made(makings, connection, command, heartbeat, left, account)
+            return self._beat_after_creation(makings, connection, command, heartbeat, left, account)
         return self._beat(connection, command, heartbeat, account)
 
-    def _makings(self, heartbeat: HeartbeatData) -> list[asyncio.Future[None]]:
+    def _creations(self, heartbeat: HeartbeatData) -> list[asyncio.Future[None]]:
         """Futures of the groups and retry topics that this heartbeat creates."""
         makings: list[asyncio.Future[None]] = []
         if self._new_groups is not None:
@@ -93,7 +92,7 @@ class HeartbeatProcessor:
                     makings += self._new_groups.make(consumer.group, unit_mode=consumer.unit_mode)
         return makings
 
-    async def _beat_when_made(
+    async def _beat_after_creation(
         self,
         makings: list[asyncio.Future[None]],
         connection: Connection,

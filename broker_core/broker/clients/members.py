@@ -22,7 +22,6 @@ class ConsumerMembersProcessor:
         self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_ids,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,

@@ -41,7 +41,6 @@ class ConsumerOffsetProcessor:
         self._queue_offsets = queue_offsets
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,

@@ -49,7 +49,6 @@ class ClientRelaysProcessor:
         self._relays = 0
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
@@ -89,8 +88,6 @@ class ClientRelaysProcessor:
         }
         body = {"consumerTable": table, "messageQueueTable": {}}
         return command.reply(body=emit_json(body))
-
-    # Inside
 
     async def _relay(self, command: RemotingCommand, passed: RemotingCommand) -> RemotingCommand:
         group = required_text(command.ext, "consumerGroup")

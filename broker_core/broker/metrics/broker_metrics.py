@@ -37,10 +37,10 @@ HISTOGRAM: Final = "histogram"
 
 _BEHIND: Final = {
     "lag_messages": "messages that a group has not acknowledged",
-    "ready_messages": "messages that a group has not been given",
-    "inflight_messages": "messages that a group was given and has not acknowledged",
-    "lag_latency": "ms since the oldest unacknowledged one of the queue with most was stored",
-    "queueing_latency": "ms since the oldest one not given of the queue with most was stored",
+    "ready_messages": "messages not yet delivered to a group",
+    "inflight_messages": "messages delivered to a group and not acknowledged",
+    "lag_latency": "ms since the oldest unacknowledged message of the longest queue was stored",
+    "queueing_latency": "ms since the oldest undelivered message of the longest queue was stored",
 }
 
 
@@ -132,7 +132,7 @@ class BrokerMetrics:
             )
             yield self._counter(
                 f"rocketmq_{name}_out_total",
-                f"{text} that were given to consumers",
+                f"{text} that were delivered to consumers",
                 by_group,
                 (((*key, _system(key[0])), entry[column]) for key, entry in gets.items()),
             )
@@ -144,7 +144,7 @@ class BrokerMetrics:
         )
         yield self._counter(
             "rmq_messages_sent_back_total",
-            "messages that consumers gave back",
+            "messages that consumers sent back",
             ("topic", "consumer_group"),
             ((_split(key), count) for key, count in stats["send_back"].items()),
         )
@@ -223,7 +223,7 @@ class BrokerMetrics:
             ),
             (
                 "rocketmq_storage_dispatch_behind_bytes",
-                "bytes that no queue knows yet",
+                "bytes not yet dispatched to consume queues",
                 max(end - store.dispatched_position, 0),
             ),
             ("rmq_storage_disk_used_bytes", "of the partition", usage.used),
@@ -292,7 +292,7 @@ class BrokerMetrics:
         yield _gauge("rocketmq_half_messages", "transactions without an end", [((), halves)])
         for name, verdict in (("commit", Verdict.COMMIT), ("rollback", Verdict.ROLLBACK)):
             count = transactions.ended_counts[verdict]
-            text = "transactions that ended so"
+            text = "ended transactions by outcome"
             yield Metric(f"rocketmq_{name}_messages_total", COUNTER, text, (), [Sample((), count)])
         tallies = self._context.stats.tallies
         if tallies is not None:
@@ -354,7 +354,7 @@ class BrokerMetrics:
         )
         yield self._gauge(
             "rmq_replication_lag_messages",
-            "messages that a slave has not confirmed, nearly",
+            "messages that a slave has not confirmed, approximately",
             ("slave",),
             (((str(slave["address"]),), slave["lag_messages"]) for slave in slaves),
         )
@@ -379,8 +379,6 @@ class BrokerMetrics:
             )
         refused = [Sample((), self._refused())]
         yield Metric("rmq_access_denied_total", COUNTER, "refused requests", (), refused)
-
-    # Inside
 
     def _counter(
         self, name: str, text: str, names: tuple[str, ...], values: Iterable[tuple[Any, float]]

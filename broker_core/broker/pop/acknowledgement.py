@@ -25,7 +25,7 @@ from broker_core.codec.wire.pop_handle import (
     parse_handle,
 )
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument, RemoteError, TopicNotExist
+from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -61,7 +61,6 @@ class PopAckProcessor:
         self._freed = freed
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.ACK_MESSAGE: self.ack,
             RequestCode.BATCH_ACK_MESSAGE: self.batch_ack,
@@ -79,7 +78,9 @@ class PopAckProcessor:
         """Acknowledge messages; those that another consumer has by now are skipped."""
         broker_name, acks = parse_batch_acks(command.body)
         if broker_name and broker_name != self._broker_name:
-            raise InvalidArgument(f"these are receipts of broker {broker_name[:100]!r}")
+            raise InvalidArgument(
+                f"the receipts are from broker {broker_name[:100]!r}: send them there"
+            )
         receipts = []
         for ack in acks:
             key = (ack.group, ack.topic, ack.queue_id)
@@ -113,8 +114,6 @@ class PopAckProcessor:
             }
         )
 
-    # Inside
-
     def _receipt(self, ext: Mapping[str, str]) -> tuple[_Receipt, PopHandle]:
         key = (
             required_text(ext, "consumerGroup"),
@@ -124,7 +123,9 @@ class PopAckProcessor:
         offset = required_number(ext, "offset", 0)
         handle = parse_handle(required_text(ext, "extraInfo"))
         if handle.broker_name != self._broker_name:
-            raise InvalidArgument(f"this is a receipt of broker {handle.broker_name[:100]!r}")
+            raise InvalidArgument(
+                f"the receipt is from broker {handle.broker_name[:100]!r}: send it there"
+            )
         if (handle.queue_id, handle.offset) != (key[2], offset):
             raise InvalidArgument(
                 f"the receipt is for offset {handle.offset} of queue {handle.queue_id}, not for "
@@ -136,11 +137,7 @@ class PopAckProcessor:
 
     def _check(self, receipt: _Receipt) -> None:
         group, topic, queue_id = receipt.key
-        config = self._topics.find(topic)
-        if config is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic:.255} does not exist in this broker"
-            )
+        config = self._topics.required(topic)
         # Removed queues may still have messages in flight.
         end = self._store.offsets(topic, queue_id)[1]
         if queue_id >= max(config.read_queue_count, config.write_queue_count) and not end:
@@ -151,7 +148,7 @@ class PopAckProcessor:
                 f"queue {queue_id} of {topic} ends at {end}, before {receipt.offset}",
             )
         if receipt.mark not in (group_mark(group), ORDER_MARK):
-            raise InvalidArgument(f"this is not a receipt of group {group:.130}")
+            raise InvalidArgument(f"the receipt does not belong to group {group:.130}")
 
     def _acknowledge(self, receipt: _Receipt) -> AckOutcome:
         key = receipt.key
@@ -171,6 +168,6 @@ def _stale(receipt: _Receipt) -> RemoteError:
     _, topic, queue_id = receipt.key
     return RemoteError.for_code(
         ResponseCode.NO_MESSAGE,
-        f"the receipt for offset {receipt.offset} in queue {queue_id} of {topic} does not count "
-        "any more: the message has been given out, or its time changed, since",
+        f"the receipt for offset {receipt.offset} in queue {queue_id} of {topic} is no longer "
+        "valid: the message was delivered again, or its invisible time was changed",
     )

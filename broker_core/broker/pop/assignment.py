@@ -23,8 +23,8 @@ from broker_core.codec.wire.bodies.topic_config import PERM_READ
 from broker_core.codec.wire.queue_allocation import Allocation, allocate_average, allocate_by_circle
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
-from broker_core.errors import InvalidArgument, TopicNotExist
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.errors import InvalidArgument
+from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 
@@ -43,7 +43,6 @@ class RequestModeProcessor:
         self._modes = modes
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.SET_MESSAGE_REQUEST_MODE: self._set}
 
     def _set(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -51,10 +50,7 @@ class RequestModeProcessor:
         topic = text_field(found, "topic")
         group = checked_group(text_field(found, "consumerGroup"))
         mode = parse_mode(found)
-        if self._topics.find(topic) is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic[:255]} does not exist in this broker"
-            )
+        self._topics.required(topic)
         if mode.mode == POP and topic.startswith(RETRY_TOPIC_PREFIX):
             raise InvalidArgument("the retry topic of a group is pulled: set the mode of its topic")
         self._modes.set(topic, group, mode)
@@ -80,7 +76,6 @@ class AssignmentProcessor:
         self._route = route
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.QUERY_ASSIGNMENT: self._assign}
 
     async def _assign(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -97,7 +97,7 @@ class PopLedger:
         # Earlier deliveries of messages that do not carry the count.
         self._tries: dict[int, int] = {}
 
-    # Looking
+    # Queries
 
     @property
     def low(self) -> int:
@@ -134,7 +134,7 @@ class PopLedger:
         )
 
     def given_again(self, attempt_id: str, count_max: int) -> list[int]:
-        """Messages to deliver again before new ones, in order."""
+        """Messages to redeliver before new ones, in order."""
         found: list[int] = []
         if not self._due_count and not (attempt_id and self._order_count):
             return found
@@ -168,7 +168,7 @@ class PopLedger:
         self.last_pop_ms = max(self.last_pop_ms, lease.pop_time_ms)
 
     def take_again(self, lease: Lease, offsets: Sequence[int]) -> None:
-        """Deliver messages again that are in flight here."""
+        """Redeliver messages that are in flight here."""
         for offset in offsets:
             if self._in_flight[offset].state is LeaseState.DUE:
                 self._tries[offset] = self._tries.get(offset, 0) + 1
@@ -243,8 +243,6 @@ class PopLedger:
         """Empty a ledger that is discarded."""
         for lease in self._in_flight.values():
             lease.left = 0
-
-    # Inside
 
     def _hand_over(self, offset: int, lease: Lease) -> None:
         """Move an offset to another lease, which keeps its place in the order."""

@@ -65,7 +65,7 @@ class PopLedgers:
         """Number of unacknowledged messages."""
         return self._in_flight
 
-    # Looking
+    # Queries
 
     def find(self, key: OffsetKey) -> PopLedger | None:
         """The valid ledger of a queue; None without one."""
@@ -111,7 +111,7 @@ class PopLedgers:
         ledger = self.find(key)
         return None if ledger is None else ledger.next_offset
 
-    # Changing
+    # Changes
 
     def take(
         self,
@@ -130,7 +130,7 @@ class PopLedgers:
     def take_again(
         self, key: OffsetKey, ledger: PopLedger, lease: Lease, offsets: Sequence[int]
     ) -> None:
-        """Deliver messages again that the queue kept."""
+        """Redeliver messages that the queue kept."""
         ledger.take_again(lease, offsets)
         self._watch(key, ledger, lease)
 
@@ -220,8 +220,6 @@ class PopLedgers:
             if ledger.used_at <= before and ledger.is_idle
         ]:
             del self._ledgers[key]
-
-    # Inside
 
     def _first_offset(self, key: OffsetKey, from_end: bool) -> int:
         _, topic, queue_id = key

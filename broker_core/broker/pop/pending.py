@@ -2,19 +2,17 @@
 
 Pops of one group for the same messages wait in one line. When a message arrives, the first of a
 line tries, and the next one only if the first was served: a thousand waiting members of a group
-cost one read per message. Owns the lines and one timer.
+cost one read per message. Owns the lines and the deadlines.
 """
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable, Hashable
-from itertools import count
 from typing import Final
 
 from broker_core.access.asking_account import account_name
+from broker_core.broker.held_deadlines import HeldDeadlines
 from broker_core.codec.wire.pop_handle import pop_retry_topic
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -23,9 +21,6 @@ _HELD: Final = "broker.held_pops"
 
 # Longest line, as in RocketMQ.
 LINE_MAX: Final = 1_024
-
-# Ended pops are dropped from the deadlines when there are more than this, and than held ones.
-ENDED_MAX: Final = 1_024
 
 # The queue that has changed; None for any.
 Place = tuple[str, int] | None
@@ -61,14 +56,10 @@ class PendingPops:
     """Every held pop of a broker, by what it waits for and by deadline."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
         self._lines: dict[Hashable, _Line] = {}
         # Lines by the topics whose messages they wait for: their own and its retry topic.
         self._by_topic: dict[bytes, dict[Hashable, _Line]] = {}
-        self._deadlines: list[tuple[float, int, _HeldPop]] = []
-        self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
+        self._deadlines: HeldDeadlines[_HeldPop] = HeldDeadlines(clock, self._expired)
         self._live = 0
         self._is_released = False
 
@@ -113,9 +104,7 @@ class PendingPops:
             of_connection = connection.attributes[_HELD] = set()
             connection.on_close(self._connection_closed)
         of_connection.add(held)
-        deadline = self._clock.monotonic() + timeout_ms / 1000
-        heapq.heappush(self._deadlines, (deadline, next(self._numbers), held))
-        self._arm()
+        self._deadlines.add(held, timeout_ms)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
@@ -143,11 +132,6 @@ class PendingPops:
         self._lines.clear()
         self._by_topic.clear()
         self._deadlines.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    # Inside
 
     def _line(self, group: str, topic: str, wanted: Hashable) -> _Line:
         key = (group, topic, wanted)
@@ -170,7 +154,7 @@ class PendingPops:
         finally:
             line.is_served = False
         self._tidy(line)
-        self._drop_ended()
+        self._deadlines.drop_ended(self._live)
 
     def _serve_first(self, line: _Line, place: Place) -> None:
         """Serve the pops of a line in turn until one finds nothing."""
@@ -199,13 +183,7 @@ class PendingPops:
         for held in list(connection.attributes[_HELD]):
             self._end(held)
             self._forget(held)
-        self._drop_ended()
-
-    def _drop_ended(self) -> None:
-        """Drop the deadlines of ended pops when they are the majority."""
-        if len(self._deadlines) > ENDED_MAX + 2 * self._live:
-            self._deadlines = [one for one in self._deadlines if one[2].is_live]
-            heapq.heapify(self._deadlines)
+        self._deadlines.drop_ended(self._live)
 
     def _forget(self, held: _HeldPop) -> None:
         """Ended pops stay in a long line and are skipped when their turn comes."""
@@ -226,29 +204,6 @@ class PendingPops:
             if not lines:
                 self._by_topic.pop(name.encode(), None)
 
-    def _arm(self) -> None:
-        """Set the timer to the earliest deadline, skipping answered pops."""
-        deadlines = self._deadlines
-        while deadlines and not deadlines[0][2].is_live:
-            heapq.heappop(deadlines)
-        if not deadlines:
-            return
-        due = deadlines[0][0]
-        if self._timer is not None:
-            if self._timer_due <= due:
-                return
-            self._timer.cancel()
-        self._timer_due = due
-        delay = max(due - self._clock.monotonic(), 0)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now or not deadlines[0][2].is_live):
-            held = heapq.heappop(deadlines)[2]
-            if held.is_live:
-                self._finish(held)
-                self._forget(held)
-        self._arm()
+    def _expired(self, held: _HeldPop) -> None:
+        self._finish(held)
+        self._forget(held)

@@ -58,7 +58,6 @@ class PopMessageProcessor:
         self._taken = taken
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.POP_MESSAGE: self.pop,
             RequestCode.PEEK_MESSAGE: self.peek,
@@ -112,8 +111,6 @@ class PopMessageProcessor:
         group = required_text(command.ext, "consumerGroup")
         topic = required_text(command.ext, "topic")
         return command.reply(ext={"pollingNum": str(self._pending.count(group, topic))})
-
-    # Inside
 
     def _ask(self, ext: Mapping[str, str]) -> PopAsk:
         group = required_text(ext, "consumerGroup")

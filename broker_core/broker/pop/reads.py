@@ -80,7 +80,7 @@ class PopBatch:
 
     def __init__(self, pop_time_ms: int) -> None:
         self.pop_time_ms = pop_time_ms
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.spans: list[PopSpan] = []
         self.count = 0
         self.size = 0
@@ -89,7 +89,7 @@ class PopBatch:
         self.is_cut = False
         """Whether the read stopped early without a message."""
 
-    def add(self, records: bytes, span: PopSpan) -> None:
+    def add(self, records: bytes | memoryview, span: PopSpan) -> None:
         """Add messages of one queue, after earlier ones of it."""
         self.parts.append(records)
         before = self.spans[-1] if self.spans else None
@@ -171,8 +171,6 @@ class PopReads:
             if ledger.given_again(ask.attempt_id, 1) or self._rest(key, ledger) > 0:
                 return True
         return False
-
-    # Inside
 
     def _queues(self, ask: PopAsk) -> Iterator[OffsetKey]:
         turn = self._turns.get((ask.group, ask.topic), 0)
@@ -278,7 +276,7 @@ class PopReads:
     def _give(
         self, ask: PopAsk, key: OffsetKey, ledger: PopLedger, found: GetResult, batch: PopBatch
     ) -> bool:
-        """Take the found messages but acknowledged and foreign ones; False when none is left."""
+        """Take the messages found, without acknowledged and foreign ones; False if none is left."""
         offsets = _offsets(found.records)
         wanted = ledger.unacknowledged(offsets)
         records = found.records
@@ -353,9 +351,15 @@ class PopReads:
             changes = {POP_CK: ""}
             if key[1] != ask.topic:
                 handle = PopHandle(
-                    start, batch.pop_time_ms, ask.invisible_ms, ask.mark, topic_type(key[1]),
-                    self._broker_name, key[2], message.queue_offset,
-                )  # fmt: skip
+                    start,
+                    batch.pop_time_ms,
+                    ask.invisible_ms,
+                    ask.mark,
+                    topic_type(key[1]),
+                    self._broker_name,
+                    key[2],
+                    message.queue_offset,
+                )
                 changes = {POP_CK: handle.text()}
                 message = message._replace(topic=ask.topic)
             parts.append(_encoded(message, changes))
@@ -388,7 +392,7 @@ def _is_of(message: MessageRecord, ask: PopAsk) -> bool:
     return is_groups and properties.get(RETRY_TOPIC, ask.topic) == ask.topic
 
 
-def _offsets(records: bytes) -> list[int]:
+def _offsets(records: bytes | memoryview) -> list[int]:
     """Queue offsets of records, back to back."""
     found = []
     start = 0

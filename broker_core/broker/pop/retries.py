@@ -119,8 +119,6 @@ class PopRetries:
             # With ASYNC_FLUSH nothing above has awaited.
             await asyncio.sleep(0)
 
-    # Inside
-
     def _begin(self) -> None:
         self._timer = None
         if not self._is_stopped and self._task is None:
@@ -130,7 +128,7 @@ class PopRetries:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            _log.error("popped messages were not moved", exc_info=task.exception())
+            _log.error("moving expired pops to retry topics failed", exc_info=task.exception())
         self.watch()
 
     def _copies(self, due: DueLease) -> list[_Copy]:
@@ -163,11 +161,11 @@ class PopRetries:
                 return None
             result = self._append(due, messages[0], is_dead=is_dead)
         except RmqError as error:
-            _log.warning("%s-%d gives message %d out again: %s", topic, queue_id, offset, error)
+            _log.warning("%s-%d redelivers message %d itself: %s", topic, queue_id, offset, error)
             return None
         if not result.ok:
             problem = f"{result.status.name} {result.remark}".rstrip()
-            _log.warning("%s-%d gives message %d out again: %s", topic, queue_id, offset, problem)
+            _log.warning("%s-%d redelivers message %d itself: %s", topic, queue_id, offset, problem)
         return result
 
     def _append(self, due: DueLease, record: MessageRecord, *, is_dead: bool) -> PutResult:

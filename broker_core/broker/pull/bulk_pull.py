@@ -28,7 +28,6 @@ class BulkPullProcessor:
         self._size_max = min(BULK_SIZE_MAX, frame_size_max - _HEADER_ROOM)
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.BULK_PULL: self._pull}
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> None:
@@ -47,6 +46,7 @@ class BulkPullProcessor:
             None,
             config.broker_id,
             slow_broker_id=config.broker_id_when_slow,
+            verify=ext.get("verify") != "false",
         )
         suspend_ms = optional_number(ext, "suspendTimeoutMillis", 0, 0, _I32_MAX)
         self._pulls.serve(connection, command, pull, suspend_ms)

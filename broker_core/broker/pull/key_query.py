@@ -36,7 +36,6 @@ class QueryMessageProcessor:
         self._count_max = min(_COUNT_MAX, index_query_max)
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.QUERY_MESSAGE: self._query}
 
     def _query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -33,7 +33,6 @@ class LocalRangeProcessor:
         self._directory = directory
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.LOCAL_RANGE: self._range}
 
     def _range(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -24,7 +24,6 @@ class OffsetLookupProcessor:
         self._store = store
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._by_time,
             RequestCode.GET_MAX_OFFSET: self._max_offset,

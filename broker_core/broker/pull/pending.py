@@ -1,24 +1,19 @@
 """Held pulls: woken by a message for their queue, or by their deadline.
 
-Owns the held pulls and one timer. Holding and ending a pull takes constant time.
+Owns the held pulls and their deadlines. Holding and ending a pull takes constant time.
 """
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 from collections.abc import Callable
-from itertools import count
 from typing import Final
 
 from broker_core.access.asking_account import account_name
+from broker_core.broker.held_deadlines import HeldDeadlines
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
 _HELD: Final = "broker.held_pulls"
-
-# Ended pulls are dropped from the deadlines when there are more than this, and than held ones.
-ENDED_MAX: Final = 1_024
 
 QueueKey = tuple[bytes, int]
 # Tries again; returns whether it has answered. True as the argument forces an answer.
@@ -34,18 +29,19 @@ class _HeldPull:
         # None once it is answered or its connection is gone.
         self.retry: Retry | None = retry
 
+    @property
+    def is_live(self) -> bool:
+        """False once it is answered or its connection is closed."""
+        return self.retry is not None
+
 
 class PendingPulls:
     """Every held pull of a broker, by queue and by deadline."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
         # Dictionaries as ordered sets.
         self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
-        self._deadlines: list[tuple[float, int, _HeldPull]] = []
-        self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
+        self._deadlines: HeldDeadlines[_HeldPull] = HeldDeadlines(clock, self._expired)
         self._live = 0
         self._is_released = False
 
@@ -76,10 +72,8 @@ class PendingPulls:
             of_connection = connection.attributes[_HELD] = set()
             connection.on_close(self._connection_closed)
         of_connection.add(held)
-        deadline = self._clock.monotonic() + timeout_ms / 1000
-        heapq.heappush(self._deadlines, (deadline, next(self._numbers), held))
         self._live += 1
-        self._arm()
+        self._deadlines.add(held, timeout_ms)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
@@ -95,7 +89,7 @@ class PendingPulls:
         still = {held: None for held in held_here if held.retry is not None}
         if still:
             self._by_queue[key] = still | self._by_queue.get(key, {})
-        self._drop_ended()
+        self._deadlines.drop_ended(self._live)
 
     def release_all(self) -> None:
         """Answer every held pull now and every later one at once: the broker stops."""
@@ -105,11 +99,6 @@ class PendingPulls:
                 self._try(held, final=True)
         self._by_queue.clear()
         self._deadlines.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    # Inside
 
     def _try(self, held: _HeldPull, *, final: bool) -> None:
         retry = held.retry
@@ -125,7 +114,7 @@ class PendingPulls:
         for held in list(connection.attributes[_HELD]):
             self._end(held)
             self._forget(held)
-        self._drop_ended()
+        self._deadlines.drop_ended(self._live)
 
     def _forget(self, held: _HeldPull) -> None:
         held_here = self._by_queue.get(held.key)
@@ -135,35 +124,6 @@ class PendingPulls:
         if not held_here:
             del self._by_queue[held.key]
 
-    def _drop_ended(self) -> None:
-        """Drop the deadlines of ended pulls when they are the majority."""
-        if len(self._deadlines) > ENDED_MAX + 2 * self._live:
-            self._deadlines = [one for one in self._deadlines if one[2].retry is not None]
-            heapq.heapify(self._deadlines)
-
-    def _arm(self) -> None:
-        """Set the timer to the earliest deadline, skipping answered pulls."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][2].retry is None:
-            heapq.heappop(deadlines)
-        if not deadlines:
-            return
-        due = deadlines[0][0]
-        if self._timer is not None:
-            if self._timer_due <= due:
-                return
-            self._timer.cancel()
-        self._timer_due = due
-        delay = max(due - self._clock.monotonic(), 0)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now or deadlines[0][2].retry is None):
-            held = heapq.heappop(deadlines)[2]
-            if held.retry is not None:
-                self._try(held, final=True)
-                self._forget(held)
-        self._arm()
+    def _expired(self, held: _HeldPull) -> None:
+        self._try(held, final=True)
+        self._forget(held)

@@ -94,6 +94,8 @@ class Pull(NamedTuple):
     broker_id: int
     sql: RecordFilter | None = None
     slow_broker_id: int = 1
+    verify: bool = True
+    """False: the client verifies the records."""
 
 
 class PullMessageProcessor:
@@ -130,7 +132,6 @@ class PullMessageProcessor:
         self._config = config
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.PULL_MESSAGE: self.pull,
             RequestCode.LITE_PULL_MESSAGE: self.pull,
@@ -241,8 +242,6 @@ class PullMessageProcessor:
         else:
             self._answer(connection, command, pull, result)
 
-    # Inside
-
     def _subscription(
         self, group: str, topic: str, flags: int, ext: Mapping[str, str]
     ) -> SubscriptionData:
@@ -294,6 +293,7 @@ class PullMessageProcessor:
             size_max=pull.size_max,
             tag_codes=pull.tag_codes,
             record_filter=pull.sql,
+            verify=pull.verify,
         )
 
     def _answer(

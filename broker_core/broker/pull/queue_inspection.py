@@ -13,8 +13,7 @@ from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.wire.bodies.message_queue import QUEUE_ID_MAX
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData, subscription_object
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import TopicNotExist
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
@@ -32,7 +31,6 @@ class QueueInspectionProcessor:
         self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.QUERY_CONSUME_QUEUE: self._look}
 
     def _look(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -41,10 +39,7 @@ class QueueInspectionProcessor:
         queue_id = required_number(ext, "queueId", 0, QUEUE_ID_MAX)
         index = optional_number(ext, "index", 0, 0, I64_MAX)
         count = min(optional_number(ext, "count", 1, 0, I64_MAX), UNITS_MAX)
-        if self._topics.find(topic) is None:
-            raise TopicNotExist(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic[:255]} does not exist in this broker"
-            )
+        self._topics.required(topic)
         low, end = self._store.offsets(topic, queue_id)
         body: dict[str, Any] = {"maxQueueIndex": end, "minQueueIndex": low}
         group = ext.get("consumerGroup", "")

@@ -38,7 +38,6 @@ class TopicEndsProcessor:
         self._pulls = pulls
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.TOPIC_ENDS: self._ends}
 
     def _ends(self, connection: Connection, command: RemotingCommand) -> None:

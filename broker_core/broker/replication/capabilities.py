@@ -39,7 +39,6 @@ class CapabilitiesProcessor:
         self._newer_master = newer_master
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.CAPABILITIES: self._capabilities}
 
     def _capabilities(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -92,8 +92,6 @@ class RoleChanges:
         if change is not None and change is not asyncio.current_task():
             await asyncio.wait((change,))
 
-    # Inside
-
     @property
     def _is_changing(self) -> bool:
         return self._change is not None and not self._change.done()
@@ -119,7 +117,7 @@ class RoleChanges:
         while True:
             # Two brokers with one id overwrite each other's registration. Each sees the other only
             # at a moment that is independent of its own registration, hence the random period. The
-            # newer of two masters registers again and tells the other to look.
+            # newer of two masters registers again and notifies the other.
             period_s = config.register_period_ms / 1000 * self._random.uniform(0.3, 1.0)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), period_s)

@@ -64,7 +64,7 @@ async def find_newer_master(
 ) -> NewerMaster | None:
     """Ask every name server, then the master that they know if it is another broker.
 
-    If that master is older, `register` overwrites its registration, and it is told to look.
+    If that master is older, `register` overwrites its registration, and it is notified.
     """
     client = inner_client(config)
     try:
@@ -92,7 +92,7 @@ async def _ask(
         command = RemotingCommand(RequestCode.CAPABILITIES)
         answer = await client.request(address, command, _TIMEOUT_MS)
     except RmqError as error:
-        _log.info("master %s of this broker's name was not asked: %s", address, error)
+        _log.info("master %s of this broker's name did not answer: %s", address, error)
         return None
     text = answer.ext.get("replicationEpoch", "")
     if answer.code != ResponseCode.SUCCESS or not (text.isascii() and text.isdigit()):
@@ -101,8 +101,8 @@ async def _ask(
     if not is_newer(epoch, history):
         if epoch // TERM == history.seen // TERM:
             _log.error(
-                "%s is a master of the name %s, too, and none of the two was promoted after the "
-                "other: stop one of them",
+                "%s is also a master of the name %s, and neither was promoted after the other: "
+                "stop one of them",
                 address,
                 config.broker_name,
             )
@@ -143,12 +143,12 @@ def _of_others(members: Mapping[int, str], config: BrokerConfig) -> set[int]:
 
 
 async def _tell_older(client: RemotingClient, address: str, history: EpochHistory) -> None:
-    """Tell an older master to ask the name servers again."""
+    """Notify an older master, so that it asks the name servers again."""
     command = RemotingCommand(RequestCode.CAPABILITIES, {NEWER_MASTER: str(history.seen)})
     try:
         await client.request(address, command, _TIMEOUT_MS)
     except RmqError as error:
-        _log.info("the older master %s was not told: %s", address, error)
+        _log.info("the older master %s was not notified: %s", address, error)
 
 
 async def _members(
@@ -162,7 +162,7 @@ async def _members(
             return {}
         brokers = decode_cluster_info(answer.body).brokers
     except RmqError as error:
-        _log.info("name server %s was not asked for the master: %s", name_server, error)
+        _log.info("name server %s did not return the master: %s", name_server, error)
         return {}
     broker = brokers.get(config.broker_name)
     if broker is None or broker.cluster != config.cluster_name:

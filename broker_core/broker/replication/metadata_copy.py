@@ -194,8 +194,6 @@ class SlaveMetadata:
         adopt_topics(self._tables.topics, self._store)
         self._tables.sinks.settle()
 
-    # Inside
-
     async def _run(self) -> None:
         while True:
             self._wake.clear()
@@ -231,7 +229,7 @@ class SlaveMetadata:
     def _note(self, is_copied: bool) -> None:
         if is_copied and self._has_warned:
             self._has_warned = False
-            _log.info("the tables of master %s are copied again", self._asked)
+            _log.info("copying the tables of master %s resumed", self._asked)
         self._is_failing = not is_copied
 
     async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
@@ -346,7 +344,9 @@ class SlaveMetadata:
                 address, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
             )
             if answer.code != ResponseCode.SUCCESS:
-                _log.info("offset %d of %s was not handed over: %s", offset, key, answer.remark)
+                _log.info(
+                    "offset %d of %s was not sent to the master: %s", offset, key, answer.remark
+                )
         self._sent(count)
 
     def _take_delays(self, found: Mapping[str, Any]) -> None:
@@ -382,7 +382,7 @@ class SlaveMetadata:
             try:
                 await asyncio.to_thread(self._tables.commits.save, content)
             except OSError as error:
-                _log.warning("commits for the master cannot be kept: %s", error)
+                _log.warning("commits for the master cannot be saved: %s", error)
                 return
             self._saved_commits = commits
 
@@ -428,7 +428,7 @@ class SlaveMetadata:
             if not self._tables.offsets.copy(key, offset, backwards=backwards):
                 self._ahead[key] = offset
         except (InvalidArgument, LimitReached) as error:
-            _log.warning("the offset of %s is left out: %s", key, error)
+            _log.warning("the offset of %s is ignored: %s", key, error)
 
     def _try_ahead(self) -> None:
         for key, offset in list(self._ahead.items()):
@@ -459,7 +459,7 @@ class SlaveMetadata:
 
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.error("the tables of the master are no longer copied", exc_info=task.exception())
+        _log.error("copying the master's tables ended with an error", exc_info=task.exception())
 
 
 def _changes_request(ext: dict[str, str], body: bytes = b"") -> RemotingCommand:

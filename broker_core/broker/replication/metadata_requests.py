@@ -86,7 +86,6 @@ class SlaveMetadataProcessor:
         self._pages: dict[str, list[dict[str, Any]]] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: self._all_delays,

@@ -89,7 +89,9 @@ class NameServerRegistration:
                 if answer.code == ResponseCode.SUCCESS:
                     return decode_topic_route(answer.body)
             except RmqError as error:
-                _log.info("name server %s did not tell where %s is: %s", address, topic, error)
+                _log.info(
+                    "name server %s did not return the route of %s: %s", address, topic, error
+                )
         return None
 
     async def stop(self) -> None:
@@ -118,7 +120,7 @@ class NameServerRegistration:
     def period_s(self) -> float:
         """Seconds between two periodic registrations."""
         period_s = self._config.register_period_ms / 1000
-        # The answer tells a slave its master: a slave without one asks more often.
+        # The answer names a slave's master: a slave without one asks more often.
         is_lost = self._config.broker_id != 0 and not self.master_address
         return min(period_s, _MASTER_WANTED_S) if is_lost else period_s
 
@@ -144,7 +146,7 @@ class NameServerRegistration:
         return RemotingCommand(RequestCode.UNREGISTER_BROKER, self._identity())
 
     def answered(self, ext: Mapping[str, str]) -> None:
-        """Read the answer to a registration, which tells a slave its master."""
+        """Read the answer to a registration, which names a slave's master."""
         if self._config.broker_id == 0:
             return
         # Without a registered master, keep the last one: it may come back.
@@ -152,8 +154,6 @@ class NameServerRegistration:
         if found[0] and found != (self.master_address, self.master_ha_address):
             self.master_address, self.master_ha_address = found
             self._on_master(*found)
-
-    # Inside
 
     def _identity(self) -> dict[str, str]:
         config = self._config
@@ -178,7 +178,7 @@ class _Server:
         # None: everything.
         self._untold: dict[str, TopicConfig] | None = None
         self._has_news = asyncio.Event()
-        # Never set: the task is cancelled instead. Something to wait for between two tries.
+        # Never set: awaited between two attempts; the task ends by cancellation.
         self._ended = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -220,9 +220,7 @@ class _Server:
             try:
                 await self._connection.request(self._owner.farewell(), 500)
             except RmqError as error:
-                _log.info("name server %s was not told of the end: %s", self._address, error)
-
-    # Inside
+                _log.info("name server %s was not notified of the stop: %s", self._address, error)
 
     async def _run(self) -> None:
         while True:

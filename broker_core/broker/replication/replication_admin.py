@@ -41,7 +41,6 @@ class ReplicationAdminProcessor:
         self._promote = promote
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.GET_BROKER_HA_STATUS: self._runtime_info,
             RequestCode.REPLICATION_STATUS: self._replication_status,

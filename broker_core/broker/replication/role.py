@@ -259,12 +259,12 @@ class ReplicationRole:
         return confirmed_at_start(self.history, load_confirmed(self._file_system), self._log.end)
 
     def _hold_back(self, confirmed: int) -> None:
-        """Hide the end of the log that only this broker has; other brokers may never get it."""
+        """Hide the unreplicated tail of the log from readers: other brokers may never get it."""
         if confirmed < self._log.end:
             own = {t for t in self._topics if t.startswith(SYSTEM_TOPIC_PREFIX)}
             self._store.hold_back(confirmed, own.union(_OWN_TOPICS))
             _log.info(
-                "the log from %d to %d is shown to readers once another broker has it",
+                "the log from %d to %d becomes visible to readers once another broker has it",
                 confirmed,
                 self._log.end,
             )
@@ -403,7 +403,7 @@ class ReplicationRole:
         try:
             answer = await self._asking.request(address, command, _ASK_TIMEOUT_MS)
         except (RmqError, asyncio.TimeoutError) as error:
-            _log.debug("master %s was not asked: %s", address, error)
+            _log.debug("master %s did not answer: %s", address, error)
             return None
         if answer.code == ResponseCode.SUCCESS:
             return "haHandshake" not in answer.ext

@@ -163,7 +163,7 @@ class DelayProgress:
         try:
             record = self._store.message_at(parked_at)
         except CorruptRecord as error:
-            # It cannot be delivered a second time either.
+            # It cannot be delivered a second time: its record is unreadable.
             _log.warning("a delivered message can no longer be read: %s", str(error))
             return
         if record is None or record.topic != SCHEDULE_TOPIC:

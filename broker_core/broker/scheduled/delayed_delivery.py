@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from broker_core.broker.redelivery import CopyAppender
+from broker_core.broker.redelivery import Redelivery
 from broker_core.broker.scheduled.delay_progress import DelayProgress
 from broker_core.broker.scheduled.delayed_message import delivered, shortened
 from broker_core.broker.tables.broker_stats import BrokerStats
@@ -96,7 +96,7 @@ class DelayedDelivery:
         self._table = table
         self._clock = clock
         self._levels_ms = tuple(levels)
-        self._copies = CopyAppender(store, stats, shortened)
+        self._copies = Redelivery(store, stats, shortened)
         self._save_interval_ms = save_interval_ms
         # The tick also finds a wall clock that was set, so it does not wait for a long interval.
         self._tick_s = min(save_interval_ms, TICK_MS) / 1000
@@ -165,6 +165,12 @@ class DelayedDelivery:
             return 0
         progress = self._progress
         return sum(level.max_offset - progress.offset(q) for q, level in self._levels.items())
+
+    @property
+    def is_late(self) -> bool:
+        """Whether messages that are due are not delivered yet."""
+        waits = [self._head_wait_ms(level) for level in self._levels.values()]
+        return any(wait_ms is not None and wait_ms <= 0 for wait_ms in waits)
 
     # Waiting
 
@@ -285,7 +291,7 @@ class DelayedDelivery:
             self._back_off(level, problem)
             return
         if level.failures:
-            _log.info("delay level %d is delivered again", level.queue_id + 1)
+            _log.info("delivery of delay level %d resumed", level.queue_id + 1)
             level.failures = 0
         self._look(level)
 
@@ -334,7 +340,7 @@ class DelayedDelivery:
         """Skip a message that cannot be delivered, so that later ones need not wait."""
         assert self._progress is not None
         _log.error(
-            "delay level %d, offset %d: not a message that can be delivered, left out: %s",
+            "delay level %d, offset %d: skipped, the message cannot be delivered: %s",
             queue_id + 1,
             offset,
             reason,

@@ -49,6 +49,11 @@ class ScheduledFeature(Feature):
             ),
         )
 
+    @property
+    def is_late(self) -> bool:
+        """Whether messages that are due are not delivered yet."""
+        return self.delayed.is_late or self.timers.is_late
+
     def recover(self) -> None:
         """Find the messages that wait and schedule them."""
         self.delayed.start()

@@ -45,7 +45,6 @@ class RecallMessageProcessor:
         self._is_enabled = is_enabled
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     async def recall(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

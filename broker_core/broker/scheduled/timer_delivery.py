@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from broker_core.broker.redelivery import CopyAppender
+from broker_core.broker.redelivery import Redelivery
 from broker_core.broker.scheduled.delayed_message import shortened
 from broker_core.broker.scheduled.timer_intake import Recalled
 from broker_core.broker.scheduled.timer_message import (
@@ -82,8 +82,8 @@ class TimerDelivery:
         self._clock = clock
         self._roll_after_ms = roll_after_ms(reserved_hours)
         self._stats = stats
-        self._copies = CopyAppender(store, stats, shortened)
-        self._rolls = CopyAppender(store, None, _without_roll_times)
+        self._copies = Redelivery(store, stats, shortened)
+        self._rolls = Redelivery(store, None, _without_roll_times)
         self._run = ServiceRun("rmq-timers", timers, worker)
         self._timers: Timers | None = None
         self._progress: TimerProgress | None = None
@@ -194,6 +194,14 @@ class TimerDelivery:
         head = None if self._progress is None else self._progress.pending.head()
         return 0 if head is None else max(self._clock.wall_ms() - entry_wake_ms(head), 0)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether messages that are due, or may be, are not delivered yet."""
+        head = None if self._progress is None else self._progress.pending.head()
+        return bool(self.queue_behind) or (
+            head is not None and entry_wake_ms(head) <= self._clock.wall_ms()
+        )
+
     def recall(self, topic: str, unique_key: str, due_ms: int) -> Recalled:
         """Cancel a message that is not due yet; see `TimerIntake.recall`."""
         assert self._progress is not None
@@ -275,7 +283,7 @@ class TimerDelivery:
             self._back_off(problem)
             return
         if self._failures:
-            _log.info("timer messages are delivered again")
+            _log.info("delivery of timer messages resumed")
             self._failures = 0
         self._save_when_due()
         self._look()
@@ -331,7 +339,7 @@ class TimerDelivery:
             due_ms = _due_ms(record)
             copy = delivered_timer(record)
         except (CorruptRecord, MalformedRecord) as error:
-            _log.error("a timer message can never be delivered, left out: %s", str(error))
+            _log.error("a timer message can never be delivered and is skipped: %s", str(error))
             return left_out
         if due_ms > now_ms:
             result = self._rolls.append(rolled_timer(record))

@@ -34,7 +34,7 @@ from broker_core.store.writes.put_result import PutResult
 
 _log = logging.getLogger(__name__)
 
-# More messages with one unique key are no accident.
+# Bounds the work; a unique key normally has one message.
 QUERY_COUNT: Final = 64
 READ_COUNT_MAX: Final = 512
 READ_SIZE_MAX: Final = 1 << 20
@@ -170,7 +170,7 @@ class TimerIntake:
         return at < len(self.ended) and self.ended[at] == position
 
     def _give_up(self, offset: int, reason: str) -> None:
-        _log.error("timer message %d can never be delivered, left out: %s", offset, reason)
+        _log.error("timer message %d can never be delivered and is skipped: %s", offset, reason)
 
     def settle(self) -> None:
         """Reset the counts when nothing waits: some messages end without a known topic."""

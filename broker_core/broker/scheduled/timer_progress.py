@@ -157,10 +157,12 @@ class TimerProgress:
             content = self._table.load()
             stored = None if content is None else self._parsed(content)
             if stored is not None and not self.pending.take_over(stored.runs):
-                _log.warning("timer runs are damaged or missing: they are built again")
+                _log.warning("timer runs are damaged or missing and are rebuilt")
                 stored = None
         except (CorruptStore, InvalidArgument, OSError) as error:
-            _log.warning("%s is of no use, the log is read: %s", TIMER_PROGRESS_FILE, error)
+            _log.warning(
+                "%s cannot be used, reading the log instead: %s", TIMER_PROGRESS_FILE, error
+            )
             stored = None
         return stored
 
@@ -234,7 +236,7 @@ class TimerProgress:
         try:
             record, by = self._store.message_at(position), self._store.message_at(mark)
         except CorruptRecord as error:
-            # It cannot be delivered a second time either.
+            # It cannot be delivered a second time: its record is unreadable.
             _log.warning("an ended timer message can no longer be read: %s", str(error))
             return
         if record is None or by is None or record.topic != TIMER_TOPIC:
@@ -425,5 +427,5 @@ def _run_state(stored: Any) -> RunState:
     numbers = [whole_number(str(value), "run", 0, _I64_MAX) for value in stored]
     state = RunState(*numbers)
     if state.cursor > state.entry_count:
-        raise InvalidArgument(f"run {state.number} has been read behind its end")
+        raise InvalidArgument(f"run {state.number} was read past its end")
     return state

@@ -134,9 +134,9 @@ class BrokerSecurity:
         self._gate.on_refusal = self._refused
         return self._gate
 
-    def is_stranger(self, host: str) -> bool:
+    def needs_account(self, host: str) -> bool:
         """Whether peers of this host need an account."""
-        return self._gate is not None and self._gate.is_stranger(host)
+        return self._gate is not None and self._gate.needs_account(host)
 
     def may_publish(self, account: Account | None, topic: str) -> bool:
         """Whether an account may send to a topic; always without accounts."""

@@ -36,7 +36,6 @@ class BulkSendProcessor:
         self._random = Random()
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.BULK_SEND: self._send}
 
     def _send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:

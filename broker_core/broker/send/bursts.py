@@ -88,21 +88,47 @@ class SendBursts:
             return start
         self._forget_changed()
         burst = read_sends(
-            data, start, self._ready, self._suffix, self._frame_size_max, self._header_size_max,
-            self._body_size_max, min(count_max, BURST_MAX),
-        )  # fmt: skip
+            data,
+            start,
+            self._ready,
+            self._suffix,
+            self._frame_size_max,
+            self._header_size_max,
+            self._body_size_max,
+            min(count_max, BURST_MAX),
+        )
         if burst is None:
             return start
         (
-            end, count, queues, index, bodies, body_ends, texts, text_ends, born, marks, flag,
+            end,
+            count,
+            queues,
+            index,
+            bodies,
+            body_ends,
+            texts,
+            text_ends,
+            born,
+            marks,
+            flag,
             sys_flag,
-        ) = burst  # fmt: skip
+        ) = burst
         result = self._writes.append_rows(
             ColumnBatch(
-                count, queues, index, (bodies, body_ends, 8), None, None, (texts, text_ends, 8),
-                flag, sys_flag, born, born_host(connection), self._writes.store_host,
+                count,
+                queues,
+                index,
+                (bodies, body_ends, 8),
+                None,
+                None,
+                (texts, text_ends, 8),
+                flag,
+                sys_flag,
+                born,
+                born_host(connection),
+                self._writes.store_host,
             )
-        )  # fmt: skip
+        )
         if result is None:
             return start
         if result.message_count < count:

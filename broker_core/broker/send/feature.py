@@ -25,7 +25,7 @@ _MONTH_MS = 31 * 86_400_000
 class SendFeature(Feature):
     """`planner` decides how a send is stored, `take_burst` stores plain sends that came together.
 
-    `routes_told()` waits until the name servers know the topics; `recall(topic, key, due_ms)`
+    `routes_announced()` waits until the name servers know the topics; `recall(topic, key, due_ms)`
     cancels a timer message.
     """
 
@@ -33,7 +33,7 @@ class SendFeature(Feature):
         self,
         context: BrokerContext,
         *,
-        routes_told: Callable[[], Awaitable[object]],
+        routes_announced: Callable[[], Awaitable[object]],
         recall: Callable[[str, str, int], Recalled],
     ) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class SendFeature(Feature):
             planner=self.planner,
             stats=context.stats,
             hooks=self.hooks,
-            routes_told=routes_told,
+            routes_announced=routes_announced,
             new_topics=context.new_topics,
             limits=context.limits,
         )

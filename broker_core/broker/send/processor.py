@@ -64,7 +64,7 @@ class SendMessageProcessor:
         planner: SendPlanner,
         stats: BrokerStats,
         hooks: SendHooks,
-        routes_told: Callable[[], Awaitable[object]],
+        routes_announced: Callable[[], Awaitable[object]],
         new_topics: NewTopics,
         limits: RemotingLimits,
         random: Random | None = None,
@@ -77,7 +77,7 @@ class SendMessageProcessor:
         self._planner = planner
         self._stats = stats
         self._hooks = hooks
-        self._routes_told = routes_told
+        self._routes_announced = routes_announced
         self._random = random or Random()
         trace = "true" if config.trace_on else "false"
         self._answer_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace}
@@ -108,7 +108,6 @@ class SendMessageProcessor:
         self.bursts.reconfigure(is_writable=self._is_writable)
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.SEND_MESSAGE: self.send_long_names,
             RequestCode.SEND_MESSAGE_V2: self.send,
@@ -205,10 +204,14 @@ class SendMessageProcessor:
         connection.send_reply(
             command.opaque,
             sent_reply(
-                command.opaque, self._answer_constants,
-                self._store.message_ids(result).encode(), fields[3], result[4], fields[8],
+                command.opaque,
+                self._answer_constants,
+                self._store.message_ids(result).encode(),
+                fields[3],
+                result[4],
+                fields[8],
             ),
-        )  # fmt: skip
+        )
 
     # Answers of the fast path
 
@@ -229,10 +232,14 @@ class SendMessageProcessor:
         connection.send_reply(
             opaque,
             sent_reply(
-                opaque, self._answer_constants, b"%b%016X" % (self._id_prefix, result.position),
-                queue_id, result.queue_offset, unique,
+                opaque,
+                self._answer_constants,
+                b"%b%016X" % (self._id_prefix, result.position),
+                queue_id,
+                result.queue_offset,
+                unique,
             ),
-        )  # fmt: skip
+        )
 
     # Planned path
 
@@ -310,7 +317,7 @@ class SendMessageProcessor:
         return await answer
 
     def _waited(self, topic: str, stored: asyncio.Future[None]) -> None:
-        """Stored, rejected or cancelled: the next send can go on."""
+        """Stored, rejected or cancelled: the next send can continue."""
         if not stored.done():
             stored.set_result(None)
         if self._last_waiting.get(topic) is stored:
@@ -325,7 +332,7 @@ class SendMessageProcessor:
         context: SendContext | None,
     ) -> RemotingCommand:
         """Wait for the route: a consumer may ask for it as soon as the producer is answered."""
-        await self._routes_told()
+        await self._routes_announced()
         result = merged(results)
         status = (await self._store.acknowledged(result)).status if plan.waits else result.status
         return self._planned_reply(command, plan, unique, results, status, context)
@@ -354,10 +361,14 @@ class SendMessageProcessor:
         connection.send_reply(
             command.opaque,
             sent_reply(
-                command.opaque, self._answer_constants, ids.encode(),
-                plan.answered_queue_id, results[0].queue_offset, unique.encode(),
+                command.opaque,
+                self._answer_constants,
+                ids.encode(),
+                plan.answered_queue_id,
+                results[0].queue_offset,
+                unique.encode(),
             ),
-        )  # fmt: skip
+        )
 
     def _planned_reply(
         self,
@@ -428,6 +439,11 @@ class _NotPlainTopics(dict[str, bool]):
 
 def _context(connection: Connection, request: SendRequest, plan: SendPlan) -> SendContext:
     return SendContext(
-        request.group, request.topic, plan.answered_queue_id, plan.message_count,
-        plan.body_size, request.properties, connection.peer,
-    )  # fmt: skip
+        request.group,
+        request.topic,
+        plan.answered_queue_id,
+        plan.message_count,
+        plan.body_size,
+        request.properties,
+        connection.peer,
+    )

@@ -60,7 +60,6 @@ class ReplyMessageProcessor:
         self._stores_replies = stores_replies
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {
             RequestCode.SEND_REPLY_MESSAGE: self.reply_long_names,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
@@ -143,7 +142,7 @@ class ReplyMessageProcessor:
             born_host=host,
         )
         if not result.ok:
-            _log.warning("a reply is not kept: %s %s", result.status.name, result.remark)
+            _log.warning("a reply was not stored: %s %s", result.status.name, result.remark)
         return result
 
 

@@ -73,7 +73,6 @@ class SendBackProcessor:
         self._broker_permission = broker_permission
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     async def send_back(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -85,7 +85,7 @@ def _broker_store() -> StoreConfig:
 class BrokerConfig:
     """Every setting of one broker; `store` has those of its store.
 
-    `store.store_host` is the address that clients are told, `store.store_port` follows
+    `store.store_host` is the address that clients get, `store.store_port` follows
     `listen_port`.
     """
 

@@ -228,7 +228,7 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
         "updateNameServerAddrPeriod fetchNamesrvAddrInterval brokerHeartbeatInterval",
     ),
     **_with_reason(
-        "members of a group are always told at once when it changes",
+        "members of a group are always notified at once when it changes",
         "notifyConsumerIdsChangedEnable realTimeNotifyConsumerChange subscriptionExpiredTimeout",
     ),
     **_with_reason(

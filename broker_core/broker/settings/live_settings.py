@@ -94,19 +94,23 @@ class LiveSettings:
         kept = {}
         for key, entry in _entries(found):
             if key not in LIVE_PROPERTIES:
-                _log.warning("%s: %.80r cannot be changed live: left out", LIVE_SETTINGS_FILE, key)
+                _log.warning(
+                    "%s: %.80r cannot be changed at run time: ignored", LIVE_SETTINGS_FILE, key
+                )
             elif entry["configured"] != self._configured[key]:
                 _log.warning(
                     "setting %s is %s as configured now, no longer %.80s as changed before",
-                    key, self._configured[key], entry["value"],
-                )  # fmt: skip
+                    key,
+                    self._configured[key],
+                    entry["value"],
+                )
             else:
                 kept[key] = entry["value"]
         config = self.config
         try:
             config = self._with(kept)
         except InvalidConfig as error:
-            _log.warning("%s is left out as a whole: %s", LIVE_SETTINGS_FILE, error)
+            _log.warning("%s is ignored as a whole: %s", LIVE_SETTINGS_FILE, error)
             kept = {}
         if stored is not None and kept.keys() != set(found or ()):
             try:
@@ -204,5 +208,5 @@ def _entries(found: Any) -> list[tuple[str, dict[str, str]]]:
         if all(isinstance(texts.get(name), str) for name in ("value", "configured")):
             entries.append((key, texts))
         else:
-            _log.warning("%s: %.80r has no value: left out", LIVE_SETTINGS_FILE, key)
+            _log.warning("%s: %.80r has no value: ignored", LIVE_SETTINGS_FILE, key)
     return entries

@@ -1,6 +1,6 @@
-"""The limits of the sink, in the words of `broker.conf`: a user cannot set what the store calls it.
+"""The limits of the sink in errors, with the names of `broker.conf` instead of the store's.
 
-What was prepared must fit when it is completed, because by then other brokers show their parts.
+A prepared part must fit when it is completed, because by then other brokers show their parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMEDIES: Final = {
 
 
 def in_properties(text: str) -> str:
-    """The text with the names of properties, and what can be done."""
+    """The text with the names of properties and the remedy."""
     for setting, (name, remedy) in _REMEDIES.items():
         if setting in text:
             return f"{text.replace(setting, name)}. {remedy}"
@@ -34,7 +34,7 @@ def in_properties(text: str) -> str:
 
 @contextlib.contextmanager
 def naming_properties() -> Iterator[None]:
-    """Refusals of the staging area say what the user can set."""
+    """Rewrites refusals of the staging area with `in_properties`."""
     try:
         yield
     except StagingRefused as error:

@@ -1,4 +1,4 @@
-"""Names of properties that no broker has, with the nearest one that there is."""
+"""Unknown property names, with the most similar known one as a suggestion."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _known() -> Iterator[str]:
 
 
 def unknown_warnings(keys: Iterable[str]) -> list[str]:
-    """What to say about properties that mean nothing here."""
+    """A warning for each unknown property."""
     return [f"unknown property {key:.100}{_nearest(key) or ' is ignored'}" for key in keys]
 
 
 def refuse_unknown(properties: Mapping[str, str], argument: str) -> None:
-    """Raise `InvalidArgument` for a property that a program gave in `argument` and none has."""
+    """Raise `InvalidArgument` for an unknown property in `argument`."""
     known = frozenset(_known())
     for key in properties:
         if key not in known:
@@ -40,7 +40,7 @@ def refuse_unknown(properties: Mapping[str, str], argument: str) -> None:
 
 
 def _nearest(key: str) -> str:
-    # Not worth the time of every start.
+    # Imported on demand, to keep the start short.
     import difflib
 
     by_lower_case = {name.lower(): name for name in _known()}

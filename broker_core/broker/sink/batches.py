@@ -2,7 +2,7 @@
 
 The log decides. A batch is one append group whose note names it (`sink_messages.py`), so the batch
 and the fact that it was published are one unit on disk. The file is a copy of the notes up to some
-point; a start reads the notes behind it. It exists because retention removes old notes with their
+point; a start reads the notes after it. It exists because retention removes old notes with their
 log files, and it is saved before that.
 
 A note is entered only when its group is durable, so a power cut cannot remove a batch that the file
@@ -132,10 +132,18 @@ class SinkBatches:
         content = found.batches[-1].content if found.batches else ""
         published_by = found.batches[-1].run if found.batches else ""
         return SinkStatus(
-            True, found.last, run, found.lineage, content, found.silent_since_ms,
-            found.is_coordinator, published_by, found.coordinator, found.query,
+            True,
+            found.last,
+            run,
+            found.lineage,
+            content,
+            found.silent_since_ms,
+            found.is_coordinator,
+            published_by,
+            found.coordinator,
+            found.query,
             found.prepared.token if found.prepared is not None else 0,
-        )  # fmt: skip
+        )
 
     # Decisions
 
@@ -258,9 +266,11 @@ class SinkBatches:
         """The sinks that changed after `since`, as JSON of the file."""
         found = {n: sink_object(s) for n, s in self._sinks.items() if s.change > since}
         return {
-            "storeId": self._store.store_id, "notesEntered": self._entered,
-            "lastNoteAt": self._last_position, "sinks": found,
-        }  # fmt: skip
+            "storeId": self._store.store_id,
+            "notesEntered": self._entered,
+            "lastNoteAt": self._last_position,
+            "sinks": found,
+        }
 
     def copy(self, found: Mapping[str, Any]) -> None:
         """Apply a master's table; raises `InvalidArgument` if it cannot be read."""
@@ -329,8 +339,6 @@ class SinkBatches:
         """`write` has returned: only later changes are unsaved."""
         self._saved_change_count = unsaved.change_count
 
-    # Inside
-
     def _load(self) -> None:
         stored = self._table.load()
         if stored is not None:
@@ -386,7 +394,7 @@ class SinkBatches:
     def _take(self, stored: Mapping[str, Any]) -> None:
         if text_field(stored, "storeId", "") != self._store.store_id:
             # Table of another log.
-            _log.warning("%s belongs to another log and is not used", SINKS_FILE)
+            _log.warning("%s belongs to another log and is ignored", SINKS_FILE)
             self._change_count += 1
             return
         self._entered = whole_field(stored, "notesEntered", least=0)
@@ -433,6 +441,6 @@ class SinkBatches:
                 f"{self._sinks_max}, and each has published within {self._keep_ms // 86_400_000} "
                 "days"
             )
-        _log.warning("sink %s is forgotten: silent for %d days", oldest, silent_ms // 86_400_000)
+        _log.warning("sink %s is evicted: no batch for %d days", oldest, silent_ms // 86_400_000)
         del self._sinks[oldest]
         self._change_count += 1

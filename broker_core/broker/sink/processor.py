@@ -62,7 +62,6 @@ class SinkPublishProcessor:
         self._publisher = publisher
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Codes -> methods."""
         return {
             RequestCode.STAGE_BEGIN: self._begin,
             RequestCode.STAGE_APPEND: self._append,

@@ -151,7 +151,7 @@ class SinkPublisher:
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
                 f"attempt {request.token} at batch {identity.batch} of sink {identity.sink} is not "
-                "the one that was reserved last: another writer is at it"
+                "the one that was reserved last: another writer is active"
                 + (
                     "" if request.attempt else ", or it is of a version that does not name attempts"
                 ),
@@ -232,7 +232,7 @@ class SinkPublisher:
         return prepared
 
     def _promise_no_more(self, ids: set[str]) -> None:
-        """Their PREPARE has ended, with or without success."""
+        """Release the ids: their PREPARE has succeeded or failed."""
         self._promised -= ids
         self._store.staging.keep_no_more(ids.difference(self._batches.prepared_ids()))
 
@@ -284,8 +284,6 @@ class SinkPublisher:
         ranges = self._store.group_ranges(known.position, known.end)
         answer = PublishAnswer(True, known.batch, _by_topic(ranges), known.token, known.others)
         return answer._replace(attempt=known.attempt)
-
-    # Inside
 
     async def _turn(self, sink: str) -> None:
         while (pending := self._pending.get(sink)) is not None:
@@ -423,9 +421,12 @@ class SinkPublisher:
             sink = self._batches.find(identity.sink)
             replaced = sink.prepared if sink is not None else None
             self._batches.enter(
-                note, result.queue_offset, result.position, result.end_position,
+                note,
+                result.queue_offset,
+                result.position,
+                result.end_position,
                 result.store_timestamp,
-            )  # fmt: skip
+            )
             if note.kind == PREPARE_NOTE:
                 kept = {part.staging_id for part in note.parts}
                 self._store.staging.keep(kept)

@@ -137,13 +137,18 @@ def sink_object(sink: Sink) -> dict[str, Any]:
         "coordinator": sink.is_coordinator,
         "decidedBy": sink.coordinator,
         "reserved": list(sink.reserved),
-        "prepared": [] if prepared is None else [
-            list(prepared.identity), prepared.token, [part_fields(p) for p in prepared.parts],
-            prepared.note, prepared.attempt,
+        "prepared": []
+        if prepared is None
+        else [
+            list(prepared.identity),
+            prepared.token,
+            [part_fields(p) for p in prepared.parts],
+            prepared.note,
+            prepared.attempt,
         ],
         "decisions": [list(decision) for decision in sink.decisions],
         "batches": [[*b[:7], list(b.others), b.attempt] for b in sink.batches],
-    }  # fmt: skip
+    }
 
 
 def parse_sink(found: Mapping[str, Any]) -> Sink:

@@ -116,7 +116,7 @@ class SinkStaging:
         run = TemplateRun(queues, records)
         self._check_share(draft, self._area.growth_of(staging_id, run))
         with naming_properties():
-            self._area.append(staging_id, run, count)
+            self._area.append(staging_id, run, count, checksum)
         checksums.append(checksum)
         draft.topics.update(topic.decode("latin-1") for topic, _ in queues)
         return count
@@ -225,8 +225,6 @@ class SinkStaging:
             self._check_record(records, at)
             at += I32.unpack_from(records, at)[0]
 
-    # Inside
-
     @property
     def _area(self) -> StagingArea:
         return self._store.staging
@@ -304,9 +302,14 @@ class SinkStaging:
         """Check every record and return their number."""
         try:
             count, _, _ = inspect_run(
-                records, len(queues), 0, self._segment_size, encode_places(queues),
-                len(self._store.store_host), REQUIRE_CHECKSUM,
-            )  # fmt: skip
+                records,
+                len(queues),
+                0,
+                self._segment_size,
+                encode_places(queues),
+                len(self._store.store_host),
+                REQUIRE_CHECKSUM,
+            )
         except MalformedRecord as error:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"staged records: {error}") from error
         if count == 0:

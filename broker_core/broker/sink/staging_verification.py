@@ -50,7 +50,7 @@ class StagingVerification:
         return len(self._verifications)
 
     def written(self, staging_id: str, until: int) -> None:
-        """A client wrote its file up to `until`: verify that, unless the last step still runs."""
+        """A client wrote its file up to `until`: verify that, unless a verification is running."""
         last = self._verifications.get(staging_id)
         if last is None or last.done():
             self._start(staging_id, _found(last), until, None)
@@ -91,8 +91,6 @@ class StagingVerification:
         memory = PrivateMemory()
         for run in runs:
             self._check_records(memoryview(run.load(memory)))
-
-    # Inside
 
     def _standing(self, part: StagedPart) -> _Verification | None:
         verification = self._verifications.get(part.staging_id)
@@ -143,7 +141,7 @@ class StagingVerification:
 
 
 def _found(verification: _Verification | None) -> Verdict:
-    """Its verdict, if it ended without an error."""
+    """The verdict of a verification that ended without an error."""
     if (
         verification is None
         or not verification.done()

@@ -105,7 +105,7 @@ class _Entry:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing happened for a whole day."""
+        """Whether nothing was counted for a whole day."""
         marks = self.marks[_DAY]
         return len(marks) == _WINDOWS[_DAY][1] and marks[0] is marks[-1]
 
@@ -141,7 +141,7 @@ class MetricTallies:
             self.message_sizes.add(size / count, count)
 
     def pulled(self, group: str, topic: str, queue_id: int, until: int) -> None:
-        """A group was given everything before the offset `until`."""
+        """Everything before the offset `until` was delivered to a group."""
         key = (group, topic, queue_id)
         if key in self._pulled or len(self._pulled) < PULLED_MAX:
             self._pulled[key] = until
@@ -152,7 +152,7 @@ class MetricTallies:
 
 
 class BrokerStats:
-    """Counters of one broker. `store_stats` is `MessageStore.stats` or something like it."""
+    """Counters of one broker. `store_stats` has the form of `MessageStore.stats`."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class BrokerStats:
         entry.add_each(count, size)
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
-        """A group was given messages of a topic."""
+        """Messages of a topic were delivered to a group."""
         self._broker_get.add(count, size)
         key = f"{topic}@{group}"
         entry = self._group_get.get(key) or _entry(self._group_get, key)
@@ -233,7 +233,7 @@ class BrokerStats:
     # Sampling
 
     def sample(self) -> None:
-        """Keep the counts of this moment; to be called every `SAMPLE_INTERVAL_MS`."""
+        """Record the current counts; call this every `SAMPLE_INTERVAL_MS`."""
         now_s = self._clock.monotonic()
         self._samples += 1
         self._totals.append((now_s, self._store_totals()))
@@ -276,14 +276,14 @@ class BrokerStats:
     def _local_day(self) -> int:
         return time.localtime(self._clock.wall_ms() / 1000).tm_yday
 
-    # Asking
+    # Queries
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages per second put to a topic in the last minute."""
         return self._rate(self._topic_put.get(topic))
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages per second given to a group from a topic in the last minute."""
+        """Messages per second of a topic delivered to a group in the last minute."""
         return self._rate(self._group_get.get(f"{topic}@{group}"))
 
     def window_stats(self, name: str, key: str) -> tuple[WindowStats, ...] | None:
@@ -318,7 +318,7 @@ class BrokerStats:
         return self._days(0, self._broker_put.count)
 
     def get_days(self) -> DayTotals:
-        """Messages given out up to the last two midnights and up to now."""
+        """Messages delivered up to the last two midnights and up to now."""
         return self._days(1, self._broker_get.count)
 
     def stats(self) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class ClientTable:
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
-    # Asking
+    # Queries
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """A consumer group with at least one live member."""
@@ -205,7 +205,7 @@ class ClientTable:
         """Bytes of the clients above the free share; see `FREE_SIZE`."""
         return self._size
 
-    # Coming
+    # Joining
 
     def check(self, heartbeat: HeartbeatData) -> None:
         """Raise for a heartbeat with invalid names, before anything changes."""
@@ -281,12 +281,12 @@ class ClientTable:
             raise LimitReached(refused[0])
         return changed
 
-    # Going
+    # Leaving
 
     def unregister(
         self, connection: Connection, *, producer_group: str = "", consumer_group: str = ""
     ) -> set[str]:
-        """Take a connection out of these groups; returns the consumer group if it changed."""
+        """Remove a connection from these groups; returns the consumer group if it changed."""
         changed: set[str] = set()
         client = self._clients.get(connection)
         if client is None:
@@ -301,7 +301,7 @@ class ClientTable:
         return changed
 
     def connection_closed(self, connection: Connection) -> set[str]:
-        """Take a connection out of all its groups; returns the consumer groups it was in."""
+        """Remove a connection from all its groups; returns the consumer groups it was in."""
         client = self._clients.get(connection)
         if client is None:
             return set()
@@ -348,8 +348,6 @@ class ClientTable:
                 f"clientID {client_id!r:.260} is in use by a client of another account: give this "
                 "one another instance name",
             )
-
-    # Inside
 
     def _owner(self, client_id: str) -> Connection | None:
         """The connection that an id belongs to, unless it has expired."""
@@ -450,7 +448,7 @@ class ClientTable:
     def _take(
         self, group: ConsumerGroup, member: Member, data: ConsumerData, without_sub: bool
     ) -> bool:
-        """Merge a member's subscriptions into its group; returns whether a topic came or went."""
+        """Merge a member's subscriptions into its group; returns whether its topics changed."""
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -545,9 +543,9 @@ def _size_of(heartbeat: HeartbeatData) -> int:
 
 
 def _settle(group: ConsumerGroup, before: Iterable[SubscriptionData]) -> bool:
-    """Choose subscriptions anew where those of a member, `before`, were the newest.
+    """Choose subscriptions again where those of a member, `before`, were the newest.
 
-    Returns whether a topic went because no member lists it any more.
+    Returns whether a topic was removed because no member lists it any more.
     """
     is_changed = False
     for old in before:
@@ -587,4 +585,4 @@ class MemberNotice:
         try:
             connection.oneway(RemotingCommand(code, {"consumerGroup": group}))
         except RmqError as error:
-            _log.info("%s was not told that %s changed: %s", connection.peer_text, group, error)
+            _log.info("%s was not notified that %s changed: %s", connection.peer_text, group, error)

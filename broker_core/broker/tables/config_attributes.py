@@ -1,7 +1,7 @@
 """Attributes of topics and groups, which tools of 5.x set: `+message.type=FIFO,-queue.type`.
 
 Pure. Only attributes that this broker implements are accepted: a topic that asks for compaction
-must not be made without it.
+must not be created without it.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ def changed_attributes(
             continue
         accepted = known.get(name)
         if accepted is None:
-            raise InvalidArgument(f"attribute {name[:60]!r} is not known")
+            raise InvalidArgument(f"attribute {name[:60]!r} is unknown")
         if value not in accepted:
             raise InvalidArgument(
-                f"attribute {name} cannot be {value[:60]!r}: give {_told(accepted)}"
+                f"attribute {name} cannot be {value[:60]!r}: give {_listed(accepted)}"
             )
         found[name] = value
     return found
 
 
-def _told(accepted: Collection[str]) -> str:
+def _listed(accepted: Collection[str]) -> str:
     if isinstance(accepted, tuple):
         return f"{accepted[0]} to {accepted[-1]}"
     return " or ".join(sorted(accepted))

@@ -87,14 +87,14 @@ class GroupTable(NamedTable[GroupConfig]):
         count = len(self._entries) + coming
         if name not in self._entries and count >= self._groups_max:
             raise LimitReached(
-                f"group {name} cannot be made: this broker has {count} groups, at most "
+                f"group {name} cannot be created: this broker has {count} groups, at most "
                 f"{self._groups_max} (groupsMax)"
             )
 
     def replace(
         self, groups: Iterable[GroupConfig], forbidden: Mapping[str, Any], version: DataVersion
     ) -> None:
-        """Become a copy of a master's table; the groups that every broker has stay."""
+        """Replace the table by the master's; system groups stay."""
         before = self._entries, self._forbidden, self._version
         copied = {g.name: g for g in groups if group_name_problem(g.name) is None}
         kept = {name: group for name, group in self._entries.items() if self.is_system(name)}
@@ -121,7 +121,7 @@ class GroupTable(NamedTable[GroupConfig]):
     ) -> None:
         for group in changed:
             if before.get(group.name) is None:
-                _log.info("group %s made", group.name)
+                _log.info("group %s created", group.name)
 
     def _load(self) -> None:
         is_new = not self._stored()

@@ -40,7 +40,7 @@ class NamedTable(ABC, Generic[Entry]):
         self._entries: dict[str, Entry] = {}
         self._version = DataVersion()
 
-    # Looking
+    # Queries
 
     def find(self, name: str) -> Entry | None:
         """The entry of that name."""
@@ -62,7 +62,7 @@ class NamedTable(ABC, Generic[Entry]):
         """Data version; changes with every change."""
         return self._version
 
-    # Changing
+    # Changes
 
     def put(self, entry: Entry) -> Entry:
         """Add or replace an entry; returns the stored one."""
@@ -101,8 +101,6 @@ class NamedTable(ABC, Generic[Entry]):
     @abstractmethod
     def save(self) -> None:
         """Write the table. Changes do so themselves."""
-
-    # Inside
 
     @abstractmethod
     def _take(self, stored: dict[str, Any]) -> None:
@@ -146,6 +144,6 @@ class NamedTable(ABC, Generic[Entry]):
         for entry in entries:
             problem = problem_of(entry.name)
             if problem is not None:
-                _log.warning("%s: %r is left out: %s", self._path, entry.name[:80], problem)
+                _log.warning("%s: %r is ignored: %s", self._path, entry.name[:80], problem)
                 continue
             self._entries[entry.name] = entry

@@ -36,8 +36,8 @@ from broker_core.store.disk_errors import names_disk_errors
 _log = logging.getLogger(__name__)
 
 OFFSETS_FILE: Final = "config/consumerOffset.json"
-# A member that is told of a reset takes ten seconds to drop a queue, and commits its old position
-# every five seconds until then.
+# A member that is notified of a reset takes ten seconds to drop a queue, and commits its old
+# position every five seconds until then.
 RESET_SETTLES_MS: Final = 30_000
 
 # End offset of a queue: the one that its next message gets.
@@ -127,7 +127,7 @@ class OffsetTable:
     ) -> None:
         """Set an offset in either direction.
 
-        `until_pulled` ignores commits until `take_reset` has told a member of the group and it
+        `until_pulled` ignores commits until `take_reset` has notified a member of the group and it
         pulls from the new offset: before that it would commit its own, later position.
         """
         end = self._end_offset(topic, queue_id)
@@ -154,7 +154,7 @@ class OffsetTable:
 
     @property
     def has_resets(self) -> bool:
-        """Whether any reset is still to be reported or obeyed."""
+        """Whether any reset was not yet reported to and followed by a consumer."""
         return bool(self._held or self._settling)
 
     def take_reset(self, group: str, topic: str, queue_id: int, pulled: int) -> int | None:
@@ -180,7 +180,7 @@ class OffsetTable:
 
     @property
     def change_count(self) -> int:
-        """Grows with every change of this run."""
+        """Number of changes in this run."""
         return self._change_count
 
     def changes_since(self, change_count: int) -> OffsetChanges | None:
@@ -271,7 +271,7 @@ class OffsetTable:
             self._set(group, topic, kept, offset)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic in every group: another one of its name starts at 0."""
+        """Remove a topic from every group: a new topic of that name starts at 0."""
         for group in self.groups_of(topic):
             self._remove(group, topic)
 
@@ -306,8 +306,6 @@ class OffsetTable:
     def written(self, unsaved: UnsavedOffsets) -> None:
         """`write` has returned; only later changes are unsaved now."""
         self._saved_change_count = unsaved.change_count
-
-    # Inside
 
     def _is_being_reset(self, key: tuple[str, str, int]) -> bool:
         if key in self._held:
@@ -380,7 +378,7 @@ class OffsetTable:
         topic, _, group = key.partition("@")
         problem = topic_name_problem(topic) or group_name_problem(group)
         if problem is not None:
-            _log.warning("%s: %r is left out: %s", OFFSETS_FILE, key[:300], problem)
+            _log.warning("%s: %r is ignored: %s", OFFSETS_FILE, key[:300], problem)
             return
         queues = {}
         for text in found:
@@ -397,8 +395,13 @@ class OffsetTable:
             return offset
         _log.warning(
             "%s: %s had offset %d in queue %d of %s, which ends at %d",
-            OFFSETS_FILE, group, offset, queue_id, topic, end,
-        )  # fmt: skip
+            OFFSETS_FILE,
+            group,
+            offset,
+            queue_id,
+            topic,
+            end,
+        )
         self._change_count += 1
         return min(max(offset, 0), end)
 

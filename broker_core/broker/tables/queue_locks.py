@@ -52,7 +52,7 @@ class QueueLocks:
         return owned
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back those of `queues` that `client_id` owns."""
+        """Release the locks on those of `queues` that `client_id` owns."""
         locks = self._groups.get(group)
         if locks is None:
             return
@@ -100,4 +100,4 @@ class QueueLocks:
 
     def _make_room(self, now: float) -> None:
         if self._count >= self._locks_max and not self._expire(now):
-            raise LimitReached(f"this broker has {self._count} queue locks, at most that many")
+            raise LimitReached(f"this broker holds {self._count} queue locks, the maximum")

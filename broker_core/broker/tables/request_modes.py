@@ -58,11 +58,11 @@ class RequestModes:
         if before == mode:
             return
         if before is None and self._count >= MODES_MAX:
-            raise LimitReached(f"this broker knows the mode of {MODES_MAX} groups, no more")
+            raise LimitReached(f"this broker stores the mode of {MODES_MAX} groups, the maximum")
         self._save_as(_with(self._modes, topic, group, mode))
 
     def replace(self, found: Mapping[str, Any]) -> None:
-        """Become a copy of a master's table."""
+        """Replace the table by the master's."""
         modes = _parsed(found)
         if modes != self._modes:
             self._save_as(modes)
@@ -70,8 +70,6 @@ class RequestModes:
     def as_object(self) -> dict[str, Any]:
         """The table as slaves and the file get it."""
         return _object(self._modes)
-
-    # Inside
 
     @names_disk_errors
     def _save_as(self, modes: dict[str, dict[str, RequestMode]]) -> None:

@@ -1,6 +1,6 @@
 """Topics and groups that every broker has, and which of them clients may not send to.
 
-Pure: names, sizes and permissions. `TopicTable` makes the topics when it loads.
+Pure: names, sizes and permissions. `TopicTable` creates the topics when it loads.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Generic
 
 from broker_core.broker.tables.named_table import Entry, NamedTable
-from broker_core.broker.tables.write_coalescing import GatheredWrite
+from broker_core.broker.tables.write_coalescing import CoalescedWrite
 from broker_core.errors import RmqError
 from broker_core.runtime.clock import Clock
 
@@ -25,7 +25,7 @@ class TableChanges(Generic[Entry]):
 
     def __init__(self, table: NamedTable[Entry], clock: Clock) -> None:
         self._table = table
-        self._writes: GatheredWrite[Entry | None] = GatheredWrite(self._write, clock)
+        self._writes: CoalescedWrite[Entry | None] = CoalescedWrite(self._write, clock)
         # Names that are only put if they are still missing.
         self._only_new: set[str] = set()
         self._after: list[tuple[AfterWrite, list[Exception]]] = []

@@ -32,7 +32,8 @@ from broker_core.codec.wire.bodies.topic_config import (
     topic_table_object,
 )
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
-from broker_core.errors import InvalidArgument, LimitReached
+from broker_core.errors import InvalidArgument, LimitReached, TopicNotExist
+from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock
 from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
@@ -78,7 +79,16 @@ class TopicTable(NamedTable[TopicConfig]):
         self._template = template_topic(default_queue_count)
         self._load(own)
 
-    # Looking
+    # Queries
+
+    def required(self, name: str) -> TopicConfig:
+        """The topic of that name; raises `TopicNotExist`."""
+        topic = self.find(name)
+        if topic is None:
+            raise TopicNotExist(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:255]} does not exist in this broker"
+            )
+        return topic
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the servers: not to be created, changed or deleted."""
@@ -92,7 +102,7 @@ class TopicTable(NamedTable[TopicConfig]):
         """Call `listener(changed topics)` right after every change; an empty list is a deletion."""
         self._listeners.append(listener)
 
-    # Changing
+    # Changes
 
     def check_room(self, entry: TopicConfig, coming: int = 0) -> None:
         """Raise if a topic cannot be put after `coming` others."""
@@ -102,7 +112,7 @@ class TopicTable(NamedTable[TopicConfig]):
         is_own = name == AUTO_CREATE_TOPIC
         if name not in self._entries and count >= self._topics_max and not is_own:
             raise LimitReached(
-                f"topic {name} cannot be made: this broker has {count} topics, at most "
+                f"topic {name} cannot be created: this broker has {count} topics, at most "
                 f"{self._topics_max} (topicsMax)"
             )
 
@@ -117,7 +127,7 @@ class TopicTable(NamedTable[TopicConfig]):
             self.put(self._template)
 
     def replace(self, topics: Iterable[TopicConfig], version: DataVersion) -> list[str]:
-        """Become a copy of a master's table; returns the names that are gone.
+        """Replace the table by the master's; returns the names that were removed.
 
         System topics stay, even if the master does not have them.
         """
@@ -170,7 +180,7 @@ class TopicTable(NamedTable[TopicConfig]):
         made = TopicConfig(
             topic, count, count, template.perm & ~PERM_INHERIT, template.filter_type, sys_flag
         )
-        _log.info("topic %s made from %s with %d queues", topic, default_topic, count)
+        _log.info("topic %s created from %s with %d queues", topic, default_topic, count)
         return made
 
     def create_retry(self, group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
@@ -198,8 +208,6 @@ class TopicTable(NamedTable[TopicConfig]):
             }
         )
 
-    # Inside
-
     def _check_queue_counts(self, topic: TopicConfig) -> None:
         most = self._queues_per_topic_max
         for kind, count in (("read", topic.read_queue_count), ("write", topic.write_queue_count)):
@@ -224,7 +232,7 @@ class TopicTable(NamedTable[TopicConfig]):
     def _load(self, own: Iterable[TopicConfig]) -> None:
         is_changed = not self._stored()
         if not self._auto_create and self._entries.pop(AUTO_CREATE_TOPIC, None) is not None:
-            # Its route would tell producers that they may create topics here.
+            # Its route would allow producers to create topics here.
             is_changed = True
         for topic in own:
             if topic.name not in self._entries:
@@ -262,4 +270,4 @@ def adopt_topics(topics: TopicTable, store: MessageStore) -> None:
         try:
             topics.put(found)
         except (InvalidArgument, LimitReached) as error:
-            _log.warning("topic %s was not made: %s", name, error)
+            _log.warning("topic %s was not created: %s", name, error)

@@ -17,10 +17,10 @@ from broker_core.runtime.clock import Clock
 Entry = TypeVar("Entry")
 
 # Longest delay of a write, however slow the disk is.
-GATHER_S_MAX: Final = 0.1
+COALESCE_S_MAX: Final = 0.1
 
 
-class GatheredWrite(Generic[Entry]):
+class CoalescedWrite(Generic[Entry]):
     """Event loop only. `write` stores all given entries, or raises and stores none."""
 
     def __init__(self, write: Callable[[Mapping[str, Entry]], None], clock: Clock) -> None:
@@ -47,7 +47,7 @@ class GatheredWrite(Generic[Entry]):
         if self._written is None:
             loop = asyncio.get_running_loop()
             self._written = loop.create_future()
-            loop.call_later(min(self._last_write_s, GATHER_S_MAX), self._write)
+            loop.call_later(min(self._last_write_s, COALESCE_S_MAX), self._write)
         return self._written
 
     def _write(self) -> None:

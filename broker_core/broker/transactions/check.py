@@ -136,8 +136,11 @@ class TransactionCheck:
         if ended.result.ok:
             _log.error(
                 "transaction %s of group %s for topic %s is given up after %d checks",
-                half.unique_key[:64], half.group[:255], half.topic, times,
-            )  # fmt: skip
+                half.unique_key[:64],
+                half.group[:255],
+                half.topic,
+                times,
+            )
 
     def _ask(self, half: Half, times: int) -> bool:
         producer = self._producer(half.group, half.topic)

@@ -40,7 +40,6 @@ class EndTransactionProcessor:
         self._transactions = transactions
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.END_TRANSACTION: self.end}
 
     async def end(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

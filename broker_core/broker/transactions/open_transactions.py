@@ -30,7 +30,7 @@ class _Block:
         self.open_count = 0
 
 
-class HalfWindow:
+class OpenTransactions:
     """Offsets `[low, high)`. Opened in order, closed in any."""
 
     def __init__(self, start: int) -> None:

@@ -29,7 +29,7 @@ from broker_core.broker.tables.system_topics import (
     TRANSACTION_OP_TOPIC,
 )
 from broker_core.broker.transactions.half_message import HALF_QUEUE, ended_offsets, half_position
-from broker_core.broker.transactions.open_transactions import BEFORE_START, HalfWindow
+from broker_core.broker.transactions.open_transactions import BEFORE_START, OpenTransactions
 from broker_core.codec.json.fields import object_field, text_field, whole_field, whole_number
 from broker_core.errors import InvalidArgument, RmqError, StoreUnusable
 from broker_core.runtime.worker import Worker
@@ -69,7 +69,7 @@ class TransactionProgress:
         self._offsets = offsets
         self._table = table
         self._worker = worker
-        self.window = HalfWindow(0)
+        self.window = OpenTransactions(0)
         # Halves that op records of another broker name although its offset had passed them.
         self.ended_before: frozenset[int] = frozenset()
         # Half offset -> position of its copy, for copies whose op record is missing.
@@ -91,7 +91,7 @@ class TransactionProgress:
         """
         low = self._stored_offset(TRANSACTION_HALF_TOPIC)
         self._op_offset = self._stored_offset(TRANSACTION_OP_TOPIC)
-        self.window = HalfWindow(low)
+        self.window = OpenTransactions(low)
         self.window.extend(self._ends(TRANSACTION_HALF_TOPIC)[1], BEFORE_START)
         stored = self._table.load()
         checks: dict[int, int] = {}

@@ -33,7 +33,6 @@ class TransactionResumeProcessor:
         self._store = store
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Request codes and their handlers."""
         return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resume}
 
     async def _resume(self, _: Connection, command: RemotingCommand) -> RemotingCommand:

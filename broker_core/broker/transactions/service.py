@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from broker_core.broker.redelivery import CopyAppender
+from broker_core.broker.redelivery import Redelivery
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.system_topics import (
@@ -36,7 +36,7 @@ from broker_core.broker.transactions.half_message import (
     read_half,
     shortened,
 )
-from broker_core.broker.transactions.open_transactions import BEFORE_START, HalfWindow
+from broker_core.broker.transactions.open_transactions import BEFORE_START, OpenTransactions
 from broker_core.broker.transactions.progress import TransactionProgress
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
@@ -54,7 +54,7 @@ ENDS_KEPT: Final = 10_000
 # Verdicts that wait to be stored; beyond this number the checks ask for them again.
 WANTED_MAX: Final = 10_000
 _WANTED_AT_ONCE: Final = 64
-# More messages with one unique key are no accident.
+# Bounds the work; a unique key normally has one message.
 _QUERY_COUNT: Final = 64
 
 _HALF_TOPIC: Final = TRANSACTION_HALF_TOPIC.encode()
@@ -99,7 +99,7 @@ class Transactions:
         self._clock = clock
         self._delay_level_max = delay_level_max
         self._stats = stats
-        self._copies = CopyAppender(store, stats, shortened)
+        self._copies = Redelivery(store, stats, shortened)
         self._run = ServiceRun("rmq-transactions", timers, worker)
         self._timers: Timers | None = None
         self._timer: Timer | None = None
@@ -148,7 +148,7 @@ class Transactions:
         return self._timers is not None and self._progress is not None
 
     @property
-    def window(self) -> HalfWindow:
+    def window(self) -> OpenTransactions:
         """The open halves; read-only but for the check counts."""
         assert self._progress is not None
         return self._progress.window
@@ -255,7 +255,7 @@ class Transactions:
             self._topics.put(TopicConfig(TRANSACTION_GIVEN_UP_TOPIC, 1, 1))
         except RmqError as error:
             # Not fatal: the messages are found when the topic is created later.
-            _log.warning("%s cannot be made: %s", TRANSACTION_GIVEN_UP_TOPIC, error)
+            _log.warning("%s cannot be created: %s", TRANSACTION_GIVEN_UP_TOPIC, error)
 
     def _ended(self, half: Half) -> Ended:
         """The outcome of an ended transaction, from memory or from the store."""
@@ -288,15 +288,18 @@ class Transactions:
             return
         _log.warning(
             "half message %d is not %s yet: %s %s",
-            offset, verdict.value, result.status.name, result.remark,
-        )  # fmt: skip
+            offset,
+            verdict.value,
+            result.status.name,
+            result.remark,
+        )
         if result.status not in _HOPELESS and len(self._wanted) < WANTED_MAX:
             self._wanted[offset] = verdict
 
     def _leave_out(self, offset: int, reason: str) -> None:
         if not self.window.close(offset):
             return
-        _log.error("half message %d can never be committed, left out: %s", offset, reason)
+        _log.error("half message %d can never be committed and is skipped: %s", offset, reason)
         self._append_op(offset)
 
     # Appending

@@ -14,7 +14,7 @@ from broker_core.cli.admin.registry import (
     find_command,
     similar_commands,
 )
-from broker_core.cli.admin.report import report_json, report_text
+from broker_core.cli.admin.report import print_report
 from broker_core.cli.admin.session import add_session_options, admin_session
 from broker_core.cli.client_session import run_client
 from broker_core.cli.command_parser import CommandParser
@@ -94,7 +94,7 @@ async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
             raise CommandFailed(text) from None
         except RequestNotSupported as error:
             raise CommandFailed(f"this broker cannot do that: {error}") from None
-    sys.stdout.write(report_json(report) if options.json else report_text(report))
+    print_report(report, options.json)
     return DONE
 
 

@@ -26,20 +26,24 @@ _MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d)(?::(\d{1,3}))?")
 
 
 def parse_time(text: str) -> int:
-    """Epoch milliseconds, `EARLIEST_MS` or `LATEST_MS`; mqadmin's spellings work, too."""
-    lowered = text.strip().lower()
+    """Epoch milliseconds, `EARLIEST_MS` or `LATEST_MS`.
+
+    mqadmin's spellings and the `@TIME` of `rmq consume` work, too.
+    """
+    text = text.strip().removeprefix("@")
+    lowered = text.lower()
     if lowered in ("earliest", "beginning"):
         return EARLIEST_MS
     if lowered in ("latest", "end", "now", "currenttimemillis", "-1"):
         return LATEST_MS
     if _WHOLE.fullmatch(lowered):
         return int(lowered)
-    written = _MQADMIN.fullmatch(text.strip())
+    written = _MQADMIN.fullmatch(text)
     if written is not None:
         text = f"{written[1]}T{written[2]}.{(written[3] or '0').zfill(3)}"
     try:
         # Before 3.11 the Z of UTC is not understood.
-        moment = datetime.datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
+        moment = datetime.datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(f"{text!r:.60} is not {ACCEPTED}") from None

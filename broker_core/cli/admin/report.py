@@ -1,4 +1,4 @@
-"""The report of an administration command, printed as aligned text or JSON. Pure.
+"""The report of a command, printed as aligned text or JSON.
 
 A report is a list of parts. `Table` has a row per thing, `Facts` a line per property of one thing,
 `Note` is a sentence for people. JSON is one document: the table as a list of objects, the facts as
@@ -10,12 +10,17 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from unicodedata import east_asian_width
 
+from broker_core.cli.colours import styled, wants_colour
+
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GAP: Final = "  "
+# Columns whose values, other than 0 and nothing, ask for attention.
+_NOTABLE: Final = {"behind": "yellow", "waiting": "yellow", "problem": "red"}
 
 
 class EpochMs(int):
@@ -52,9 +57,15 @@ class Note(NamedTuple):
 Report: TypeAlias = Sequence["Table | Facts | Note"]
 
 
-def report_text(report: Report) -> str:
+def print_report(report: Report, is_json: bool) -> None:
+    """Write it to standard output, with colours if that is a terminal."""
+    text = report_json(report) if is_json else report_text(report, wants_colour(sys.stdout))
+    sys.stdout.write(text)
+
+
+def report_text(report: Report, has_colours: bool = False) -> str:
     """Aligned columns, numbers to the right, an empty line between the parts."""
-    return "\n".join(_part_text(part) for part in report)
+    return "\n".join(_part_text(part, has_colours) for part in report)
 
 
 def report_json(report: Report) -> str:
@@ -73,13 +84,14 @@ def _part_object(part: Table | Facts) -> Any:
     return [dict(zip(part.columns, row, strict=True)) for row in part.rows]
 
 
-def _part_text(part: Table | Facts | Note) -> str:
+def _part_text(part: Table | Facts | Note, has_colours: bool) -> str:
+    paint = styled if has_colours else _plain
     if isinstance(part, Note):
-        return f"{part.text}\n"
-    head = f"{part.title}\n" if part.title else ""
+        return paint(part.text, "dim") + "\n"
+    head = paint(part.title, "bold") + "\n" if part.title else ""
     if isinstance(part, Facts):
         lines = [(key, _shown(value)) for key, value in part.values.items()]
-        return head + _aligned(lines, [False, False])
+        return head + _aligned(lines, [False, False], [("bold", "")] * len(lines), paint)
     if not part.rows:
         return f"{head}(none)\n"
     rows = [tuple(map(_shown, row)) for row in part.rows]
@@ -88,18 +100,38 @@ def _part_text(part: Table | Facts | Note) -> str:
         for place in range(len(part.columns))
     ]
     titles = tuple(_CAMEL.sub(" ", column).upper() for column in part.columns)
-    return head + _aligned([titles, *rows], is_number)
+    notable = [_NOTABLE.get(column, "") for column in part.columns]
+    styles = [("bold",) * len(titles)]
+    styles += [
+        tuple(style if value else "" for style, value in zip(notable, row, strict=True))
+        for row in part.rows
+    ]
+    return head + _aligned([titles, *rows], is_number, styles, paint)
 
 
-def _aligned(rows: Sequence[tuple[str, ...]], is_number: Sequence[bool]) -> str:
+def _plain(text: str, style: str) -> str:
+    return text
+
+
+def _aligned(
+    rows: Sequence[tuple[str, ...]],
+    is_number: Sequence[bool],
+    styles: Sequence[tuple[str, ...]],
+    paint: Callable[[str, str], str],
+) -> str:
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)] if rows else []
     lines = []
-    for row in rows:
+    for row, styles_of_row in zip(rows, styles, strict=True):
         cells = [
             _padded(text, width, right)
             for text, width, right in zip(row, widths, is_number, strict=True)
         ]
-        lines.append(_GAP.join(cells).rstrip() + "\n")
+        cells[-1] = cells[-1].rstrip()
+        painted = [
+            paint(cell, style) if style else cell
+            for cell, style in zip(cells, styles_of_row, strict=True)
+        ]
+        lines.append(_GAP.join(painted).rstrip() + "\n")
     return "".join(lines)
 
 

@@ -7,14 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
-from broker_core.cli.client_security import add_security_options, security_of
-from broker_core.cli.command_parser import (
-    NAME_SERVER_DEFAULT,
-    NAME_SERVER_VARIABLE,
-    address_list,
-    count,
-    name_servers,
-)
+from broker_core.cli.cluster_options import add_cluster_options, given_cluster
+from broker_core.cli.command_parser import count
 from broker_core.client.admin.admin import Admin
 from broker_core.client.connection.config import ClientConfig
 from broker_core.errors import InvalidArgument
@@ -33,15 +27,7 @@ class AdminSession(NamedTuple):
 
 def add_session_options(parser: argparse.ArgumentParser) -> None:
     """Options that every command of `rmq admin` has."""
-    group = parser.add_argument_group("cluster and output")
-    group.add_argument(
-        "-n",
-        "--namesrv",
-        type=address_list,
-        metavar="ADDRESSES",
-        help="name servers as HOST:PORT, several separated by ; (default: the variable "
-        f"{NAME_SERVER_VARIABLE}, else {NAME_SERVER_DEFAULT})",
-    )
+    group = add_cluster_options(parser, "cluster and output")
     group.add_argument("--json", action="store_true", help="print one JSON document")
     group.add_argument(
         "--timeout",
@@ -50,7 +36,6 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help=f"how long to wait for each answer (default: {_TIMEOUT_MS_DEFAULT})",
     )
-    add_security_options(parser)
 
 
 async def broker_address(session: AdminSession, given: str) -> str:
@@ -97,7 +82,7 @@ def group_option(parser: argparse.ArgumentParser, *, required: bool = True) -> N
 @contextlib.asynccontextmanager
 async def admin_session(options: argparse.Namespace) -> AsyncIterator[AdminSession]:
     """A started client, stopped at the end."""
-    servers = name_servers(options.namesrv)
-    config = ClientConfig(servers, request_timeout_ms=options.timeout, **security_of(options))
+    servers, security = given_cluster(options)
+    config = ClientConfig(servers, request_timeout_ms=options.timeout, **security)
     async with Admin(config) as admin:
         yield AdminSession(admin, admin.client.clock, servers)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any, Final
 
-from broker_core.cli.admin.report import EpochMs, Note, Report, Table, report_json, report_text
+from broker_core.cli.admin.report import EpochMs, Note, Report, Table, print_report
 from broker_core.cli.admin.session import (
     AdminSession,
     add_session_options,
@@ -29,7 +28,7 @@ EXAMPLES: Final = """\
   rmq dlq replay -g billing --max 1            one message first
   rmq dlq replay -t orders-bad --to orders     a dead-letter topic of an application"""
 
-_ACTIONS: Final = ("list", "show", "replay")
+ACTIONS: Final = ("list", "show", "replay")
 _SHOWN_COUNT: Final = 32
 _BODY_SHOWN: Final = 60
 # Option -> the actions that have it.
@@ -42,7 +41,7 @@ _ONLY: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, metavar="ACTION", help="list, show or replay")
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="list, show or replay")
     group_option(parser, required=False)
     topic_option(parser, required=False)
     parser.add_argument(
@@ -94,12 +93,8 @@ async def _perform(options: argparse.Namespace) -> int:
         except GroupNotExist as error:
             text = f"{error}. Create the group: rmq admin group create -g {REPLAY_GROUP}"
             raise CommandFailed(text) from None
-    _print(report, options)
+    print_report(report, options.json)
     return DONE
-
-
-def _print(report: Report, options: argparse.Namespace) -> None:
-    sys.stdout.write(report_json(report) if options.json else report_text(report))
 
 
 def _topic(options: argparse.Namespace) -> str:
@@ -173,7 +168,7 @@ async def _replay(session: AdminSession, options: argparse.Namespace) -> Report:
     except RmqError:
         # The error follows on stderr; these were sent and recorded.
         if done:
-            _print(_replay_report(done, options.dry_run), options)
+            print_report(_replay_report(done, options.dry_run), options.json)
         raise
     return _replay_report(done, options.dry_run)
 

@@ -21,7 +21,7 @@ EXAMPLES: Final = """\
   source <(rmq completion zsh)                 in ~/.zshrc, after compinit
   rmq completion fish > ~/.config/fish/completions/rmq.fish"""
 
-SHELLS: Final = ("bash", "zsh", "fish")
+ACTIONS: Final = ("bash", "zsh", "fish")
 
 _BASH: Final = """\
 _rmq() {{
@@ -46,7 +46,7 @@ _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument("shell", choices=ACTIONS, metavar="SHELL", help=", ".join(ACTIONS))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,8 +78,8 @@ def words_by_path() -> dict[str, list[str]]:
         module = import_module(command.module)
         parser = CommandParser(f"rmq {name}", command.summary, module.EXAMPLES)
         module.add_arguments(parser)
-        found[name] = _options(parser)
-    found["completion"] = [*SHELLS, *found["completion"]]
+        # The words that may come first, if there are such.
+        found[name] = [*getattr(module, "ACTIONS", ()), *_options(parser)]
     return found
 
 

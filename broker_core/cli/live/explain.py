@@ -1,4 +1,7 @@
-"""`rmq explain ANCHOR`: the section of docs/errors.md that an error names, without a network."""
+"""`rmq explain NAME`: the section of docs/errors.md that an error names, or a page of the docs.
+
+Needs no network: the pages are in the installed package.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ from broker_core.errors import ERROR_PAGE
 
 EXAMPLES: Final = """\
   rmq explain                                  all errors
-  rmq explain broker-given-as-name-server      one, as an error names it"""
+  rmq explain broker-given-as-name-server      one, as an error names it
+  rmq explain source.md | less                 a page; rmq explain --pages lists them"""
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 # In an installed package, and in the repository.
-_PLACES: Final = (_ROOT / "pyspark_rmq" / ERROR_PAGE, _ROOT / ERROR_PAGE)
+_PLACES: Final = tuple((place / ERROR_PAGE).parent for place in (_ROOT / "pyspark_rmq", _ROOT))
 _SECTION: Final = re.compile(
     r'^<a id="([a-z0-9-]+)"></a>\n(### .*?)(?=^<a id=|^## |\Z)', re.MULTILINE | re.DOTALL
 )
@@ -28,13 +32,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "anchor",
         nargs="?",
         metavar="NAME",
-        help=f"what follows {ERROR_PAGE}# in an error (default: list them)",
+        help=f"what follows {ERROR_PAGE}# in an error (default: list them), or a page such as "
+        "source.md",
     )
+    parser.add_argument("--pages", action="store_true", help="list the pages")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the section, or the list of all."""
-    sections = error_sections(error_page())
+    pages = page_folder()
+    if options.pages:
+        for page in sorted(pages.glob("*.md")):
+            title = page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            sys.stdout.write(f"{page.name:24}  {title}\n")
+        return DONE
+    name = (options.anchor or "").removeprefix("docs/")
+    if name.endswith(".md"):
+        if "/" in name or not (pages / name).is_file():
+            raise CommandFailed(f"no page is called {name!r:.80}; rmq explain --pages", MISUSED)
+        sys.stdout.write((pages / name).read_text(encoding="utf-8"))
+        return DONE
+    sections = error_sections((pages / Path(ERROR_PAGE).name).read_text(encoding="utf-8"))
     if options.anchor is None:
         width = max(map(len, sections))
         for anchor, text in sections.items():
@@ -47,12 +65,12 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def error_page() -> str:
-    """The text of the page."""
+def page_folder() -> Path:
+    """Where the pages are."""
     for place in _PLACES:
-        if place.is_file():
-            return place.read_text(encoding="utf-8")
-    raise CommandFailed(f"{ERROR_PAGE} is not in this installation")
+        if place.is_dir():
+            return place
+    raise CommandFailed("the pages of docs/ are not in this installation")
 
 
 def error_sections(page: str) -> dict[str, str]:

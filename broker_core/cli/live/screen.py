@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker_core.cli.admin.report import Report, report_json, report_text
+from broker_core.cli.admin.report import Report, print_report
 from broker_core.cli.admin.session import AdminSession, add_session_options, admin_session
 from broker_core.cli.client_session import run_client
 from broker_core.cli.command_parser import count
@@ -53,9 +53,9 @@ async def _repeat(options: argparse.Namespace, look: Look, looks: int | None) ->
                 servers = ";".join(session.name_servers)
                 text = f"{error}. Are the name servers {servers:.200} (-n) right, and up?"
                 raise CommandFailed(text) from None
-            text = report_json(report) if options.json else report_text(report)
             between = "\n" if done and not options.json else ""
-            sys.stdout.write(f"{_CLEAR}{text}" if is_live else f"{between}{text}")
+            sys.stdout.write(_CLEAR if is_live else between)
+            print_report(report, options.json)
             sys.stdout.flush()
             done += 1
             if done == looks:

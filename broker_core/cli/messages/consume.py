@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Final
 
-from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.client_session import cluster_errors, run_client
-from broker_core.cli.command_parser import add_client_options, count, name_servers
+from broker_core.cli.cluster_options import add_cluster_options, given_cluster
+from broker_core.cli.command_parser import count
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.cli.messages.format import Render, json_line, parse_format
 from broker_core.cli.messages.group_reader import GroupReader
@@ -41,8 +41,8 @@ _PERSIST_INTERVAL_MS: Final = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_client_options(parser)
-    add_security_options(parser)
+    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    add_cluster_options(parser)
     parser.add_argument(
         "-o",
         "--offset",
@@ -100,13 +100,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _consume(options: argparse.Namespace) -> int:
-    servers = name_servers(options.namesrv)
+    servers, security = given_cluster(options)
     outlet = MessageOutlet(
         sys.stdout.buffer, json_line if options.json else options.format, options.count
     )
-    config = ClientConfig(
-        servers, offset_persist_interval_ms=_PERSIST_INTERVAL_MS, **security_of(options)
-    )
+    config = ClientConfig(servers, offset_persist_interval_ms=_PERSIST_INTERVAL_MS, **security)
     with cluster_errors(options.topic, servers):
         async with ClientInstance(config) as client:
             if options.group is not None:

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 ACCEPTED: Final = "earliest, latest, an offset, -N (the last N of each queue) or @TIME"
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+# As `offset reset` takes it; a number alone would be an offset.
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
 
 
 class PositionKind(enum.Enum):
@@ -28,6 +30,7 @@ WORDS: Final = {
     "beginning": PositionKind.BEGINNING,
     "latest": PositionKind.END,
     "end": PositionKind.END,
+    "now": PositionKind.END,
 }
 
 
@@ -55,8 +58,8 @@ def parse_position(text: str) -> StartPosition:
     """Read `-o`; ValueError says what is accepted."""
     if text.lower() in WORDS:
         return StartPosition(WORDS[text.lower()])
-    if text.startswith("@"):
-        return StartPosition(PositionKind.TIME, _time_ms(text[1:]))
+    if text.startswith("@") or _DATE.fullmatch(text):
+        return StartPosition(PositionKind.TIME, _time_ms(text.removeprefix("@")))
     if text.startswith("-") and _WHOLE_NUMBER.fullmatch(text[1:]):
         return StartPosition(PositionKind.FROM_END, int(text[1:]))
     if _WHOLE_NUMBER.fullmatch(text):

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Final
 
-from broker_core.cli.client_security import add_security_options, security_of
 from broker_core.cli.client_session import cluster_errors, run_client
-from broker_core.cli.command_parser import add_client_options, count, key_and_value, name_servers
+from broker_core.cli.cluster_options import add_cluster_options, given_cluster
+from broker_core.cli.command_parser import count, key_and_value
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.cli.messages.format import parse_format
 from broker_core.cli.messages.input_lines import line_groups
@@ -29,8 +29,8 @@ _SHOWN_EVERY_S: Final = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_client_options(parser)
-    add_security_options(parser)
+    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    add_cluster_options(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument(
         "-J",
@@ -93,8 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _produce(options: argparse.Namespace) -> int:
-    servers = name_servers(options.namesrv)
-    security = security_of(options)
+    servers, security = given_cluster(options)
     shape = LineShape(
         options.topic,
         _separator_bytes(options.key_separator),

@@ -14,12 +14,13 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.cli.event_loop import run_on_loop
 from broker_core.cli.exit_codes import DONE, CommandFailed
+from broker_core.embedded.process_identity import birth_of
 from broker_core.runtime.malloc_tuning import keep_freed_memory
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_POLL_S: Final = 0.5
 # New objects between two garbage collections: requests leave next to none behind.
 _GARBAGE_THRESHOLD: Final = 10_000
+_LINE_SIZE_MAX: Final = 64 << 10
 _STANDARD_INPUT: Final = Path("/dev/stdin")
 
 
@@ -46,6 +48,8 @@ class LifeOptions(NamedTuple):
 
     pid_file: Path | None = None
     exit_with_parent: bool = False
+    exit_with_process: tuple[int, str] | None = None
+    """Number and birth of a process that this one ends with."""
     log_level: str = "info"
     log_format: str = "text"
 
@@ -53,12 +57,28 @@ class LifeOptions(NamedTuple):
 def life_options(options: argparse.Namespace) -> LifeOptions:
     """From the options that `add_process_options` added."""
     return LifeOptions(
-        options.pid_file, options.exit_with_parent, options.log_level, options.log_format
+        options.pid_file,
+        options.exit_with_parent,
+        getattr(options, "exit_with_process", None),
+        options.log_level,
+        options.log_format,
     )
 
 
+class OwnerControl(NamedTuple):
+    """For brokers of tests: what the process that has started this one may do."""
+
+    answer: Callable[[str], Coroutine[Any, Any, str]]
+    """The line to print for one line of standard input."""
+    time: Callable[[], float] | None = None
+    """Clock of the event loop, which the owner moves; None: the machine's."""
+
+
 def run_service(
-    service: Service, options: LifeOptions, when_orphaned: Callable[[], None] | None = None
+    service: Service,
+    options: LifeOptions,
+    when_orphaned: Callable[[], None] | None = None,
+    control: OwnerControl | None = None,
 ) -> int:
     """Serve until the process is told to end; returns the exit code.
 
@@ -66,17 +86,23 @@ def run_service(
     """
     _log_to_stderr(options.log_level, options.log_format)
     keep_freed_memory()
-    is_orphan = run_on_loop(_serve(service, options))
+    has_clock = control is not None and control.time is not None
+    is_orphan = run_on_loop(_serve(service, options, control), plain=has_clock)
     if is_orphan and when_orphaned is not None:
         when_orphaned()
     return DONE
 
 
-async def _serve(service: Service, options: LifeOptions) -> bool:
-    end = _End()
+async def _serve(service: Service, options: LifeOptions, control: OwnerControl | None) -> bool:
+    if control is not None and control.time is not None:
+        # Every timer of the process follows it.
+        asyncio.get_running_loop().time = control.time  # type: ignore[method-assign]
+    end = _End(None if control is None else control.answer)
     end.on_signals()
     if options.exit_with_parent:
         await end.with_parent()
+    if options.exit_with_process is not None:
+        end.with_process(*options.exit_with_process)
     try:
         ready = await service.start()
     except BaseException:
@@ -102,8 +128,10 @@ async def _serve(service: Service, options: LifeOptions) -> bool:
 class _End:
     """The event that ends the process; keeps the first reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[str], Coroutine[Any, Any, str]] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._answer = answer
+        self._answering: set[asyncio.Task[None]] = set()
         self._reason: asyncio.Future[str] = self._loop.create_future()
         self.is_orphan = False
         """Whether the reason is that the parent is gone."""
@@ -133,10 +161,19 @@ class _End:
         """
         if _STANDARD_INPUT.is_fifo() or _STANDARD_INPUT.is_socket():
             self._input, _ = await self._loop.connect_read_pipe(
-                lambda: _InputEnd(lambda: self._orphaned("standard input was closed")),
+                lambda: _InputEnd(lambda: self._orphaned("standard input was closed"), self._asked),
                 sys.stdin.buffer,
             )
         self._poll_parent()
+
+    def with_process(self, process_id: int, birth: str) -> None:
+        """End when another process is gone, which is treated as the parent."""
+        if birth_of(process_id) != birth:
+            self._orphaned(f"process {process_id} is gone")
+        else:
+            self._timer = self._loop.call_later(
+                _PARENT_POLL_S, self.with_process, process_id, birth
+            )
 
     def forget_parent(self) -> None:
         """Stop watching the parent."""
@@ -156,6 +193,18 @@ class _End:
         else:
             self._timer = self._loop.call_later(_PARENT_POLL_S, self._poll_parent)
 
+    def _asked(self, line: bytes) -> None:
+        """Answer the owner; without control what it writes is ignored."""
+        if self._answer is not None:
+            task = self._loop.create_task(self._print_answer(self._answer, line.decode()))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _print_answer(
+        self, answer: Callable[[str], Coroutine[Any, Any, str]], line: str
+    ) -> None:
+        print(await answer(line), flush=True)
+
     def _orphaned(self, reason: str) -> None:
         if not self.is_asked:
             self.is_orphan = True
@@ -167,10 +216,19 @@ class _End:
 
 
 class _InputEnd(asyncio.Protocol):
-    """Protocol that reports the end of standard input."""
+    """Protocol that reports the lines and the end of standard input."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], asked: Callable[[bytes], None]) -> None:
         self._ended = ended
+        self._asked = asked
+        self._begun = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Lines that the parent writes."""
+        *lines, begun = (self._begun + data).split(b"\n")
+        self._begun = begun[:_LINE_SIZE_MAX]
+        for line in lines:
+            self._asked(line)
 
     def eof_received(self) -> None:
         """The other side closed it, or is gone."""

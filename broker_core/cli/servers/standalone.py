@@ -16,13 +16,19 @@ from broker_core.cli.servers.broker import (
     merged_config,
     store_errors,
 )
-from broker_core.cli.servers.process_life import LifeOptions, life_options, run_service
+from broker_core.cli.servers.process_life import (
+    LifeOptions,
+    OwnerControl,
+    life_options,
+    run_service,
+)
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.standalone_server import (
     STANDALONE_PROPERTIES,
     StandaloneServer,
     StandaloneSettings,
 )
+from broker_core.fault_injection.control import FaultControl
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_properties_option(parser)
     # For EmbeddedBroker: removes its temporary directory if the owner was killed.
     parser.add_argument("--remove-when-orphaned", type=Path, help=argparse.SUPPRESS)
+    # For EmbeddedBroker: its owner may cause faults and move the clock, over standard input.
+    parser.add_argument("--test-control", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--test-clock", type=float, help=argparse.SUPPRESS)
+    # For the option rmq.embedded: ends with the JVM of Spark's driver.
+    parser.add_argument("--exit-with-process", type=_process, help=argparse.SUPPRESS)
     add_process_options(parser)
 
 
@@ -95,10 +106,17 @@ def _run_on(store: str, options: argparse.Namespace, life: LifeOptions) -> int:
         warnings.append(f"messages are in {store} until this ends; --store DIR keeps them")
     settings = StandaloneSettings(config, options.port, dict(options.topics))
     orphaned = options.remove_when_orphaned
+    faults = control = None
+    if options.test_control:
+        faults = FaultControl(config, clock_ahead_s=options.test_clock)
+        time = None if faults.clock is None else faults.clock.monotonic
+        control = OwnerControl(faults.answer, time)
+        warnings.append("the process that has started this broker can cause faults: for tests only")
     return run_service(
-        _StandaloneService(settings, warnings),
+        _StandaloneService(settings, warnings, faults),
         life,
         when_orphaned=None if orphaned is None else lambda: remove_tree(orphaned),
+        control=control,
     )
 
 
@@ -109,11 +127,18 @@ def _topic(text: str) -> tuple[str, int]:
     return found[1], _QUEUES_DEFAULT if found[2] is None else count(found[2])
 
 
+def _process(text: str) -> tuple[int, str]:
+    number, _, birth = text.partition(":")
+    return count(number), birth
+
+
 class _StandaloneService:
     """Both servers."""
 
-    def __init__(self, settings: StandaloneSettings, warnings: list[str]) -> None:
-        self._server = StandaloneServer(settings)
+    def __init__(
+        self, settings: StandaloneSettings, warnings: list[str], control: FaultControl | None
+    ) -> None:
+        self._server = StandaloneServer(settings, control)
         self._root = settings.config.store_root
         self._warnings = warnings
 

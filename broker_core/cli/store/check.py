@@ -9,13 +9,15 @@ from typing import Final
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.store.opening.verdict import RecoveryVerdict, StoreCheck, check_directory
 
+ACTIONS: Final = ("check",)
+
 EXAMPLES: Final = """\
   rmq store check /var/lib/rmq/store           exit code 0: opening it loses nothing
   rmq store check /var/lib/rmq/store --json    the same as a JSON object"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("check",), metavar="check", help="print the verdict")
+    parser.add_argument("action", choices=ACTIONS, metavar="check", help="print the verdict")
     parser.add_argument("directory", metavar="DIR", help="the store's directory (storePathRootDir)")
     parser.add_argument(
         "-J", "--json", action="store_true", help="print the verdict as a JSON object in one line"

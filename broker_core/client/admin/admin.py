@@ -32,7 +32,7 @@ _SHOWN_POLL_S: Final = 0.05
 class Admin(QueueOffsets, Lifecycle):
     """`start` before use and `stop` at the end, or `async with`.
 
-    A `ClientInstance` is shared; from a `ClientConfig` the object makes its own.
+    A `ClientInstance` is shared; from a `ClientConfig` the object creates its own.
     """
 
     def __init__(self, client: ClientInstance | ClientConfig) -> None:
@@ -203,8 +203,6 @@ class Admin(QueueOffsets, Lifecycle):
             if name in info.brokers
             for number, address in info.brokers[name].addresses.items()
         )
-
-    # Inside
 
     async def _masters(
         self, cluster: str | None, broker_names: Sequence[str] | None

@@ -18,7 +18,7 @@ def read_answer(address: str, read: Callable[P, T], *args: P.args, **kwargs: P.k
     try:
         return read(*args, **kwargs)
     except (InvalidArgument, MalformedJson) as error:
-        raise UnexpectedAnswer(f"the answer of {address} makes no sense: {error}") from None
+        raise UnexpectedAnswer(f"the answer of {address} is malformed: {error}") from None
 
 
 def answer_object(address: str, answer: RemotingCommand) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Which topics belong to RocketMQ itself and are not shown unless asked for."""
+"""System topics of RocketMQ, which commands hide by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS: Final = ("_REPLY_TOPIC",)
 
 
 def is_system_topic(name: str, info: ClusterInfo) -> bool:
-    """Whether brokers make this topic: also those named like a cluster or a broker."""
+    """Whether brokers create this topic, such as one named like a cluster or a broker."""
     if name in _NAMES or name in info.clusters or name in info.brokers:
         return True
     return name.lower().startswith(_STARTS) or name.endswith(_ENDS)

@@ -38,7 +38,7 @@ class LoopThread:
         return self._thread.is_alive()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run it on the loop and wait. An interrupt or a timeout cancels it."""
+        """Run a coroutine on the loop and wait. An interrupt or a timeout cancels it."""
         future = self.begin(coroutine)
         try:
             return future.result(timeout_s)
@@ -48,7 +48,7 @@ class LoopThread:
             future.cancel()
             raise RequestTimeout(f"not done within {timeout_s} s") from None
         except RmqError as error:
-            # The frames of the event loop do not help a caller who did not see them start.
+            # Re-raised without the frames of the event loop, which do not help the caller.
             _log.debug("a call failed", exc_info=error)
             raise error.with_traceback(None) from None
         except BaseException:
@@ -56,16 +56,16 @@ class LoopThread:
             raise
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run it on the loop without waiting. The loop's thread must not wait for the future."""
+        """Start a coroutine on the loop. The loop's thread must not wait for the future."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise InvalidArgument(
-                "a sync face was called from the client's own thread, which would wait for itself;"
-                " use the async classes there"
+                "a synchronous method was called on the client's own thread, which would deadlock;"
+                " use the asynchronous classes there"
             )
         if not self.is_alive:
             coroutine.close()
-            raise InvalidArgument("the client's thread has ended; make a new client")
+            raise InvalidArgument("the client's thread has ended; create a new client")
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def stop(self) -> None:

@@ -106,8 +106,10 @@ def _parse(answer: RemotingCommand) -> Capabilities:
     try:
         frame_size = whole_number(
             ext.get("frameSizeMax", str(NO_CAPABILITIES.frame_size_max)),
-            "frameSizeMax", _FRAME_SIZE_MIN, _FRAME_SIZE_MAX,
-        )  # fmt: skip
+            "frameSizeMax",
+            _FRAME_SIZE_MIN,
+            _FRAME_SIZE_MAX,
+        )
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"the capabilities of a broker: {error}") from None
     return Capabilities(

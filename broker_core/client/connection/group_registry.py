@@ -46,21 +46,21 @@ class GroupRegistry:
         self.consumers: dict[str, ConsumerRegistration] = {}
 
     def add_producer(self, producer: ProducerRegistration) -> None:
-        """Raises `InvalidArgument` for a bad name and for a group that is here already."""
+        """Raises `InvalidArgument` for an invalid name or a group that is already registered."""
         _check_group(producer.group, producer.group in self.producers, "producer")
         self.producers[producer.group] = producer
 
     def add_consumer(self, consumer: ConsumerRegistration) -> None:
-        """Raises `InvalidArgument` for a bad name and for a group that is here already."""
+        """Raises `InvalidArgument` for an invalid name or a group that is already registered."""
         _check_group(consumer.group, consumer.group in self.consumers, "consumer")
         self.consumers[consumer.group] = consumer
 
     def remove_producer(self, group: str) -> bool:
-        """Whether it was here."""
+        """Returns whether the group was registered."""
         return self.producers.pop(group, None) is not None
 
     def remove_consumer(self, group: str) -> bool:
-        """Whether it was here."""
+        """Returns whether the group was registered."""
         return self.consumers.pop(group, None) is not None
 
     def heartbeat(self, client_id: str) -> HeartbeatData:

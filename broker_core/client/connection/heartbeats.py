@@ -44,7 +44,7 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._watched: dict[str, Connection] = {}
-        # Version that a broker's heartbeat answer told; unknown brokers are absent.
+        # Version in the heartbeat answer of each broker; unknown brokers are absent.
         self.broker_versions: dict[str, int] = {}
         routes.on_change(lambda topic: self.send_soon())
 
@@ -119,7 +119,7 @@ class Heartbeats:
         try:
             answer = await self._remoting.request(address, command, self._config.request_timeout_ms)
         except RmqError as error:
-            _log.info("%s did not take the heartbeat: %s", address, error)
+            _log.info("%s did not accept the heartbeat: %s", address, error)
             return False
         self._watch(address)
         if answer.code != ResponseCode.SUCCESS:

@@ -71,7 +71,7 @@ class ClientInstance(Lifecycle):
     async def start(self) -> None:
         """Start polling routes and sending heartbeats. Connections are opened on demand."""
         if self._is_stopped:
-            raise ConnectionLost("a stopped client does not start again; make a new one")
+            raise ConnectionLost("a stopped client cannot be started again; create a new one")
         if self._poll is None:
             self._poll = asyncio.ensure_future(self._poll_routes())
             self.heartbeats.start()

@@ -24,6 +24,7 @@ from broker_core.errors import (
     ConnectionLost,
     InvalidArgument,
     MalformedJson,
+    NameServersSilent,
     RemoteError,
     RequestTimeout,
     RmqError,
@@ -70,7 +71,7 @@ class NameServerClient:
         self._current = random.randrange(len(self.addresses))
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where `topic` lives. Raises `TopicNotExist` when no name server that answers knows it."""
+        """The route of `topic`. Raises `TopicNotExist` when no name server that answers has it."""
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         return await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, _checked_route)
 
@@ -79,7 +80,7 @@ class NameServerClient:
         return await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}, _checked_cluster_info)
 
     async def topic_list(self) -> TopicList:
-        """Every topic, those of the system included."""
+        """Every topic, system topics included."""
         return await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, _topics)
 
     async def delete_topic(self, topic: str) -> None:
@@ -132,7 +133,7 @@ class NameServerClient:
         assert silent is not None
         if isinstance(silent, InvalidArgument):
             raise silent
-        raise ConnectionLost(
+        raise NameServersSilent(
             f"none of the name servers {';'.join(self.addresses):.200} answered: {silent}"
         ) from silent
 
@@ -151,7 +152,7 @@ def _read(answer: RemotingCommand, read: Callable[[RemotingCommand], T], address
     try:
         return read(answer)
     except (InvalidArgument, MalformedJson) as error:
-        text = f"the answer of name server {address} makes no sense: {error}"
+        text = f"the answer of name server {address} is malformed: {error}"
         raise UnexpectedAnswer(text) from error
 
 

@@ -1,4 +1,4 @@
-"""Where topics live, as far as this client knows; asked for when needed, then kept fresh.
+"""The routes of topics: requested when needed, cached, refreshed periodically.
 
     entries    topic → its route and the queues it offers
     templates  topic → queues that a first send would create (no broker has the topic yet)
@@ -30,13 +30,13 @@ from broker_core.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 TEMPLATE_TOPIC: Final = "TBW102"
-# How often a failure may make the same topic be asked for again.
+# Minimum pause between two refreshes of a topic after failures.
 _REFRESH_PAUSE_S: Final = 1.0
 _POLLED_AT_ONCE: Final = 16
 
 
 class TopicEntry(NamedTuple):
-    """What is known about one topic."""
+    """The route of one topic and the queues it offers."""
 
     route: TopicRoute
     publish: Queues
@@ -44,7 +44,7 @@ class TopicEntry(NamedTuple):
 
 
 class RouteCache:
-    """Routes of the topics that were asked for."""
+    """Routes of the requested topics."""
 
     def __init__(
         self, name_servers: NameServerClient, address_rewrite: Mapping[str, str], clock: Clock
@@ -64,9 +64,9 @@ class RouteCache:
     # May wait for a name server
 
     async def route(self, topic: str, refresh: bool = False) -> TopicRoute:
-        """The route of `topic`, asked for if it is not known or `refresh` says so.
+        """The cached route of `topic`; requested if it is missing or with `refresh`.
 
-        Raises `TopicNotExist` or `ConnectionLost`; a route known before stays known.
+        Raises `TopicNotExist` or `ConnectionLost`; the cached route stays.
         """
         entry = self._entries.get(topic)
         if entry is not None and not refresh:
@@ -181,8 +181,6 @@ class RouteCache:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    # Inside
 
     async def _ask(self, topic: str) -> TopicRoute:
         """At most one request per topic at a time; concurrent callers share its answer."""

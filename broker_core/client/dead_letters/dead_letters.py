@@ -1,7 +1,7 @@
 """Lists, reads and replays the messages of dead-letter topics.
 
 Progress is the committed offset of `REPLAY_GROUP` in each queue of a dead-letter topic. A replay
-sends one message, waits until it is stored, commits the offset behind it, and goes on with the
+sends one message, waits until it is stored, commits the offset after it, and continues with the
 next. If it ends between the two, the next run sends that message again, with the same id and the
 same property `REPLAY_OF`.
 """
@@ -67,7 +67,7 @@ class _Range(NamedTuple):
             queue = f"queue {self.queue.queue_id} of {self.queue.topic} at {self.queue.broker_name}"
             raise InvalidArgument(
                 f"{queue} ends at offset {self.end}, and replays are recorded up to {self.next}: "
-                "the topic was made again, or its broker has lost messages. Set the offset of "
+                "the topic was recreated, or its broker has lost messages. Set the offset of "
                 f"group {REPLAY_GROUP} in this topic (rmq admin offset reset)"
             )
 
@@ -75,7 +75,7 @@ class _Range(NamedTuple):
 class DeadLetters(Lifecycle):
     """`start` before use and `stop` at the end, or `async with`.
 
-    A `ClientInstance` is shared; from a `ClientConfig` the object makes its own.
+    A `ClientInstance` is shared; from a `ClientConfig` the object creates its own.
     """
 
     def __init__(self, client: ClientInstance | ClientConfig) -> None:
@@ -156,8 +156,6 @@ class DeadLetters(Lifecycle):
                             on_sent(done[-1])
         return done
 
-    # Inside
-
     async def _send(
         self,
         producer: Producer,
@@ -178,7 +176,7 @@ class DeadLetters(Lifecycle):
 
     async def _check_target(self, letter: DeadLetter, target: str, known: set[str]) -> None:
         if not target:
-            text = f"dead letter {letter.place} does not name the topic that it was for"
+            text = f"dead letter {letter.place} does not name its original topic"
             raise InvalidArgument(f"{text}; name the topic to send it to")
         if target == letter.queue.topic:
             raise InvalidArgument(f"dead letters of {target} cannot be replayed to {target}")

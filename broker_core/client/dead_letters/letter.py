@@ -71,12 +71,10 @@ class DeadLetter:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it is in."""
         return self.message.queue
 
     @property
     def offset(self) -> int:
-        """Its offset in the queue."""
         return self.message.queue_offset
 
     @property
@@ -107,14 +105,14 @@ class DeadLetter:
 
     @property
     def reason(self) -> str:
-        """Why it is here, as far as it says so itself."""
+        """Why it is here; "" if no property says so."""
         return self.message.properties.get(REASON, "")
 
     @property
     def replay_id(self) -> str:
         """The id (`UNIQ_KEY`) of its replays: the same for each, different from its own.
 
-        The broker's id is part of it, because offsets begin again when a topic is made again.
+        The broker's id is part of it, because a recreated topic numbers its offsets from 0 again.
         """
         text = f"{self.place}\0{self.message.offset_message_id}"
         return hashlib.sha256(text.encode()).hexdigest()[:32].upper()

@@ -144,8 +144,6 @@ class BulkProducer:
         async for target, body, count in self._parts(topic, batch, queue):
             await window.begin(self._store(topic, target, body, count, queue))
 
-    # Inside
-
     async def _parts(
         self, topic: str, batch: ColumnBatch, queue: MessageQueue | None
     ) -> AsyncIterator[tuple[MessageQueue, bytes, int]]:
@@ -211,9 +209,17 @@ class BulkProducer:
         born = self._client.clock.wall_ms()
         wait = "true" if self._wait_store_ok else "false"
         request = SendRequest(
-            self._group, topic, "TBW102", 4, target.queue_id, 0, born, 0, f"WAIT\x01{wait}\x02",
+            self._group,
+            topic,
+            "TBW102",
+            4,
+            target.queue_id,
+            0,
+            born,
+            0,
+            f"WAIT\x01{wait}\x02",
             is_batch=True,
-        )  # fmt: skip
+        )
         fields = send_request_fields(request)
         command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, fields, body)
         answer = await self._acknowledged(target, command)

@@ -111,22 +111,29 @@ class PendingSend:
         ext = answer.ext
         try:
             queue_id, offset, offset_ids = (
-                int(ext["queueId"]), int(ext["queueOffset"]), ext["msgId"],
-            )  # fmt: skip
+                int(ext["queueId"]),
+                int(ext["queueOffset"]),
+                ext["msgId"],
+            )
         except (KeyError, ValueError):
             queue_id, offset, offset_ids = -1, -1, ""
         if queue_id < 0 or not 0 <= offset <= _I64_MAX:
             raise UnexpectedAnswer(
-                f"{queue.broker_name} stored a message of topic {self.topic} and did not say where"
+                f"{queue.broker_name} stored a message of {self.topic} but returned no position"
             )
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         status, transaction = STATUS_OF_CODE[answer.code], ext.get("transactionId", "")
         if type(self.unique_ids) is str:
             return SendResult(
-                status, self.unique_ids, offset_ids, queue, offset, transaction,
+                status,
+                self.unique_ids,
+                offset_ids,
+                queue,
+                offset,
+                transaction,
                 ext.get("recallHandle", ""),
-            )  # fmt: skip
+            )
         return self._batch_results(status, queue, offset, offset_ids)
 
     def _batch_results(

@@ -57,7 +57,7 @@ _SMALL_SIZE: Final = 8_192
 class Producer(Lifecycle):
     """`start` before use and `stop` at the end, or `async with`.
 
-    A `ClientInstance` is shared; from a `ClientConfig` the producer makes its own. `retries`
+    A `ClientInstance` is shared; from a `ClientConfig` the producer creates its own. `retries`
     applies to sends without a fixed queue. `coalesce` lets many small sends share requests.
     """
 
@@ -272,7 +272,7 @@ class Producer(Lifecycle):
         self._running_loop()
         place = decode_handle(recall_handle)
         if place.topic != topic:
-            text = f"the recall handle is one of topic {place.topic}, not of {topic}"
+            text = f"the recall handle belongs to topic {place.topic}, not to {topic}"
             raise InvalidArgument(text)
         # Loads the address of the broker.
         await self.client.routes.route(topic)
@@ -303,7 +303,9 @@ class Producer(Lifecycle):
         """
         self._running_loop()
         if message.delay_level or message.has_time:
-            raise InvalidArgument("a message that is to come later cannot wait for its answer")
+            raise InvalidArgument(
+                "a delayed message cannot be a request: request() waits for the reply"
+            )
         await announce_requester(self.client, message.topic)
         with self.client.replies.expect(self.client.client_id, timeout_ms) as expected:
             asked = message._replace(properties={**message.properties, **expected.properties})
@@ -331,8 +333,6 @@ class Producer(Lifecycle):
         """The queues that a message of `topic` may be sent to."""
         self._check_topic(topic)
         return await self.client.routes.publish_queues(topic)
-
-    # Inside
 
     def _request(
         self,

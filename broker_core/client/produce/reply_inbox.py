@@ -111,7 +111,7 @@ def _number(ext: Mapping[str, str], name: str) -> int:
 
 
 def _host(text: str) -> HostAddress:
-    """Parses `ip:port`; used for display only."""
+    """`ip:port` as an address, for display only."""
     ip, _, port = text.rpartition(":")
     if not ip or not port.isdecimal() or len(port) > 5:
         return LOCAL_HOST

@@ -33,7 +33,7 @@ class PullConsumer(Lifecycle):
     """Reads queues for `group`; any number of pulls may be under way at the same time.
 
     A `ClientInstance` is shared and may be started already. From a `ClientConfig` the consumer
-    makes its own: use it with `async with`, or `start` and `stop` it.
+    creates its own: use it with `async with`, or `start` and `stop` it.
     """
 
     def __init__(self, client: ClientInstance | ClientConfig, group: str = READER_GROUP) -> None:

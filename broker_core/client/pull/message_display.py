@@ -1,4 +1,4 @@
-"""A message as people read it: one line, or a small HTML table. Never without its body."""
+"""A message for display: one line of text or a small HTML table, always with its body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEX: Final = "hex"
 
 
 class Shown(Protocol):
-    """What is shown of a `ReceivedMessage`."""
+    """The displayed attributes of a `ReceivedMessage`."""
 
     record: Any
     queue: MessageQueue

@@ -106,8 +106,6 @@ class QueueOffsets:
             reset.update(found)
         return reset
 
-    # Inside
-
     async def _reset_on(
         self, broker: str, group: str, topic: str, timestamp_ms: int
     ) -> dict[MessageQueue, int] | None:

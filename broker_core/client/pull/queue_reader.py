@@ -30,7 +30,7 @@ _HEADER_ROOM: Final = 64 << 10
 
 
 class ReadDoors(NamedTuple):
-    """What a reader needs of a client."""
+    """The parts of a client that a reader uses."""
 
     remoting: RemotingClient
     routes: RouteCache

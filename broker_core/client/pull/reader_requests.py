@@ -70,7 +70,7 @@ async def ask_queue_remains(
     waited_ms = client.config.request_timeout_ms
     capabilities = await client.capabilities.of(address)
     if not client.capabilities.is_known(address):
-        text = f"broker {broker_name} does not say yet what it can"
+        text = f"broker {broker_name} does not report its capabilities yet"
         raise SystemBusy(ResponseCode.SYSTEM_BUSY, text)
     ends: tuple[int, ...] = ()
     if capabilities.topic_ends:
@@ -129,7 +129,7 @@ async def ask_topic_ends(
         if not (await client.capabilities.of(address)).topic_ends:
             if not client.capabilities.is_known(address):
                 # Falling back to plain offsets could return ones that a power loss takes back.
-                text = f"broker {broker_name} does not say yet what it can"
+                text = f"broker {broker_name} does not report its capabilities yet"
                 raise SystemBusy(ResponseCode.SYSTEM_BUSY, text)
             return None
     except (ConnectionLost, RequestTimeout):

@@ -92,7 +92,6 @@ class ReceivedMessage:
 
     @property
     def queue_offset(self) -> int:
-        """Its offset in the queue."""
         return self.record.queue_offset
 
     @property

@@ -59,9 +59,14 @@ class RecordRun(NamedTuple):
         the broker writes one, otherwise that of the body. Bodies stay compressed; see `sys_flag`.
         """
         return decode_columns(
-            self.spans, self.units, self.first_offset, queue.queue_id, queue.topic.encode(),
-            wanted, verify | ELSEWHERE,
-        )  # fmt: skip
+            self.spans,
+            self.units,
+            self.first_offset,
+            queue.queue_id,
+            queue.topic.encode(),
+            wanted,
+            verify | ELSEWHERE,
+        )
 
 
 def join_runs(runs: Sequence[RecordRun]) -> RecordRun:

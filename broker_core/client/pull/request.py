@@ -29,6 +29,8 @@ class PullRequest(NamedTuple):
     """How long the broker may hold the request until a message arrives."""
     commit_offset: int = -1
     """Offset to commit with the pull, at a master; negative for none."""
+    verify: bool = True
+    """Whether the broker verifies the records; only BULK_PULL can leave it to the caller."""
 
     @property
     def timeout_ms(self) -> int:
@@ -85,4 +87,6 @@ def bulk_pull_command(
     }
     if request.suspend_ms > 0:
         ext["suspendTimeoutMillis"] = str(request.suspend_ms)
+    if not request.verify:
+        ext["verify"] = "false"
     return RemotingCommand(RequestCode.BULK_PULL, ext)

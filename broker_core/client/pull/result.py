@@ -71,11 +71,15 @@ def parse_pull_answer(answer: RemotingCommand, asked_offset: int) -> PullResult:
     )
     if status is PullStatus.FOUND:
         if not len(answer.body):
-            raise UnexpectedAnswer("the broker found messages and sent none")
+            raise UnexpectedAnswer("the broker reported messages but sent none")
         if next_offset <= asked_offset:
-            raise UnexpectedAnswer(f"messages from {asked_offset} on, the next being {next_offset}")
+            raise UnexpectedAnswer(
+                f"messages from offset {asked_offset} on, but next offset {next_offset}"
+            )
     elif status is PullStatus.NO_MATCHED_MESSAGE and next_offset < asked_offset:
-        raise UnexpectedAnswer(f"no match from {asked_offset} on, the next being {next_offset}")
+        raise UnexpectedAnswer(
+            f"no match from offset {asked_offset} on, but next offset {next_offset}"
+        )
     return result
 
 

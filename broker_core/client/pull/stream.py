@@ -31,6 +31,7 @@ from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
 from broker_core.errors import (
     InvalidArgument,
+    MalformedRecord,
     OffsetOutOfRange,
     RmqError,
     ServiceNotAvailable,
@@ -74,7 +75,8 @@ class PullStream:
 
     `subscription` filters by tags at the broker, by hash only; `messages` also compares the tags. A
     run has no gaps. There are gaps between runs if a filter is used, or if `allow_gaps` accepts
-    that records expired before they were read.
+    that records expired before they were read. With `verify=False` the broker may leave it to the
+    caller to verify the records, as `RecordRun.columns` does.
     """
 
     def __init__(
@@ -93,9 +95,10 @@ class PullStream:
         suspend_ms: int = 15_000,
         retry_limit_ms: float = 60_000,
         allow_gaps: bool = False,
+        verify: bool = True,
     ) -> None:
         if start < 0 or (until is not None and until < start):
-            raise InvalidArgument(f"offsets {start} to {until} are no range")
+            raise InvalidArgument(f"offsets {start} to {until} are not a range")
         for name, value in (
             ("buffer_size_max", buffer_size_max),
             ("requests_max", requests_max),
@@ -118,6 +121,7 @@ class PullStream:
         self._retry_limit_ms = retry_limit_ms
         self._allow_gaps = allow_gaps or not subscription.matches_all
         self._allow_loss = allow_gaps
+        self._verify = verify
         # The plan
         self._slots: deque[_Slot] = deque()
         self._ready: deque[RecordRun] = deque()
@@ -266,11 +270,15 @@ class PullStream:
 
     async def _fetch(self, slot: _Slot) -> None:
         try:
-            result = await self._answer(slot)
-            next_offset = result.next_offset
-            if slot.until is not None:
-                next_offset = min(next_offset, slot.until)
-            slot.runs = cut_runs(result.records, slot.start, next_offset)
+            result = await self._answer(slot, self._verify)
+            try:
+                next_offset = self._cut(slot, result)
+            except MalformedRecord:
+                if self._verify:
+                    raise
+                # The broker says which record is damaged.
+                result = await self._answer(slot, True)
+                next_offset = self._cut(slot, result)
             self._check_gaps(slot, next_offset, result)
             slot.size = sum(run.size for run in slot.runs)
         finally:
@@ -281,6 +289,14 @@ class PullStream:
         slot.is_done = True
         self._settle(slot, next_offset)
         self._top_up()
+
+    def _cut(self, slot: _Slot, result: PullResult) -> int:
+        """Cut the answer into the runs of the slot; returns the offset after them."""
+        next_offset = result.next_offset
+        if slot.until is not None:
+            next_offset = min(next_offset, slot.until)
+        slot.runs = cut_runs(result.records, slot.start, next_offset)
+        return next_offset
 
     def _learn(self, slot: _Slot, result: PullResult) -> None:
         self._known_max = max(self._known_max, result.max_offset)
@@ -305,13 +321,13 @@ class PullStream:
             self._waiting += 1
         slot.until = next_offset
 
-    async def _answer(self, slot: _Slot) -> PullResult:
+    async def _answer(self, slot: _Slot, verify: bool) -> PullResult:
         """An answer that advances the slot; retries with back-off until there is one."""
         backoff = Backoff()
         failing_since: float | None = None
         count = _COUNT_FIRST if slot.until is None else slot.until - slot.start
         suspend_ms = self._suspend_ms if slot.until is None else 0
-        request = PullRequest(slot.start, count, self._request_size, suspend_ms)
+        request = PullRequest(slot.start, count, self._request_size, suspend_ms, verify=verify)
         while True:
             asked_at = self._clock.monotonic()
             problem: RmqError
@@ -344,7 +360,7 @@ class PullStream:
             await backoff.wait()
 
     def _is_hearsay(self, result: PullResult) -> bool:
-        """Whether a slave claims that offsets are gone, which only its master can know."""
+        """Whether a slave reports missing offsets, which only its master can decide."""
         is_gone = result.status is PullStatus.OFFSET_ILLEGAL
         return is_gone and not result.from_master and not self._allow_loss
 
@@ -368,7 +384,7 @@ class PullStream:
 
     def _not_copied(self, offset: int, result: PullResult) -> ServiceNotAvailable:
         text = (
-            f"{self._name}: offset {offset} is at its master, which is away; the slave has"
+            f"{self._name}: offset {offset} is at its master, which is unreachable; the slave has"
             f" {result.min_offset} to {result.max_offset} (exclusive)"
         )
         return ServiceNotAvailable(ServiceNotAvailable.response_code, text)

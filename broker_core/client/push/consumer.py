@@ -85,14 +85,24 @@ class PushConsumer(Lifecycle):
             self.settings, self.listener, self.keeper, send_back, self.stats, clock
         )
         self.rebalance = Rebalance(
-            self.client, group, self.settings, self.keeper, self.subscriptions,
-            begin=self._begin, ended=self._ended, wake=self.rebalance_soon,
-        )  # fmt: skip
+            self.client,
+            group,
+            self.settings,
+            self.keeper,
+            self.subscriptions,
+            begin=self._begin,
+            ended=self._ended,
+            wake=self.rebalance_soon,
+        )
         self._fetching = QueueFetching(
-            self.settings, self.keeper, self.stats, clock,
+            self.settings,
+            self.keeper,
+            self.stats,
+            clock,
             decompressed_size_max=self.client.config.decompressed_size_max,
-            fetched=self._consumption.fetched, moved=self._moved,
-        )  # fmt: skip
+            fetched=self._consumption.fetched,
+            moved=self._moved,
+        )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_started = self._is_stopped = False
@@ -150,8 +160,6 @@ class PushConsumer(Lifecycle):
     def rebalance_soon(self) -> None:
         """Rebalance without waiting for the interval."""
         self._wake.set()
-
-    # Inside
 
     async def _leave(self) -> None:
         for task in self._tasks:

@@ -96,14 +96,15 @@ def _parse(table: Mapping[str, Any]) -> dict[MessageQueue, int]:
     try:
         topics = object_field(table, _OFFSETS)
         return {
-            MessageQueue(topic, broker, whole_number(queue_id, "queue id", 0, QUEUE_ID_MAX)):
-                whole_field(queues, queue_id, None, 0, I64_MAX)
+            MessageQueue(
+                topic, broker, whole_number(queue_id, "queue id", 0, QUEUE_ID_MAX)
+            ): whole_field(queues, queue_id, None, 0, I64_MAX)
             for topic in topics
             for brokers in (object_field(topics, topic),)
             for broker in brokers
             for queues in (object_field(brokers, broker),)
             for queue_id in queues
-        }  # fmt: skip
+        }
     except InvalidArgument as error:
-        text = f"the kept offsets make no sense ({error}); remove the file to start anew"
+        text = f"the stored offsets are malformed ({error}); remove the file to start over"
         raise InvalidArgument(text) from None

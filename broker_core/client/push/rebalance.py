@@ -139,8 +139,6 @@ class Rebalance:
                 _log.warning("%s is locked by another member", queue)
                 self._lose(assigned)
 
-    # Inside
-
     def _lose(self, assigned: AssignedQueue) -> None:
         del self.assigned[assigned.queue]
         assigned.drop()
@@ -230,7 +228,7 @@ class Rebalance:
     async def _start_offset(self, queue: MessageQueue) -> int:
         """The group's progress; if it has none, the offset that `settings.from_where` asks for.
 
-        Raises when the broker cannot tell: a queue must not start at a guess.
+        Raises when the broker does not answer: a queue must not start at a guessed offset.
         """
         kept = await self._keeper.read(queue)
         if kept is not None:

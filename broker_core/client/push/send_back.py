@@ -43,13 +43,13 @@ class SendBack:
         try:
             await self._by_broker(message, delay_level)
         except RmqError as error:
-            _log.info("%s was not taken back by its broker: %s", message, error)
+            _log.info("%s was not accepted back by its broker: %s", message, error)
         else:
             return True
         try:
             await self._by_copy(message, delay_level)
         except RmqError as error:
-            _log.warning("%s could not be sent back, nor a copy: %s", message, error)
+            _log.warning("neither %s nor a copy could be sent back: %s", message, error)
             return False
         return True
 

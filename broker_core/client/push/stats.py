@@ -32,7 +32,6 @@ class ConsumeStats:
         counts.consume_s += seconds
 
     def pulled(self, topic: str, count: int, seconds: float) -> None:
-        """Count a pull."""
         counts = self._of(topic)
         counts.pulls += 1
         counts.pulled += count

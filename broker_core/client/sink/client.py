@@ -68,7 +68,7 @@ T = TypeVar("T")
 PUBLISH_TIMEOUT_MS: Final = 120_000
 RETRY_FOR_MS: Final = 60_000
 _APPEND_TIMEOUT_MS: Final = 30_000
-# For brokers that are asked once, without retries.
+# Timeout of requests without retries.
 _GLANCE_TIMEOUT_MS: Final = 2_000
 # Room for ext fields beside a block in one frame.
 _HEADER_ROOM: Final = 64 << 10
@@ -89,7 +89,7 @@ class PublishedOffsets(NamedTuple):
     """Offsets of a published batch."""
 
     is_repeat: bool
-    """It was published before; the parts of this time are dropped."""
+    """The batch was published before; the parts of this attempt are dropped."""
     batch: int
     offsets: dict[str, OffsetRanges]
     """Broker name -> topic -> queue id -> (first offset, offset after the last)."""
@@ -129,7 +129,7 @@ def completions_of(client: ClientInstance) -> Completions:
 class SinkClient(Lifecycle):
     """`start` before use and `stop` at the end, or `async with`.
 
-    A `ClientInstance` is shared; from a `ClientConfig` the object makes its own. Requests are
+    A `ClientInstance` is shared; from a `ClientConfig` the object creates its own. Requests are
     retried for `retry_for_ms` while a broker cannot be reached. With `local_staging=False` rows are
     sent over the network, even if the broker is on this machine.
     """
@@ -264,7 +264,7 @@ class SinkClient(Lifecycle):
         """`coordinator`, after all of these brokers have noted it durably.
 
         So none of them ever decides in its place. `others` have no rows of the batch: they are
-        asked and told if they answer at once. `expected` is the coordinator that the caller
+        asked and notified if they answer at once. `expected` is the coordinator that the caller
         remembers. Raises `SinkBatchOld` if another broker has published its parts of the batch and
         the coordinator does not know the batch: then the other parts are unknown.
         """
@@ -409,12 +409,12 @@ class SinkClient(Lifecycle):
             return None
 
     async def _tell(self, broker_name: str, publication: Publication) -> None:
-        """Send a request that may fail."""
+        """Send a publication once; a failure is ignored."""
         command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
         try:
             await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
         except RmqError:
-            # The broker is told when it has rows of the sink.
+            # The broker is notified when it has rows of the sink.
             return
 
     async def _require_coordinator(self, sink: str, name: str) -> SinkStatus:
@@ -424,7 +424,7 @@ class SinkClient(Lifecycle):
             raise BrokerNotExist(
                 ResponseCode.BROKER_NOT_EXIST,
                 f"broker {name}, which decides about the batches of sink {sink}, cannot be reached:"
-                f" start it again ({error}). Without it it is unknown whether the last batch was "
+                f" start it again ({error}). Only that broker knows whether the last batch was "
                 "published; if it is gone for good, use a new sinkId or checkpoint",
             ) from None
 
@@ -458,9 +458,13 @@ class SinkClient(Lifecycle):
                 if is_last or floor < reserved.reserved:
                     raise
         decision = Publication(
-            identity, own, DECIDE, reserved.reserved, tuple(sorted(by_broker)),
+            identity,
+            own,
+            DECIDE,
+            reserved.reserved,
+            tuple(sorted(by_broker)),
             attempt=reserved.reserved_attempt,
-        )  # fmt: skip
+        )
         decided = await self._publish(coordinator, decision)
         return await self._completed(coordinator, identity, decided)
 
@@ -513,8 +517,6 @@ class SinkClient(Lifecycle):
         except InvalidArgument as error:
             raise UnexpectedAnswer(f"SINK_PUBLISH of broker {broker_name}: {error}") from None
 
-    # Inside
-
     async def _require(self, broker_name: str) -> Capabilities:
         capabilities = await self._capabilities(broker_name)
         if not capabilities.sink:
@@ -531,7 +533,7 @@ class SinkClient(Lifecycle):
             found = await self.client.capabilities.of(address)
             if not found.sink and not self.client.capabilities.is_known(address):
                 # Not a refusal: a starting broker does not know its capabilities yet.
-                text = f"broker {broker_name} does not say yet what it can"
+                text = f"broker {broker_name} does not report its capabilities yet"
                 raise SystemBusy(ResponseCode.SYSTEM_BUSY, text)
             return found
 

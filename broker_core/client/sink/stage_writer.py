@@ -185,8 +185,6 @@ class StageWriter:
             # The draft expires.
             return
 
-    # Inside
-
     async def _write(self, file: StagingFile, batch: ColumnBatch) -> None:
         """Write to the staging file, block by block."""
         try:

@@ -1,6 +1,6 @@
 """A staging file that the client writes itself, because the broker is on the same machine.
 
-The broker tells its directory to clients that connect over loopback. The client verifies it: it
+The broker sends its directory to clients that connect over loopback. The client verifies it: it
 compares boot id and store id before it opens the file, and accepts one form of file name only. So
 no answer can make it write to any other file.
 """
@@ -59,7 +59,7 @@ class StagingFile:
             yield self.size
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the file. Safe to call twice."""
         if self._is_open:
             self._is_open = False
             self._file.close()

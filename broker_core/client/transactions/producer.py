@@ -181,7 +181,9 @@ class TransactionProducer(Producer):
                 await self._end(message, error.result, TransactionState.ROLLBACK)
             raise
         if not half.offset_msg_id:
-            raise UnexpectedAnswer(f"{half.queue.broker_name} did not say where the half is")
+            raise UnexpectedAnswer(
+                f"{half.queue.broker_name} stored the half message but returned no position"
+            )
         return half
 
     async def _end(
@@ -245,7 +247,11 @@ class TransactionProducer(Producer):
             # `execute` or an earlier check will answer.
             return
         if len(self._checking) >= CHECKS_MAX:
-            _log.warning("%d transactions are being checked, %s later", CHECKS_MAX, unique_id)
+            _log.warning(
+                "%d transactions are being checked; the check of %s is dropped",
+                CHECKS_MAX,
+                unique_id,
+            )
             return
         self._checking.add(unique_id)
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 # Both backends have the same signatures; the types are those of the twins.
 if TYPE_CHECKING:
+    from broker_core.codec.reference.block import new_buffer as new_buffer
     from broker_core.codec.reference.client_batch import join_client_batch as join_client_batch
     from broker_core.codec.reference.client_batch import list_message_ids as list_message_ids
     from broker_core.codec.reference.client_batch import split_client_batch as split_client_batch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from broker_core.codec.reference.scan import scan_records as scan_records
     from broker_core.codec.reference.send_burst import join_sent_replies as join_sent_replies
     from broker_core.codec.reference.send_burst import read_sends as read_sends
+    from broker_core.codec.reference.spans import adjacent_runs as adjacent_runs
     from broker_core.codec.reference.spans import choose_units as choose_units
     from broker_core.codec.reference.spans import cut_wire_runs as cut_wire_runs
     from broker_core.codec.reference.spans import gather_records as gather_records
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 
 NATIVE_MODULE: Final = "broker_core.codec.native._native"
 TWINS: Final = (
-    "client_batch", "crc", "decode", "encode", "index", "plain_send", "run", "scan", "send_burst",
-    "spans", "text",
+    "block", "client_batch", "crc", "decode", "encode", "index", "plain_send", "run", "scan",
+    "send_burst", "spans", "text",
 )  # fmt: skip
 
 Functions = dict[str, Callable[..., Any]]

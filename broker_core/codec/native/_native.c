@@ -114,6 +114,7 @@ static int load_reasons(CodecState *state) {
 
 static int add_functions(PyObject *module) {
     PyMethodDef *const tables[] = {
+        block_functions,
         client_batch_functions,
         crc_functions,
         decode_functions,

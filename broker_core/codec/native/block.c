@@ -71,11 +71,13 @@ typedef struct {
     PyObject_HEAD
     Block block;
     Py_ssize_t size; /* bytes visible to Python */
+    int is_writable;
 } BlockObject;
 
 static int block_object_buffer(PyObject *self, Py_buffer *view, int flags) {
     BlockObject *object = (BlockObject *)self;
-    return PyBuffer_FillInfo(view, self, object->block.data, object->size, 1, flags);
+    return PyBuffer_FillInfo(view, self, object->block.data, object->size,
+                             !object->is_writable, flags);
 }
 
 static void block_object_free(PyObject *self) {
@@ -103,13 +105,9 @@ static void block_shrink(BlockPool *pool, Block *block, size_t size) {
     *block = smaller;
 }
 
-PyObject *block_view(BlockPool *pool, PyObject *block_type, Block *block, size_t size) {
-    if (size < BLOCK_SIZE_MIN) {
-        PyObject *bytes = PyBytes_FromStringAndSize((const char *)block->data, (Py_ssize_t)size);
-        block_give(pool, block);
-        return bytes;
-    }
-    block_shrink(pool, block, size);
+/* A memoryview of the first `size` bytes. Takes ownership of the block, even on failure. */
+static PyObject *view_of(BlockPool *pool, PyObject *block_type, Block *block, size_t size,
+                         int is_writable) {
     BlockObject *object = (BlockObject *)PyType_GenericAlloc((PyTypeObject *)block_type, 0);
     if (object == NULL) {
         block_give(pool, block);
@@ -117,11 +115,45 @@ PyObject *block_view(BlockPool *pool, PyObject *block_type, Block *block, size_t
     }
     object->block = *block;
     object->size = (Py_ssize_t)size;
+    object->is_writable = is_writable;
     *block = (Block){NULL, 0};
     PyObject *view = PyMemoryView_FromObject((PyObject *)object);
     Py_DECREF(object);
     return view;
 }
+
+PyObject *block_view(BlockPool *pool, PyObject *block_type, Block *block, size_t size) {
+    if (size < BLOCK_SIZE_MIN) {
+        PyObject *bytes = PyBytes_FromStringAndSize((const char *)block->data, (Py_ssize_t)size);
+        block_give(pool, block);
+        return bytes;
+    }
+    block_shrink(pool, block, size);
+    return view_of(pool, block_type, block, size, 0);
+}
+
+static PyObject *codec_new_buffer(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"size", NULL};
+    CodecState *state = PyModule_GetState(module);
+    int64_t size;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&:new_buffer", names, to_bounded, &size))
+        return NULL;
+    if (size < 0)
+        return raise_value_error(state, REASON_BAD_RANGE);
+    Block block;
+    /* The interpreter's allocator returns no memory for size 0. */
+    if (block_take(&state->pool, size == 0 ? 1 : (size_t)size, &block) < 0)
+        return PyErr_NoMemory();
+    return view_of(&state->pool, state->block_type, &block, (size_t)size, 1);
+}
+
+PyMethodDef block_functions[] = {
+    NATIVE_FUNCTION(
+        new_buffer, NAMED_ARGUMENTS,
+        "size",
+        "Writable memory whose first contents are undefined."),
+    {NULL, NULL, 0, NULL},
+};
 
 static PyType_Slot block_slots[] = {
     {Py_bf_getbuffer, (void *)block_object_buffer},

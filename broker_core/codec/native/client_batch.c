@@ -86,13 +86,19 @@ static PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyOb
         return NULL;
     Columns columns = {0};
     PyObject *result = NULL;
+    if (growth_begin_in_bytes(&columns.bodies, (size_t)data.len) < 0) {
+        PyBuffer_Release(&data);
+        PyBuffer_Release(&suffix);
+        return NULL;
+    }
     PyThreadState *saved = release_gil((uint64_t)data.len);
     Fault fault = split(data.buf, (size_t)data.len, suffix.buf, (size_t)suffix.len, &columns);
     take_gil(saved);
     if (fault.reason == REASON_NONE)
         result = Py_BuildValue("(LNNNNN)", (long long)columns.count, growth_bytes(&columns.flags),
-                               growth_bytes(&columns.bodies), growth_bytes(&columns.body_offsets),
-                               growth_bytes(&columns.texts), growth_bytes(&columns.text_offsets));
+                               growth_take_bytes(&columns.bodies),
+                               growth_bytes(&columns.body_offsets), growth_bytes(&columns.texts),
+                               growth_bytes(&columns.text_offsets));
     else if (fault.reason == REASON_NO_MEMORY)
         PyErr_NoMemory();
     else
@@ -218,6 +224,12 @@ static int64_t join(const Batch *batch, int64_t first, int64_t queue, int64_t si
     return number;
 }
 
+/* About the size of the joined rows. */
+static size_t joined_size(const Batch *batch, int64_t size_max) {
+    uint64_t all = batch_work(batch);
+    return size_max < 0 ? 0 : (size_t)(all < (uint64_t)size_max ? all : (uint64_t)size_max);
+}
+
 static PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"batch", "first_row", "queue", "size_max", NULL};
     CodecState *state = PyModule_GetState(module);
@@ -232,7 +244,7 @@ static PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObj
     if (batch_open(state, object, &batch) == 0) {
         if (first_row < 0 || first_row > batch.count) {
             raise_value_error(state, REASON_BAD_FIRST_ROW);
-        } else {
+        } else if (growth_begin_in_bytes(&out, joined_size(&batch, size_max)) == 0) {
             Fault fault = {REASON_NONE, 0};
             int64_t count = 0;
             PyThreadState *saved = release_gil(batch_work(&batch));
@@ -244,7 +256,7 @@ static PyObject *codec_join_client_batch(PyObject *module, PyObject *args, PyObj
                 raise_malformed_batch(state, fault);
             else
                 result = Py_BuildValue("(LLN)", (long long)next, (long long)count,
-                                       growth_bytes(&out));
+                                       growth_take_bytes(&out));
         }
     }
     growth_free(&out);

@@ -163,13 +163,13 @@ static PyObject *queue_tuple(const Burst *burst) {
     return queues;
 }
 
-static PyObject *burst_tuple(const Burst *burst, Py_ssize_t end) {
+static PyObject *burst_tuple(Burst *burst, Py_ssize_t end) {
     PyObject *queues = queue_tuple(burst);
     if (queues == NULL)
         return NULL;
     return Py_BuildValue(
         "(nLNNNNNNNNLL)", end, (long long)burst->count, queues, growth_bytes(&burst->queue_index),
-        growth_bytes(&burst->bodies), growth_bytes(&burst->body_offsets),
+        growth_take_bytes(&burst->bodies), growth_bytes(&burst->body_offsets),
         growth_bytes(&burst->texts), growth_bytes(&burst->text_offsets),
         growth_bytes(&burst->born), growth_bytes(&burst->marks), (long long)burst->flag,
         (long long)burst->sys_flag);
@@ -203,7 +203,7 @@ static PyObject *codec_read_sends(PyObject *module, PyObject *const *args, Py_ss
     PyObject *result = NULL;
     if (!is_range(start, data.len, data.len)) {
         raise_value_error(state, REASON_BAD_RANGE);
-    } else {
+    } else if (growth_begin_in_bytes(&burst.bodies, (size_t)(data.len - start)) == 0) {
         Py_ssize_t end = take_frames(&burst, &data, (Py_ssize_t)start, args[2], &suffix, &limits);
         if (end >= 0)
             result = burst.count == 0 ? Py_NewRef(Py_None) : burst_tuple(&burst, end);

@@ -1,5 +1,5 @@
-/* Finding records by queue unit (gather_records), selecting the units of a pull (choose_units), and
- * cutting a pull response into runs (cut_wire_runs).
+/* Finding records by queue unit (gather_records, adjacent_runs), selecting the units of a pull
+ * (choose_units), and cutting a pull response into runs (cut_wire_runs).
  */
 #include "spans.h"
 
@@ -175,6 +175,56 @@ static PyObject *codec_gather_records(PyObject *module, PyObject *args, PyObject
     return result;
 }
 
+static int add_run(PyObject *runs, Py_ssize_t start, Py_ssize_t end) {
+    PyObject *run = Py_BuildValue("(nn)", start, end);
+    if (run == NULL)
+        return -1;
+    int failed = PyList_Append(runs, run);
+    Py_DECREF(run);
+    return failed;
+}
+
+static PyObject *codec_adjacent_runs(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"units", "count_max", NULL};
+    CodecState *state = PyModule_GetState(module);
+    Py_buffer units;
+    int64_t count_max;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&:adjacent_runs", names, &units,
+                                     to_bounded, &count_max))
+        return NULL;
+    PyObject *runs = NULL;
+    if (units.len % UNIT_SIZE != 0) {
+        raise_value_error(state, REASON_BAD_UNITS);
+        goto done;
+    }
+    runs = PyList_New(0);
+    if (runs == NULL)
+        goto done;
+    const uint8_t *unit = units.buf, *end = unit + units.len;
+    int64_t count = 0;
+    while (unit < end) {
+        int64_t first = unit_position(unit), next = first;
+        for (; unit < end && unit_position(unit) == next; unit += UNIT_SIZE) {
+            int32_t size = unit_size(unit);
+            if (next < 0 || size <= 0 || next > INT64_MAX - size)
+                goto refused;
+            next += size;
+        }
+        if (++count > count_max)
+            goto refused;
+        if (add_run(runs, (Py_ssize_t)first, (Py_ssize_t)(next - first)) < 0) {
+            Py_CLEAR(runs);
+            goto done;
+        }
+    }
+    goto done;
+refused:
+    PyList_SetSlice(runs, 0, PyList_Size(runs), NULL);
+done:
+    PyBuffer_Release(&units);
+    return runs;
+}
+
 static int is_wanted(int32_t code, const uint8_t *codes, size_t count) {
     for (size_t index = 0; index < count; index++) {
         int32_t wanted;
@@ -183,15 +233,6 @@ static int is_wanted(int32_t code, const uint8_t *codes, size_t count) {
             return 1;
     }
     return 0;
-}
-
-static int add_run(PyObject *runs, Py_ssize_t start, Py_ssize_t end) {
-    PyObject *run = Py_BuildValue("(nn)", start, end);
-    if (run == NULL)
-        return -1;
-    int failed = PyList_Append(runs, run);
-    Py_DECREF(run);
-    return failed;
 }
 
 static PyObject *codec_choose_units(PyObject *module, PyObject *args, PyObject *keywords) {
@@ -355,6 +396,10 @@ static PyObject *codec_cut_wire_runs(PyObject *module, PyObject *args, PyObject 
 }
 
 PyMethodDef spans_functions[] = {
+    NATIVE_FUNCTION(
+        adjacent_runs, NAMED_ARGUMENTS,
+        "units, count_max",
+        "Log ranges of records that lie one after the other."),
     NATIVE_FUNCTION(
         choose_units, NAMED_ARGUMENTS,
         "units, log_start, count_max, size_max, codes",

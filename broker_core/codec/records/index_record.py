@@ -3,7 +3,8 @@
 header   0 beginTimestamp 8, 8 endTimestamp 8, 16 beginPhyOffset 8, 24 endPhyOffset 8,
          32 hashSlotCount 4, 36 indexCount 4 (the next free entry number, starts at 1)
 slot     40 + 4 * slot: newest entry number of the slot, 0 = none
-entry n  40 + 4 * slots + 20 * n: key hash 4, phyOffset 8, seconds after begin 4, previous 4
+entry n  40 + 4 * slots + 20 * n: key hash 4, phyOffset 8, seconds after begin 4,
+         previous 4 (the next older entry of the same slot, 0 = none)
 """
 
 from __future__ import annotations
@@ -33,15 +34,6 @@ class IndexHeader(NamedTuple):
     """Number the next entry gets; `next_entry - 1` entries exist."""
 
 
-class IndexEntry(NamedTuple):
-    """One key occurrence; `previous` is the next older entry of the same slot, 0 = none."""
-
-    key_hash: int
-    position: int
-    seconds_after_begin: int
-    previous: int
-
-
 def index_file_size(hash_slots: int, entry_max: int) -> int:
     """Bytes of a whole index file."""
     return HEADER_SIZE + hash_slots * SLOT_SIZE + entry_max * ENTRY_SIZE
@@ -66,8 +58,3 @@ def decode_index_header(buf: Buffer) -> IndexHeader:
 def encode_index_header(header: IndexHeader) -> bytes:
     """The 40 header bytes."""
     return HEADER.pack(*header)
-
-
-def decode_index_entry(buf: Buffer, start: int) -> IndexEntry:
-    """Entry at byte index `start`."""
-    return IndexEntry._make(ENTRY.unpack_from(buf, start))

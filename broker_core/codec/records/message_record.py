@@ -95,11 +95,22 @@ def encode_record(record: MessageRecord, append_crc: bool = True) -> bytes:
             raise InvalidArgument(f"{name} is negative")
     try:
         header = HEADERS[hosts >> 4].pack(
-            size, magic, crc32(record.body) & CRC_MASK, record.queue_id, record.flag,
-            record.queue_offset, record.physical_offset, record.sys_flag & ~HOST_BITS | hosts,
-            record.born_timestamp, born_host, record.store_timestamp, store_host,
-            record.reconsume_times, record.prepared_transaction_offset, len(record.body),
-        )  # fmt: skip
+            size,
+            magic,
+            crc32(record.body) & CRC_MASK,
+            record.queue_id,
+            record.flag,
+            record.queue_offset,
+            record.physical_offset,
+            record.sys_flag & ~HOST_BITS | hosts,
+            record.born_timestamp,
+            born_host,
+            record.store_timestamp,
+            store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(record.body),
+        )
     except StructError as error:
         raise InvalidArgument(f"a number of the record does not fit its field: {error}") from None
     if not append_crc:

@@ -74,9 +74,12 @@ def encode_table(queues: QueueKeys) -> bytes:
     return table
 
 
-def encode_head(table: bytes, records: Buffer, count: int) -> bytes:
-    """Header of a block."""
-    checksum = block_checksum(table, records)
+def encode_head(table: bytes, records: Buffer, count: int, records_crc: int | None = None) -> bytes:
+    """Header of a block; `records_crc` is the `body_crc` of the records, if it is known."""
+    if records_crc is None:
+        checksum = block_checksum(table, records)
+    else:
+        checksum = zlib.crc32(table, records_crc)
     return _HEAD.pack(_MAGIC, len(table), memoryview(records).nbytes, count, checksum)
 
 

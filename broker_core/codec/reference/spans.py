@@ -27,13 +27,14 @@ from broker_core.codec.records.record_parse import (
 )
 from broker_core.errors import CorruptRecord, MalformedRecord
 
-__all__ = ["choose_units", "cut_wire_runs", "gather_records"]
+__all__ = ["adjacent_runs", "choose_units", "cut_wire_runs", "gather_records"]
 
 Span = tuple[int, Buffer]
 """A piece of the log: its position and its bytes."""
 
 # TOTALSIZE and QUEUEOFFSET.
 _PLACE: Final = Struct(">i16xq")
+_I64_MAX: Final = (1 << 63) - 1
 
 
 def gather_records(spans: Sequence[Span], units: Buffer, queue_offset: int, verify: int) -> bytes:
@@ -49,6 +50,22 @@ def gather_records(spans: Sequence[Span], units: Buffer, queue_offset: int, veri
             raise CorruptRecord("", position, fault.reason) from None
         parts.append(view[start : start + size])
     return b"".join(parts)
+
+
+def adjacent_runs(units: Buffer, count_max: int) -> list[tuple[int, int]]:
+    """Log position and size of each run of records that lie one after the other.
+
+    Empty for more than `count_max` runs, or units that cannot be any.
+    """
+    runs: list[tuple[int, int]] = []
+    for position, size in unit_places(units):
+        if position < 0 or size <= 0 or position > _I64_MAX - size:
+            return []
+        if runs and sum(runs[-1]) == position:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((position, size))
+    return runs if len(runs) <= count_max else []
 
 
 class LogPieces:

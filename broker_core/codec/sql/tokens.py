@@ -21,9 +21,21 @@ WHOLE: Final = "whole"
 REAL: Final = "real"
 END: Final = "end"
 RESERVED: Final = frozenset(
-    ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH",
-     "ENDSWITH")
-)  # fmt: skip
+    (
+        "NOT",
+        "AND",
+        "OR",
+        "BETWEEN",
+        "IN",
+        "TRUE",
+        "FALSE",
+        "NULL",
+        "IS",
+        "CONTAINS",
+        "STARTSWITH",
+        "ENDSWITH",
+    )
+)
 
 # No part can match the same characters in two ways, and none looks far ahead in vain without ending
 # the reading, so that no text takes more than linear time.

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
+from broker_core.codec.native import new_buffer
 from broker_core.codec.wire.remoting_command import FRAME_HEAD, RemotingCommand, decode_header
 from broker_core.errors import ProtocolViolation
 from broker_core.protocol_codes import RequestCode
@@ -90,7 +91,7 @@ class FrameParser:
         self._open: RemotingCommand | None = None
         self._pieces: list[bytes | bytearray] = []
         # The whole body of that command, if it is received in place.
-        self._body: bytearray | None = None
+        self._body: memoryview | None = None
         self._body_size = 0
         self._body_missing = 0
 
@@ -130,7 +131,7 @@ class FrameParser:
         """Where the missing bytes of a body belong; None if it is not received in place."""
         if self._body is None or not self._body_missing:
             return None
-        return memoryview(self._body)[self._body_size - self._body_missing :]
+        return self._body[self._body_size - self._body_missing :]
 
     def body_received(self, size: int) -> None:
         """So many bytes were written to `body_room`; then call `next_command`."""
@@ -187,7 +188,7 @@ class FrameParser:
         self._body_size = self._body_missing = frame_end - header_end
         places = None if self._is_thrown_away else self.places_body
         if places is not None and places(command, self._body_size):
-            self._body = bytearray(self._body_size)
+            self._body = new_buffer(self._body_size)
         if header_end < len(data):
             self._keep_piece(data[header_end:])
         self._body_missing = frame_end - len(data)
@@ -242,7 +243,7 @@ class FrameParser:
         command = self._open
         assert command is not None
         if self._body is not None:
-            command.body = memoryview(self._body).toreadonly()
+            command.body = self._body.toreadonly()
             self._body = None
         else:
             command.body = b"".join(self._pieces)

@@ -40,8 +40,21 @@ class SendRequest(NamedTuple):
 def parse_send_request(ext: Mapping[str, str], names: tuple[str, ...]) -> SendRequest:
     """Parse the fields; raises `InvalidArgument` for a missing field or an invalid number."""
     get = ext.get
-    (group, topic, default_topic, default_count, queue_id, sys_flag, born, flag, properties,
-     reconsumed, unit, reconsumed_max, batch) = names  # fmt: skip
+    (
+        group,
+        topic,
+        default_topic,
+        default_count,
+        queue_id,
+        sys_flag,
+        born,
+        flag,
+        properties,
+        reconsumed,
+        unit,
+        reconsumed_max,
+        batch,
+    ) = names
     limit = get(reconsumed_max)
     return SendRequest(
         _text(ext, group),

@@ -25,7 +25,7 @@ class ConnectionLoad:
         "_suspended",
         "_unanswered",
         "held",
-        "is_stranger",
+        "is_unauthenticated",
         "requests",
         "size",
     )
@@ -42,7 +42,7 @@ class ConnectionLoad:
         self.requests = 0
         self.size = 0
         # Whether the peer must authenticate and has not done so.
-        self.is_stranger = False
+        self.is_unauthenticated = False
 
     @property
     def may_work(self) -> bool:
@@ -55,15 +55,20 @@ class ConnectionLoad:
     def may_read(self, who: WaitsForBudget) -> bool:
         """Whether more input of the peer may be read."""
         budget = self._budget
-        if self.is_stranger and self._arrived_size > budget.limits.stranger_frame_size_max:
-            return budget.may_read_as_stranger(self._host, who) and budget.may_read(self._host, who)
+        if (
+            self.is_unauthenticated
+            and self._arrived_size > budget.limits.unauthenticated_frame_size_max
+        ):
+            return budget.may_read_unauthenticated(self._host, who) and budget.may_read(
+                self._host, who
+            )
         return budget.may_read(self._host, who)
 
     def recognised(self, who: WaitsForBudget) -> None:
         """Count the peer as authenticated."""
-        self._budget.change_strange(self._host, -self._arrived_size)
-        self._budget.has_read_as_stranger(self._host, who)
-        self.is_stranger = False
+        self._budget.change_unauthenticated(self._host, -self._arrived_size)
+        self._budget.has_read_unauthenticated(self._host, who)
+        self.is_unauthenticated = False
 
     def begin(self, frame_size: int) -> int:
         """One more request; returns its cost, which `end` gives back."""
@@ -74,7 +79,7 @@ class ConnectionLoad:
         return cost
 
     def end(self, cost: int) -> None:
-        """A request is over."""
+        """A request has ended."""
         self.requests -= 1
         self.size -= cost
         self._budget.end_request(self._host, cost)
@@ -88,7 +93,7 @@ class ConnectionLoad:
         return cost
 
     def end_many(self, count: int, cost: int) -> None:
-        """Requests that began together are over."""
+        """Requests that began together have ended."""
         self.requests -= count
         self.size -= cost
         self._budget.end_request(self._host, cost, count)
@@ -98,7 +103,7 @@ class ConnectionLoad:
         self._unanswered.setdefault(opaque, []).append(cost)
 
     def unhold(self, opaque: int) -> int | None:
-        """The caller ends the request now: its cost, or None when it has been answered."""
+        """End the request now; returns its cost, or None when it was answered."""
         costs = self._unanswered.get(opaque)
         if costs is None:
             return None
@@ -108,9 +113,9 @@ class ConnectionLoad:
         return cost
 
     def suspend(self, opaque: int, account: str = "") -> bool:
-        """The request waits for a message: whether it may, which needs a place among the held.
+        """Hold the request until a message arrives; False when too many are held.
 
-        Not without an answer to send (a oneway), because nothing would end it.
+        A oneway request cannot be held: no answer would end it.
         """
         cost = self.unhold(opaque)
         if cost is None:
@@ -123,7 +128,7 @@ class ConnectionLoad:
         return True
 
     def answered(self, opaque: int) -> None:
-        """A response with this id is sent."""
+        """A response with this id was sent."""
         cost = self.unhold(opaque)
         if cost is not None:
             self.end(cost)
@@ -141,14 +146,14 @@ class ConnectionLoad:
     def note_arrived(self, size: int, who: WaitsForBudget) -> None:
         """Bytes that have arrived and are no request yet."""
         if size != self._arrived_size:
-            if self.is_stranger:
-                self._budget.change_strange(self._host, size - self._arrived_size)
+            if self.is_unauthenticated:
+                self._budget.change_unauthenticated(self._host, size - self._arrived_size)
             self._budget.change_arrived(self._host, size - self._arrived_size)
             self._arrived_size = size
         if not size:
             self._budget.has_read(self._host, who)
-            if self.is_stranger:
-                self._budget.has_read_as_stranger(self._host, who)
+            if self.is_unauthenticated:
+                self._budget.has_read_unauthenticated(self._host, who)
 
     def close(self, who: WaitsForBudget) -> None:
         """Release everything when the connection has ended."""

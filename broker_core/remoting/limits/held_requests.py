@@ -20,7 +20,7 @@ class HeldShare:
         self.size = 0
 
     def has_room(self, cost: int, count_max: int, size_max: int) -> bool:
-        """Whether one more of this cost stays within both."""
+        """Whether one more request of this cost fits both limits."""
         return self.count < count_max and self.size + cost <= size_max
 
     def change(self, count: int, size: int) -> None:
@@ -59,7 +59,7 @@ class HeldRequests(HeldShare):
         return True
 
     def end(self, cost: int, connection: HeldShare, host: HeldShare | None, account: str) -> None:
-        """One that `begin` let in is over."""
+        """A request that `begin` accepted has ended."""
         self._change(-1, -cost, connection, host, account)
         if account and not self._accounts[account].count:
             del self._accounts[account]

@@ -18,10 +18,10 @@ from broker_core.remoting.peer_address import counted_host
 
 
 class WaitsForBudget(Protocol):
-    """Something that stopped because of a limit."""
+    """Something that paused because of a limit."""
 
     def budget_freed(self) -> None:
-        """Look at the limits again."""
+        """Check the limits again."""
 
 
 class Share:
@@ -46,14 +46,14 @@ class Share:
 class HostLoad(Share):
     """The load of all connections of one address, or of one IPv6 network."""
 
-    __slots__ = ("connections", "held", "host", "is_local", "strangers")
+    __slots__ = ("connections", "held", "host", "is_local", "unauthenticated")
 
     def __init__(self, host: str) -> None:
         super().__init__()
         self.host = host
         self.is_local = _is_local(host)
         self.connections = 0
-        self.strangers = Share()
+        self.unauthenticated = Share()
         # Unrelated peers on this machine share one address: no limit per host.
         self.held = None if self.is_local else HeldShare()
 
@@ -67,14 +67,14 @@ class RequestBudget:
         self.requests = 0
         self.held = HeldRequests(limits)
         self._all = Share()
-        self._strangers = Share()
+        self._unauthenticated = Share()
         self._hosts: dict[str, HostLoad] = {}
         self._waiting: dict[WaitsForBudget, None] = {}
         self._wake_scheduled = False
         self._idle: asyncio.Future[None] | None = None
 
     def admit(self, host: str) -> HostLoad | None:
-        """Count one more connection; None when its host or all hosts have enough."""
+        """Count one more connection; None when a limit, of its host or in total, is reached."""
         host = counted_host(host)
         load = self._hosts.get(host) or HostLoad(host)
         if self.connections >= self.limits.connections_max:
@@ -94,22 +94,22 @@ class RequestBudget:
 
     @property
     def size(self) -> int:
-        """Bytes held for requests and for what may become one."""
+        """Bytes of requests under way and of partial frames."""
         return self._all.work_size + self._all.arrived_size
 
     def may_work(self, load: HostLoad) -> bool:
-        """Whether another request of this host may be taken up."""
+        """Whether another request of this host may be handled."""
         limits = self.limits
         return self._all.work_size <= limits.in_flight_size_max and (
             load.is_local or load.work_size <= limits.ip_in_flight_size_max
         )
 
-    def may_read_as_stranger(self, load: HostLoad, who: WaitsForBudget) -> bool:
+    def may_read_unauthenticated(self, load: HostLoad, who: WaitsForBudget) -> bool:
         """Whether an unauthenticated connection may read on."""
         limits = self.limits
         return (
-            load.is_local or load.strangers.may_read(who, limits.frame_size_max)
-        ) and self._strangers.may_read(who, limits.strangers_size_max)
+            load.is_local or load.unauthenticated.may_read(who, limits.frame_size_max)
+        ) and self._unauthenticated.may_read(who, limits.unauthenticated_size_max)
 
     def may_read(self, load: HostLoad, who: WaitsForBudget) -> bool:
         """Whether a connection of this host may read on."""
@@ -119,23 +119,23 @@ class RequestBudget:
         ) and self._all.may_read(who, limits.in_flight_size_max)
 
     def has_read(self, load: HostLoad, who: WaitsForBudget) -> None:
-        """A connection has no partial frame any more; another may read beyond the limit."""
+        """A connection has no partial frame left; another one may read beyond the limit."""
         self._pass_on(load, who)
         self._pass_on(self._all, who)
 
-    def has_read_as_stranger(self, load: HostLoad, who: WaitsForBudget) -> None:
+    def has_read_unauthenticated(self, load: HostLoad, who: WaitsForBudget) -> None:
         """`has_read` for an unauthenticated connection."""
-        self._pass_on(load.strangers, who)
-        self._pass_on(self._strangers, who)
+        self._pass_on(load.unauthenticated, who)
+        self._pass_on(self._unauthenticated, who)
 
     def begin_request(self, load: HostLoad, cost: int, count: int = 1) -> None:
-        """One more request, or several, are worked on."""
+        """`count` more requests are under way."""
         self.requests += count
         self._all.work_size += cost
         load.work_size += cost
 
     def end_request(self, load: HostLoad, cost: int, count: int = 1) -> None:
-        """Requests are done."""
+        """`count` requests have ended."""
         self.requests -= count
         self._all.work_size -= cost
         load.work_size -= cost
@@ -143,16 +143,16 @@ class RequestBudget:
         self.note_idle()
 
     def change_arrived(self, load: HostLoad, size: int) -> None:
-        """More bytes have arrived, or fewer are left."""
+        """Change the number of bytes in partial frames."""
         self._all.arrived_size += size
         load.arrived_size += size
         if size < 0:
             self._freed(load)
 
-    def change_strange(self, load: HostLoad, size: int) -> None:
+    def change_unauthenticated(self, load: HostLoad, size: int) -> None:
         """Bytes of partial frames of unauthenticated peers."""
-        self._strangers.arrived_size += size
-        load.strangers.arrived_size += size
+        self._unauthenticated.arrived_size += size
+        load.unauthenticated.arrived_size += size
 
     def note_idle(self) -> None:
         """A request has ended or is no longer held: wakes `until_idle` after the last one."""
@@ -161,7 +161,7 @@ class RequestBudget:
             self._idle.set_result(None)
 
     async def until_idle(self) -> None:
-        """Return when no request is worked on or held."""
+        """Return when no request is under way or held."""
         if self.requests or self.held.count:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -171,7 +171,7 @@ class RequestBudget:
         self._waiting[waiting] = None
 
     def forget(self, waiting: WaitsForBudget) -> None:
-        """Remove it from the waiting."""
+        """Undo `wait`."""
         self._waiting.pop(waiting, None)
 
     def _freed(self, load: HostLoad) -> None:

@@ -18,9 +18,9 @@ from broker_core.config import RemotingLimits
 
 def restrict(parser: FrameParser, limits: RemotingLimits) -> None:
     """Apply the limits to a connection."""
-    parser.header_size_max = min(limits.header_size_max, limits.stranger_frame_size_max)
+    parser.header_size_max = min(limits.header_size_max, limits.unauthenticated_frame_size_max)
     parser.send_header_size_max = parser.header_size_max
-    parser.keeps_body = partial(_keeps_body, limits.stranger_frame_size_max)
+    parser.keeps_body = partial(_keeps_body, limits.unauthenticated_frame_size_max)
 
 
 def unrestrict(parser: FrameParser, limits: RemotingLimits) -> None:

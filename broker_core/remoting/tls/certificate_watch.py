@@ -45,7 +45,7 @@ class CertificateWatch(RepeatedCheck):
         try:
             self._take(await asyncio.to_thread(self._load))
         except RmqError as error:
-            _log.error("the certificate stays as it was: %s", error)
+            _log.error("the certificate was not reloaded: %s", error)
             return False
         _log.info("new connections get the certificate of %s", self._files[0])
         return True

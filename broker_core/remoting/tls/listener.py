@@ -69,8 +69,6 @@ class TlsListener:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
-    # Inside
-
     def _accepted(self, accepted: socket.socket, address: object) -> None:
         # Small answers leave at once.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,7 +83,7 @@ class TlsListener:
         """The first byte has arrived."""
         self._arrivals.discard(arrival)
         if first != _TLS_HANDSHAKE and not self._tls.allows_plain:
-            _log.info("closing %s: it does not speak TLS, which this port demands", arrival.host)
+            _log.info("closing %s: it does not speak TLS, which this port requires", arrival.host)
             arrival.close()
             return
         context = self._tls.context if first == _TLS_HANDSHAKE else None
@@ -141,7 +139,7 @@ class _Arrival:
         self.leave()
 
     def leave(self) -> None:
-        """Count no longer."""
+        """Release its place in the limits."""
         load, self._load = self._load, None
         if load is not None:
             self._budget.leave(load)

@@ -17,7 +17,7 @@ from broker_core.storage.derived.queue_files import QueueFiles
 from broker_core.storage.log.segment_file import segment_name
 
 QUEUE_DIR = "consumequeue"
-# Blocks are allocated this far ahead, so that a full disk shows up before a unit is half written.
+# Blocks are allocated this far ahead, so that a full disk is found before a unit is half written.
 ALLOCATION_STEP = 64 << 10
 
 
@@ -26,7 +26,7 @@ class QueueDamaged(CorruptStore):
 
 
 class QueueFileEntry(NamedTuple):
-    """One file as the dispatch checkpoint remembers it: `crc` covers the first `used` bytes."""
+    """One file in the dispatch checkpoint; `crc` covers the first `used` bytes."""
 
     base: int
     used: int
@@ -34,7 +34,7 @@ class QueueFileEntry(NamedTuple):
 
 
 class QueueEntry(NamedTuple):
-    """One queue as the dispatch checkpoint remembers it."""
+    """One queue in the dispatch checkpoint."""
 
     topic: bytes
     queue_id: int
@@ -79,7 +79,7 @@ class ConsumeQueue:
 
     @property
     def files(self) -> tuple[QueueFileEntry, ...]:
-        """What is written, oldest first."""
+        """The written files, oldest first."""
         return tuple(self._files)
 
     def entry(self) -> QueueEntry:
@@ -115,7 +115,7 @@ class ConsumeQueue:
                 raise QueueDamaged(
                     self._directory,
                     self.max_offset,
-                    f"the log goes on at queue offset {first_offset}",
+                    f"the log continues at queue offset {first_offset}",
                 )
             self.min_offset = self.max_offset = first_offset
         elif known:
@@ -126,11 +126,11 @@ class ConsumeQueue:
         self.max_offset += len(units) // UNIT_SIZE
 
     def continue_at(self, offset: int, log_start: int) -> None:
-        """Start an empty queue at `offset`: its earlier records are gone but numbering goes on.
+        """Start an empty queue at `offset`: its earlier records are removed, numbering continues.
 
-        Apache takes the end of the last unit for the end of what is dispatched, so the file is
-        filled with units of a byte that is gone: the usual filler would name a position far above
-        the log and stop its dispatch.
+        Apache takes the end of the last unit as its dispatch position, so the filler units point to
+        a removed byte: the usual filler has a position far above the log, which would stop Apache's
+        dispatch.
         """
         self.min_offset = self.max_offset = offset
         gone = UNIT.pack(max(log_start - 1, 0), 1, 0)
@@ -179,11 +179,11 @@ class ConsumeQueue:
         return paths, names
 
     def raise_min(self, log_start: int) -> None:
-        """Leave out entries whose records are gone."""
+        """Hide entries whose records are removed."""
         self.min_offset = self.first_kept(log_start)
 
     def first_kept(self, log_start: int) -> int:
-        """Offset of the first entry at or behind a log position (binary search)."""
+        """Offset of the first entry at or after a log position (binary search)."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -206,13 +206,13 @@ class ConsumeQueue:
         return dropped
 
     def forget_entries(self) -> None:
-        """Remove every entry and file but go on numbering: an offset never means two messages."""
+        """Remove every entry and file, keep the numbering: an offset never means two messages."""
         end = self.max_offset
         self.clear()
         self.min_offset = self.max_offset = end
 
     def clear(self) -> None:
-        """Remove every file and start from nothing, to be rebuilt."""
+        """Remove every file, for a rebuild."""
         file_system = self._opener.file_system
         for name in file_system.list(self._directory):
             path = f"{self._directory}/{name}"
@@ -236,7 +236,7 @@ class ConsumeQueue:
         return self._last_position < int(UNIT.unpack_from(units)[0])
 
     def _fill_front(self) -> None:
-        """First entry in the middle of a file: fill what precedes it, as RocketMQ does."""
+        """Fill the file before its first entry, as RocketMQ does."""
         self._tail += PRE_BLANK_UNIT * (self.max_offset * UNIT_SIZE % self._file_size // UNIT_SIZE)
 
     def _read_file(self, base: int, start: int, size: int) -> bytes:

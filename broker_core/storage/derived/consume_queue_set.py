@@ -1,7 +1,7 @@
 """All consume queues of a store: creation, look-up, writing out and removal.
 
-Owns the queue objects. Knows nothing of dispatch: units come in, entries for the dispatch
-checkpoint go out.
+Owns the queue objects. Independent of dispatch: takes units, returns entries for the dispatch
+checkpoint.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def queue_directories(file_system: FileSystem) -> list[QueueKey]:
 
 
 def queue_file_bases(file_system: FileSystem, directory: str) -> list[int]:
-    """Start offsets of the files of one queue, rising."""
+    """Start offsets of the files of one queue, ascending."""
     names = file_system.list(directory)
     return [int(name) for name in names if len(name) == NAME_DIGITS and name.isdigit()]
 
@@ -172,7 +172,7 @@ def _used_size(file_system: FileSystem, path: str) -> int:
 def _valid_units(units: bytes) -> int:
     """Number of units before the first with a negative position or no size.
 
-    Looks at one byte of all units at a time: a unit by itself costs a hundred times as much.
+    Compares one byte of all units at a time, a hundred times faster than unit by unit.
     """
     count = len(units) // UNIT_SIZE
     # Below 128 in the top byte: not negative.
@@ -228,7 +228,7 @@ def cut_unknown_bytes(
 ) -> set[QueueKey]:
     """After a crash: make every queue directory hold exactly what the checkpoint describes.
 
-    Files it does not name go, bytes behind the used part become zeros. Returns the queues whose
+    Removes files it does not name and zeroes bytes after the used part. Returns the queues whose
     files are missing or too short, which must be rebuilt.
     """
     damaged = set()

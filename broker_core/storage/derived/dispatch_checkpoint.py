@@ -1,7 +1,7 @@
 """How far the consume queues and the index are durable, and what their files must look like.
 
 File `dispatch_checkpoint`: magic "RMQD", CRC-32 of the rest, then a msgpack map. Replaced as a
-whole, after every file it describes was synced. After a crash the queues are set back to it and the
+whole, after every file it describes was synced. After a crash the queues are reset to it and the
 log is dispatched again from `position`; it also proves that the log was durable up to there.
 """
 
@@ -37,7 +37,7 @@ class DispatchCheckpoint(NamedTuple):
     numbering: tuple[tuple[bytes, int, int], ...] = ()
     """(topic, queue id, offset) of queues that must not start below `offset` when rebuilt."""
     is_indexed: bool = True
-    """Whether there was an index; without one, what is below `position` is in none."""
+    """Whether there was an index; otherwise records below `position` are not indexed."""
 
 
 def encode_checkpoint(checkpoint: DispatchCheckpoint) -> bytes:
@@ -59,7 +59,7 @@ def encode_checkpoint(checkpoint: DispatchCheckpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> DispatchCheckpoint | None:
-    """None when the bytes are damaged or of another version: the log can replace them."""
+    """None when the bytes are damaged or of another version: rebuild from the log."""
     if len(data) < _HEAD.size:
         return None
     magic, crc = _HEAD.unpack_from(data)

@@ -47,7 +47,7 @@ class IndexDamaged(CorruptStore):
 
 
 class IndexEntry(NamedTuple):
-    """One file as the dispatch checkpoint remembers it; `crc` is None while it is open."""
+    """One file in the dispatch checkpoint; `crc` is None while it is open."""
 
     name: str
     first_position: int
@@ -92,7 +92,7 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """Decoded anew: the file is the only copy."""
+        """Decoded at each call: the file is the only copy."""
         return decode_index_header(self.view[:HEADER_SIZE])
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class MessageIndex:
         return self._files
 
     def used_size(self, file: IndexFile) -> int:
-        """Bytes of a file that hold something."""
+        """Bytes of a file that are in use."""
         return self._entries_at + file.header.next_entry * ENTRY_SIZE
 
     def append(self, keys: bytes, wall_ms: int, start: int = 0) -> None:
@@ -216,7 +216,7 @@ class MessageIndex:
         """Bytes of `keys` that the last, full file holds already.
 
         The keys of one record may lie in two files; a rebuild that starts with this record must
-        not put the first ones again. Raises `IndexDamaged` when that file is not right.
+        not put the first ones again. Raises `IndexDamaged` when that file is damaged.
         """
         if not self._files:
             return 0
@@ -244,8 +244,8 @@ class MessageIndex:
     def drop_before(self, position: int) -> list[IndexFile]:
         """Forget files whose newest record is below `position`, never the last."""
         dropped = []
-        # Told by the start of the next file, which the checkpoint knows: a damaged header must not
-        # take a file away that is needed.
+        # By the start of the next file, which the checkpoint has: a damaged header must not cause a
+        # file to be removed that is needed.
         while len(self._files) > 1 and self._files[1].first_position < position:
             dropped.append(self._files.pop(0))
         return dropped
@@ -301,7 +301,7 @@ class MessageIndex:
         local = time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000))
         number = int(f"{local}{wall_ms % 1000:03d}")
         if self._files:
-            # A clock that stands still or goes back must not reuse a name or break the order.
+            # A clock that stands still or is set back must not reuse a name or break the order.
             number = max(number, int(self._files[-1].name) + 1)
         while self._file_system.exists(f"{INDEX_DIR}/{number:0{NAME_DIGITS}d}"):
             number += 1

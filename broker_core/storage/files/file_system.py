@@ -46,7 +46,7 @@ class StoreFile(Protocol):
         """Up to `size` bytes from `start`; short only at the end of the file."""
 
     def read_into(self, start: int, target: memoryview) -> int:
-        """`read` into memory of the caller's; how many bytes there were."""
+        """`read` into the caller's memory; returns the number of bytes."""
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Store all of `data` at `start` without the map; extends the file when past its end."""
@@ -87,7 +87,7 @@ class StoreFile(Protocol):
         """Evict clean pages of `[start, end)` from memory."""
 
     def try_lock(self) -> bool:
-        """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False when another has it."""
+        """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False when it is taken."""
 
     def modified_ms(self) -> int:
         """Last modification, epoch milliseconds."""
@@ -136,4 +136,4 @@ class FileSystem(Protocol):
         """Changes when the machine restarts, that is, when unsynced pages may be lost."""
 
     def close(self) -> None:
-        """Close what the file system itself holds open."""
+        """Close the descriptors of the file system itself."""

@@ -2,7 +2,7 @@
 
 Reads what RocketMQ writes: bare integer keys are quoted first, and a missing, empty or unparsable
 file falls back to its `.bak`. Our own files carry a `checksum` field, which RocketMQ ignores, so
-that a flipped digit is noticed; remove that field when you edit a table by hand.
+that a flipped digit is detected; remove that field when you edit a table by hand.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def parse_table(data: bytes) -> dict[str, Any]:
         raise ValueError(f"nested deeper than {DEPTH_MAX}")
     checksum = table.pop(CHECKSUM_FIELD, None)
     if checksum is None and any(_was_checksum(*field) for field in table.items()):
-        # Without this, damage to the name of the field would switch the check off.
-        raise ValueError("the checksum has another name")
+        # Without this, damage to the field's name would disable the check.
+        raise ValueError("the name of the checksum field is damaged")
     if checksum is not None and checksum != table_checksum(table):
         raise ValueError("the checksum does not match")
     return table
@@ -75,14 +75,14 @@ def _checksum_of(text: str) -> str:
 
 
 def _was_checksum(name: str, value: object) -> bool:
-    """Whether name or text are still those of the checksum field, but for some damage."""
+    """Whether a field looks like the checksum field with a damaged name or value."""
     same = sum(a == b for a, b in zip(name, CHECKSUM_FIELD, strict=False))
     named = len(name) == len(CHECKSUM_FIELD) and 2 * same > len(CHECKSUM_FIELD)
     return named or (isinstance(value, str) and _CHECKSUM.match(value) is not None)
 
 
 def _as_read(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with the text keys that a reader gets, which sort in another order than numbers."""
+    """The table with text keys, as a reader gets it; they sort differently from numbers."""
     plain: dict[str, Any] = json.loads(json.dumps(table, allow_nan=False))
     return plain
 
@@ -112,7 +112,7 @@ class JsonTable:
     def __init__(self, file_system: FileSystem, path: str) -> None:
         self._file_system = file_system
         self._path = path
-        # Whether the main file was written or read by this object, and so is not damaged.
+        # Whether this object has written or read the main file, so that it is not damaged.
         self._is_good = False
 
     def load(self) -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ class JsonTable:
         problems = []
         directory = self._path.rpartition("/")[0]
         if self._file_system.exists(directory or self._path):
-            # After a kill the newest name may not be durable yet; what is read now must stay.
+            # After a kill the newest name may not be durable yet: make it so before it is used.
             self._file_system.sync_dir(directory)
         for path in (self._path, f"{self._path}.bak"):
             data = read_file(self._file_system, path)
@@ -149,7 +149,7 @@ class JsonTable:
             self._file_system.sync_dir(directory.rpartition("/")[0])
         data = encode_table(table)
         if not self._is_good and self.load_is_damaged():
-            # A damaged file must not push the good backup out.
+            # A damaged file must not replace the valid backup.
             self._file_system.unlink(self._path)
         self._is_good = False
         replace_file_keeping_backup(self._file_system, self._path, data)

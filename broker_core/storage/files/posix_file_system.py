@@ -15,7 +15,7 @@ import mmap
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker_core.errors import InvalidArgument, StoreUnusable
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
-# O_NONBLOCK: should a FIFO appear between the check and the open, the open must not wait for ever.
+# O_NONBLOCK: if a FIFO appears between the check and the open, the open must not block.
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ZEROS = bytes(1 << 20)
@@ -192,7 +192,7 @@ class PosixFile:
             return os.fstat(self._descriptor).st_mtime_ns // 1_000_000
 
     def fingerprint(self) -> tuple[int, ...]:
-        """With the time of the last change of any kind, which no call can set back."""
+        """Includes the inode change time, which no call can set."""
         with self._naming():
             found = os.fstat(self._descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -222,8 +222,14 @@ class PosixFile:
 class PosixFileSystem:
     """Names and directories below one root; implements `file_system.FileSystem`."""
 
-    def __init__(self, root: str | Path, create: bool = True) -> None:
+    def __init__(
+        self,
+        root: str | Path,
+        create: bool = True,
+        make_file: Callable[[str, str, int, FileKey, bool], PosixFile] = PosixFile,
+    ) -> None:
         self.root = str(root)
+        self._make_file = make_file
         self._root_descriptor = _open_root(Path(root), create)
         self._boot_id = _read_boot_id()
 
@@ -238,7 +244,7 @@ class PosixFileSystem:
         """An existing regular file with one name; anything else is refused."""
         flags = _FILE_FLAGS | (os.O_RDWR if writable else os.O_RDONLY)
         with self._at(path) as (directory, name):
-            # Looked at before it is opened: opening a device can already have an effect.
+            # Checked before opening, because opening a device can have an effect.
             self._check_regular(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
             descriptor = os.open(name, flags, dir_fd=directory)
         return self._take(path, descriptor, writable=writable, created=False)
@@ -353,7 +359,7 @@ class PosixFileSystem:
             os.close(descriptor)
             raise
         key = (status.st_dev, status.st_ino)
-        return PosixFile(path, self._full(path), descriptor, key, writable)
+        return self._make_file(path, self._full(path), descriptor, key, writable)
 
     def _check_regular(self, path: str, status: os.stat_result) -> None:
         full_path = self._full(path)
@@ -395,7 +401,7 @@ def _open_directory(name: str, parent: int, full_path: str) -> int:
 
 
 def fill_holes_with_zeros(descriptor: int, start: int, end: int) -> None:
-    """`posix_fallocate` for file systems without it: slower, but just as little sparse."""
+    """`posix_fallocate` for file systems without it: slower, with the same result."""
     old_size = os.fstat(descriptor).st_size
     block_size = os.fstatvfs(descriptor).f_bsize
     position = start
@@ -406,7 +412,7 @@ def fill_holes_with_zeros(descriptor: int, start: int, end: int) -> None:
         if content.count(0) == len(content):
             write_descriptor(descriptor, position, memoryview(content))
         position += size
-    # A start past the end must not leave a hole before it.
+    # If `start` is past the end, fill the gap before it as well.
     position = min(position, old_size)
     try:
         while position < end:
@@ -454,7 +460,7 @@ def _make_root(root: Path) -> bool:
         created = True
     except FileExistsError:
         created = False
-    # No permission to read the parent: another user made the root and keeps its name.
+    # No permission to read the parent: the root was created by another user.
     with contextlib.suppress(PermissionError):
         parent = os.open(root.resolve().parent, _DIRECTORY_FLAGS)
         try:
@@ -477,5 +483,5 @@ def _check_root(root: Path, status: os.stat_result, created: bool) -> None:
 def _read_boot_id() -> str:
     with contextlib.suppress(OSError):
         return _BOOT_ID_PATH.read_text("ascii").strip()
-    # A value that never matches says "pages may have been lost", which is the safe answer.
+    # A value that never matches means "pages may have been lost", the safe assumption.
     return f"unknown-{uuid.uuid4()}"

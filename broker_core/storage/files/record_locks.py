@@ -14,9 +14,9 @@ FileKey = tuple[int, int]  # st_dev, st_ino
 class RecordLocks:
     """Which file this process has locked, and through which descriptor.
 
-    The kernel gives a record lock to the process, not to the descriptor. Repaired here: a second
-    open file of the same process would get the same lock again, and closing any descriptor of a
-    locked file (a map holds one too) would silently give the lock back.
+    The kernel grants a record lock to the process, not to the descriptor. This class prevents the
+    effects: a second open file of the same process would get the same lock again, and closing any
+    descriptor of a locked file (a map holds one, too) would silently release the lock.
     """
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class RecordLocks:
         os.register_at_fork(after_in_child=self._forget_all)
 
     def _forget_all(self) -> None:
-        # A forked child holds none of its parent's locks. A guard, not an owner: a file is closed
-        # by whichever thread opened it.
+        # A forked child holds none of its parent's locks. A mutex, because files are closed by the
+        # thread that opened them.
         self._guard = threading.Lock()
         self._holder: dict[FileKey, int] = {}
         self._parked: dict[FileKey, list[tuple[int, mmap.mmap | None]]] = {}
@@ -45,7 +45,7 @@ class RecordLocks:
             return True
 
     def close(self, key: FileKey, descriptor: int, mapped: mmap.mmap | None) -> None:
-        """Close a descriptor and its map without giving back a lock that another one holds."""
+        """Close a descriptor and its map without releasing a lock held through another one."""
         with self._guard:
             if self._holder.get(key, descriptor) != descriptor:
                 self._parked.setdefault(key, []).append((descriptor, mapped))

@@ -11,8 +11,8 @@ A group is a stretch of the log that begins with one header record in topic `GRO
     32  n  note: the caller's bytes (the sink keeps its batch identity here)
 
 Recovery keeps a group only when every record up to `end` is valid, otherwise it cuts the log at
-`start`; dispatch shows nothing of a group before all of it is durable. The rule needs no side file
-and no extra sync, and it travels with the log to a slave (docs/decisions/004).
+`start`; no part of a group is dispatched before all of it is durable. The rule needs no side file
+and no extra sync, and applies to a copied log as well (docs/decisions/004).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Inspected = tuple[InspectedRun, ...]
 
 
 def checked_runs(runs: Any) -> tuple[RecordRun, ...]:
-    """The runs as a tuple; `InvalidArgument` for anything that is no run."""
+    """The runs as a tuple; `InvalidArgument` for anything else."""
     if not isinstance(runs, (list, tuple)):
         raise InvalidArgument(f"runs must be a list or tuple, not {type(runs).__name__}")
     for run in runs:
@@ -166,9 +166,15 @@ def inspect_runs(
     found, memory = [], PrivateMemory()
     for run in runs:
         count, _, per_queue = inspect_run(
-            run.load(memory), len(run.queues), 0, segment_size, encode_places(run.queues),
-            store_host_size, check_crc, message_size_max,
-        )  # fmt: skip
+            run.load(memory),
+            len(run.queues),
+            0,
+            segment_size,
+            encode_places(run.queues),
+            store_host_size,
+            check_crc,
+            message_size_max,
+        )
         found.append(InspectedRun(count, array("q", per_queue), run.size))
     return tuple(found)
 

@@ -18,13 +18,13 @@ from broker_core.codec.records.record_scan import STOP_LIMIT
 from broker_core.storage.log.append_group import GROUP_QUEUE, GROUP_TOPIC
 from broker_core.storage.log.log_walk import KEPT_SIZE_MAX, KeptSteps, Step
 
-# The Python twin gains nothing from the cache, and producers would wait for it.
+# The Python twin gains nothing from the cache, and the scan would delay producers.
 SCANS_PAY: Final = codec_backend() == "native"
 # Dispatch handles several shorter appends in one walk, which is cheaper than a step for each.
 SIZE_MIN: Final = 64 << 10
 
 
-class WrittenSteps:
+class AppendScanCache:
     """Owner thread only, but for `scan`."""
 
     def __init__(
@@ -35,9 +35,9 @@ class WrittenSteps:
         self._kept = KeptSteps(size_max)
 
     def scan(self, data: memoryview, size: int, position: int) -> Step | None:
-        """Walk whole records that begin at `position` of the log; on any thread.
+        """Scan whole records that start at log position `position`; on any thread.
 
-        None for what dispatch must scan itself: short appends, headers of groups.
+        None for appends that dispatch must scan itself: short ones, headers of groups.
         """
         if size < SIZE_MIN or self._kept.is_full or not SCANS_PAY:
             return None
@@ -62,9 +62,9 @@ class WrittenSteps:
         self._kept.forget_from(position)
 
     def take(self, position: int, limit: int) -> Step | None:
-        """The step from `position` to at most `limit`, if it is kept; each one once."""
+        """Remove and return the cached step from `position` to at most `limit`, if there is one."""
         return self._kept.take(position, limit)
 
     def bound(self, position: int, limit: int) -> int:
-        """How far a walk from `position` to `limit` has to go until a kept step follows."""
+        """The end of a walk from `position` towards `limit`, before the next cached step."""
         return self._kept.bound(position, limit)

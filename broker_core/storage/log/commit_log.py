@@ -1,7 +1,7 @@
 """The one sequential log: appends batches and groups, rolls files, reads spans.
 
 Owns the segments and the append position. Called by one thread only, which is why there is no
-append lock. Nothing is written unless all of it can be: files that an append needs are reserved
+append lock. An append is written completely or not at all: the files that it needs are reserved
 before its first byte is stored.
 """
 
@@ -26,18 +26,18 @@ from broker_core.storage.staging.staged_run import PrivateMemory, StagedRun
 # Long appends start their write-back early, a slice at a time.
 SLICE_SIZE = 8 << 20
 LARGE_SIZE = 256 << 10
-# More than a record has besides its body and its property text.
+# Upper bound of a record's size beside its body and its property text.
 ROW_OVERHEAD_MAX = 512
 SCRATCH_SIZE = 512 << 10
-# Rows that may take more are written, not stored through the map: a page that was stored to costs
-# a fault now, and an interrupt of the other processors when it is synced.
+# Larger appends are written, not stored through the map: a store to a page costs a fault now, and
+# an interrupt of the other processors when the page is synced.
 WRITTEN_SIZE_MIN = 16 << 10
 
 Span = tuple[int, memoryview | bytes]
 Produced = tuple[int, int]
 # Whole records that were just written: a buffer, their size in it, and their position in the log.
 Written = Callable[[memoryview, int, int], None]
-# (what is done so far, buffer, start, limit, log position) -> (what is done now, end in the buffer)
+# (rows done so far, buffer, start, limit, log position) -> (rows done now, end in the buffer)
 Producer = Callable[[int, memoryview, int, int, int], Produced]
 
 
@@ -77,7 +77,7 @@ class CommitLog:
         """`on_written` gets rows that went through a buffer, not those stored through the map."""
         self._segments = segments
         self.position = position
-        """End of everything appended; moved by this class only. Every put asks for it."""
+        """End of the appended bytes; set by this class only. Read by every put."""
         self.check_level = check_level
         """How strictly records are checked when they are read."""
         self._scratch = memoryview(b"")
@@ -94,13 +94,13 @@ class CommitLog:
 
     @property
     def start(self) -> int:
-        """First position still kept."""
+        """The first position that retention has not removed."""
         return self._segments.start
 
     def reserve(self, size: int, largest: int, count: int) -> None:
         """Make sure that `count` records of `size` bytes in all can be appended.
 
-        Raises `DiskFull` when the files that this takes cannot be had; nothing is written then.
+        Raises `DiskFull` when the files cannot be created; nothing is written then.
         """
         last = self._segments.last
         room = 0 if last is None else last.size - last.wrote
@@ -148,7 +148,7 @@ class CommitLog:
         return start, self.position
 
     def append_message(self, store_timestamp: int, queue_offset: int, *fields: Any) -> int:
-        """Append one message if the current file has room for it; its start, or -1 if it has not.
+        """Append one message if it fits into the current file; returns its start, or -1.
 
         `fields` are those of `encode_message` from the topic on.
         """
@@ -167,7 +167,7 @@ class CommitLog:
         return start
 
     def stored(self, segment: Segment, end: int) -> int:
-        """Records up to `end` were written into the last segment; the new position.
+        """Records up to `end` were written into the last segment; returns the new position.
 
         For callers that encode a message straight into it, as `append_message` does.
         """
@@ -184,9 +184,9 @@ class CommitLog:
     def append_rows(
         self, batch: ColumnBatch, next_offsets: memoryview, store_timestamp: int
     ) -> tuple[int, int]:
-        """Append as many rows as the current file has room for; how many, and where they begin.
+        """Append as many rows as fit into the current file; returns their number and start.
 
-        `next_offsets` moves on by what was appended.
+        `next_offsets` advances by the appended rows.
         """
         segment = self._segments.last
         if segment is None:
@@ -211,7 +211,7 @@ class CommitLog:
                 batch, 0, next_offsets, store_timestamp, segment.target, wrote, segment.size, start
             )
         except MalformedBatch:
-            # Rows before the bad one are behind the end now: after a crash they would look stored.
+            # Rows before the invalid one were written: after a crash they would look stored.
             end = min(wrote + size_max, segment.size)
             segment.target[wrote:end] = bytes(end - wrote)
             raise
@@ -221,7 +221,7 @@ class CommitLog:
         return count, start
 
     def begin_slices(self) -> None:
-        """What is appended next is a long group: count its slices from here."""
+        """A long group follows: count its slices from here."""
         self._sliced = self.position
 
     def append_run(
@@ -240,9 +240,17 @@ class CommitLog:
 
         def relocate(start: int, out: memoryview, at: int, limit: int, position: int) -> Produced:
             return relocate_run(
-                records, start, next_offsets, store_timestamp, store_host, out, at, limit, position,
+                records,
+                start,
+                next_offsets,
+                store_timestamp,
+                store_host,
+                out,
+                at,
+                limit,
+                position,
                 places,
-            )  # fmt: skip
+            )
 
         size = len(records)
         self._room_for(0)
@@ -294,7 +302,7 @@ class CommitLog:
         return first
 
     def wrote_until(self, position: int, after_slice: Callable[[], None]) -> None:
-        """Records up to `position` were written to their places in the last file, by others."""
+        """Other code has written records up to `position` into the last file."""
         segment = self._segments.last
         assert segment is not None
         segment.written(position - segment.base)
@@ -308,9 +316,9 @@ class CommitLog:
             after_slice()
 
     def take_back(self, position: int, first: int, end: int) -> None:
-        """Let the log end at `position` again; what follows, up to `end`, was not read yet.
+        """Cut the log at `position`; the bytes after it, up to `end`, were not read yet.
 
-        The bytes behind it are zeros again, durably: those from `first` on before the others.
+        They are zeroed durably: those from `first` on before the others.
         """
         late = [segment for segment in self._segments.all if segment.base + segment.size > position]
         for low, high in ((first, end), (position, first)):
@@ -343,8 +351,8 @@ class CommitLog:
     def spans(self, start: int, end: int, *, cold_below: int) -> list[Span]:
         """The bytes of `[start, end)`, one piece per file.
 
-        Pieces below `cold_below` are read with `pread`, so that a page that is not in memory does
-        not stall everyone through the map; the others are the map itself.
+        Pieces below `cold_below` are read with `pread`, so that a page fault does not stall other
+        threads; the others are the map itself.
         """
         pieces: list[Span] = []
         position = start
@@ -363,10 +371,17 @@ class CommitLog:
             position = segment.base + segment.size
         return pieces
 
-    def clear_behind(self) -> None:
-        """Zero the bytes right behind the end, if they are not: the next open looks at them.
+    def read_into(self, position: int, target: memoryview) -> bool:
+        """Fill `target` from a log position on; False if one file does not have all of it."""
+        segment = self._segments.find(position)
+        if segment is None or position - segment.base + len(target) > segment.committed:
+            return False
+        return segment.file.read_into(position - segment.base, target) == len(target)
 
-        Damage to unused space is harmless, but there it would pass for a damaged record.
+    def clear_behind(self) -> None:
+        """Zero the bytes right after the end, unless they are: the next open reads them.
+
+        Damage to unused space is harmless, but there it would look like a damaged record.
         """
         last = self._segments.last
         if last is None:
@@ -390,12 +405,12 @@ class CommitLog:
         return segment
 
     def _roll(self, segment: Segment) -> Segment:
-        """End the file with a blank record and go on in the next one."""
+        """End the file with a blank record and continue in the next one."""
         rest = segment.size - segment.wrote
         if rest:
             SIZE_AND_MAGIC.pack_into(segment.target, segment.wrote, rest, MAGIC_BLANK)
             if segment.buffered and rest > BLANK_RESERVE:
-                # A borrowed buffer holds bytes of an earlier file; they must not reach this one.
+                # A reused buffer holds bytes of an earlier file, which must not get into this one.
                 segment.target[segment.wrote + BLANK_RESERVE :] = bytes(rest - BLANK_RESERVE)
             segment.stored(segment.size)
             self.position = segment.base + segment.size
@@ -403,7 +418,7 @@ class CommitLog:
 
 
 def _size_max(batch: ColumnBatch) -> int:
-    """More than the rows of a batch, with all their overhead, take."""
+    """Upper bound of the size of a batch in the log."""
     texts = b"" if batch.properties is None else batch.properties[0]
     size = len(memoryview(batch.body[0])) + len(memoryview(texts))
     return size + batch.count * ROW_OVERHEAD_MAX

@@ -3,8 +3,8 @@
 Normally a file is as old as its modification time says, as with RocketMQ; an operator may touch
 files to expire them. A clock that is set ten years ahead for a minute must not expire everything
 that was stored, and one that is set back must not make new files look ten years old. After a step
-was seen, files age by the monotonic clock, from their last known age. No file is older than the
-last look allows. A clock that is set back again before the next look goes unnoticed.
+was detected, files age by the monotonic clock, from their last known age. No file is older than the
+time since the last check allows. A step that is undone before the next check goes unnoticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FileAges:
         self._time = SteadyTime(clock)
         self._has_stepped = False
         self._looked_at_ms = 0
-        # First position of a file that is full -> how old it was at the last look
+        # First position of a full file -> its age at the last check
         self._known: dict[int, int] = {}
 
     def of(self, segments: Sequence[Segment]) -> list[int]:
@@ -44,7 +44,7 @@ class FileAges:
             elif known is not None:
                 ages[segment.base] = known + passed_ms
             else:
-                # Filled after the last look, or nothing else is known.
+                # Filled after the last check, or no earlier age is known.
                 ages[segment.base] = min(max(by_file, 0), passed_ms)
         self._known, self._looked_at_ms = ages, elapsed_ms
         return [*ages.values(), 0] if segments else []

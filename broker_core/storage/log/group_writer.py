@@ -1,8 +1,8 @@
 """Writes the records of a group into the log: long groups on two threads.
 
-All of a group is laid out before its first byte is written, so each run has its place and its queue
-offsets, independent of the thread and the time. Until the last one is written nothing of the group
-counts: a crash in between leaves an incomplete group, in any order of its runs.
+The whole group is laid out before its first byte is written, so each run has its position and its
+queue offsets, independent of the thread that writes it. Runs may be written in any order: a crash
+in between leaves an incomplete group, which recovery cuts.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.errors import MalformedRecord
 from broker_core.runtime.two_thread_map import share_work
 from broker_core.runtime.worker import Worker
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.commit_log import SCRATCH_SIZE, CommitLog, RecordRun
 from broker_core.storage.log.log_walk import Step
 from broker_core.storage.log.segment_file import Segment
 from broker_core.storage.staging.staged_run import PrivateMemory
 
-# Two threads pay from here on; a run that is longer than this is written in pieces by the owner.
+# Two threads are faster from this size on; a longer run is written in pieces by the owner.
 SHARED_SIZE_MIN: Final = 4 << 20
 RUN_SIZE_MAX: Final = 4 << 20
 
 
 class NumberedRun(NamedTuple):
-    """A run and the next offset of each of its queues, which moves on as it is written."""
+    """A run and the next offset of each of its queues, which advances as it is written."""
 
     run: RecordRun
     offsets: array[int]
@@ -41,7 +41,7 @@ class NumberedRun(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What every record of a group gets."""
+    """Fields that all records of a group share."""
 
     timestamp: int
     store_host: bytes
@@ -58,7 +58,7 @@ class _Place(NamedTuple):
 
 
 class _Hand(NamedTuple):
-    """What one of the threads works with."""
+    """The buffers of one thread."""
 
     memory: PrivateMemory
     scratch: memoryview
@@ -70,7 +70,7 @@ class GroupWriter:
     def __init__(
         self,
         log: CommitLog,
-        written: WrittenSteps,
+        written: AppendScanCache,
         helper: Worker,
         start_writeback: Callable[[], None],
     ) -> None:
@@ -101,16 +101,16 @@ class GroupWriter:
                 first += 1
 
     def take_back(self, position: int, header_end: int, end: int) -> None:
-        """Leave the log as it was at `position`, before a group that reaches `end` at most.
+        """Restore the log to its end at `position`, before a group that reaches `end` at most.
 
-        Waits for the disk: what is appended next must not be followed by old records after a
-        crash. The header goes last; as long as it is there, recovery cuts the group off.
+        Waits for the disk: after a crash no old records may follow the next append. The header is
+        removed last; as long as it exists, recovery cuts the group.
         """
         self._log.take_back(position, header_end, end)
         self._written.forget_from(position)
 
     def _end_of_shared(self, segment: Segment, runs: Sequence[NumberedRun], first: int) -> int:
-        """How many of the runs two threads can write to this file; `first` for none."""
+        """End index of the runs that two threads can write to this file; `first` for none."""
         if segment.buffered:
             return first
         after, end = first, segment.wrote

@@ -29,12 +29,12 @@ MAGICS = frozenset((MAGIC_V1, MAGIC_V2))
 SLICE_SIZE: Final = 8 << 20
 KEPT_SIZE_MAX: Final = 64 << 20
 
-# About what a queue's entry in a scan takes besides its units.
+# Approximate size of a queue's entry in a scan, besides its units.
 _QUEUE_OVERHEAD = 200
 
 
 class Step(NamedTuple):
-    """Records `[start, end)`; `ended`: the walk cannot go on from `end`, for `reason`."""
+    """Records `[start, end)`; `ended`: the walk cannot continue from `end`, for `reason`."""
 
     start: int
     end: int
@@ -46,8 +46,8 @@ class Step(NamedTuple):
 class KeptSteps:
     """Steps of a walk, kept so that these records need not be walked again.
 
-    Bounded: what a walk finds is a small part of the log, but the log may be large. Steps that find
-    no room are left out, and those records are walked again.
+    Bounded, because the log may be large. Steps that do not fit are dropped, and their records are
+    walked again.
     """
 
     def __init__(self, size_max: int = KEPT_SIZE_MAX) -> None:
@@ -56,7 +56,7 @@ class KeptSteps:
 
     @property
     def is_full(self) -> bool:
-        """Whether steps that follow are not kept for now."""
+        """Whether further steps are dropped for now."""
         return self._room <= 0
 
     def add(self, step: Step) -> None:
@@ -69,7 +69,7 @@ class KeptSteps:
         self._steps.append((step, size))
 
     def take(self, position: int, limit: int) -> Step | None:
-        """The step from `position` to at most `limit`, if it is kept; each one once."""
+        """Remove and return the cached step from `position` to at most `limit`, if there is one."""
         self._forget_before(position)
         if not self._steps:
             return None
@@ -80,7 +80,7 @@ class KeptSteps:
         return step
 
     def bound(self, position: int, limit: int) -> int:
-        """How far a walk from `position` to `limit` has to go until a kept step follows."""
+        """The end of a walk from `position` towards `limit`, before the next cached step."""
         for step, _ in self._steps:
             if step.start > position:
                 return min(step.start, limit)
@@ -121,13 +121,13 @@ def walk_step(
         scan = scan_records(
             segment.view, start, stop_at, position, check_crc, delays, GROUP_TOPIC, index_tags
         )
-        # A slice may cut a record; only a scan that got nowhere needs the whole range.
+        # A slice may cut a record; only a scan without any record needs the whole range.
         if scan.count or scan.stop in (STOP_LIMIT, STOP_BLANK) or stop_at == readable:
             break
     end = segment.base + scan.end
     if scan.stop == STOP_BLANK:
         if segment.base + segment.size > limit:
-            # A copy whose blank has not arrived in full.
+            # A slave's copy whose blank record is incomplete.
             return Step(position, end, scan, True, "")
         return Step(position, segment.base + segment.size, scan, False, "")
     ended = scan.count == 0 or end == limit
@@ -136,7 +136,7 @@ def walk_step(
 
 
 def is_cut_short(segments: SegmentSequence, position: int, limit: int) -> bool:
-    """Whether the bytes of `[position, limit)` are the beginning of a record and no more."""
+    """Whether the bytes of `[position, limit)` are an incomplete record."""
     segment = segments.find(position)
     rest = limit - position
     if segment is None or rest < SIZE_AND_MAGIC.size:
@@ -148,8 +148,8 @@ def is_cut_short(segments: SegmentSequence, position: int, limit: int) -> bool:
 def group_header_at(segments: SegmentSequence, position: int) -> GroupHeader | None:
     """The header of the append group that starts at `position`, if one does.
 
-    Looks at lengths only; the scan that follows checks the record itself. Raises
-    `MalformedRecord` for a record of the group topic that is no header.
+    Checks lengths only; the scan that follows checks the record itself. Raises
+    `MalformedRecord` for a record of the group topic that is not a header.
     """
     segment = segments.find(position)
     if segment is None:

@@ -3,12 +3,12 @@
 The first touch of a page of an allocated file makes the kernel zero it and all that its read-ahead
 covers: megabytes, and milliseconds during which the owner serves no request. Reading ahead of the
 log on another thread costs the same without blocking the owner. Nothing becomes dirty. Where every
-put is synced, the pages are made singly: the sync of a put of some hundred bytes would write the
-whole of a large page, 256 KiB and more.
+put is synced, pages are created singly: the sync of a put of a few hundred bytes would write a
+whole large page, 256 KiB and more.
 
-A staged group is appended in one step, during which no other request is served: its pages are made
-while it is staged. They are written as a whole, so they may be large ones; but not right behind the
-end of the log, where other puts go meanwhile.
+A staged group is appended in one step, during which no other request is served: its pages are
+pre-faulted while it is staged. They are written as a whole, so they may be large, except right
+after the end of the log, where other puts go meanwhile.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Final
 from broker_core.runtime.worker import Worker
 from broker_core.storage.log.commit_log import LARGE_SIZE, CommitLog
 
-# Read whenever less than half of this is ready: a tenth of a second of what one core can append.
+# Read whenever less than half of this is ready: what one core appends in a tenth of a second.
 AHEAD_SIZE: Final = 8 << 20
 # Large appends, and rows that come together, are written and not stored through the map, and pages
 # that are written as a whole need no zeros.
 GROWTH_MAX: Final = LARGE_SIZE
-# How much is made for groups to come, and how much in one step: the worker has other work, too.
+# Maximum pre-faulted for staged groups, and per step, because the worker has other work.
 EXPECTED_MAX: Final = 512 << 20
 STEP_SIZE: Final = 16 << 20
 
 
-class FreshPages:
-    """Follows the end of the log. Owner thread, but for the reads themselves."""
+class PagePrefault:
+    """Follows the end of the log. Owner thread only, except for the reads."""
 
     def __init__(self, log: CommitLog, worker: Worker, *, singly: bool) -> None:
         self._log = log
         self._worker = worker
         self._singly = singly
-        # How far the room is ready, as a position in the log, and how much of the log had been
-        # stored through maps last time.
+        # Log position up to which pages are ready, and the bytes stored through maps at the last
+        # check.
         self._ready = 0
         self._seen = log.position - log.written_total
         self._reading = False
-        # Groups that are being staged will make the log end there.
+        # End of the log once the groups being staged are appended.
         self._expected = 0
-        # Pages up to here were asked for before an append
+        # Requests of `make`: pages up to this position, and the callback.
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         last = log.segments.last
         if last is not None and not last.buffered:
             last.file.expect_appends()
 
     def follow(self) -> None:
-        """The log may have grown: read on when little is left."""
+        """The log may have grown: read ahead when little is left."""
         position = self._log.position
         stored = position - self._log.written_total
         grown, self._seen = stored - self._seen, stored

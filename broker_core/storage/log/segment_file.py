@@ -65,7 +65,7 @@ class Segment:
         return self.view if self._view is None else self._view
 
     def use_buffer(self, buffer: WriteBuffer) -> None:
-        """Let appends go to process memory until `commit` copies them to the file."""
+        """Append to process memory; `commit` copies it to the file."""
         self._buffer = buffer
 
     @property
@@ -101,7 +101,7 @@ class Segment:
         self.file.sync()
 
     def end_at(self, until: int) -> None:
-        """What was stored behind `until` was taken back."""
+        """Discard what was stored after `until`."""
         self.wrote = until
         self.committed = min(self.committed, until)
 
@@ -117,7 +117,7 @@ class Segment:
             self.file.write(start, self._buffer.view[start:until])
 
     def committed_to(self, until: int) -> None:
-        """The owner learns that the copy is done; a full file gives its buffer back."""
+        """The copy is done; a full file returns its buffer."""
         self.committed = max(self.committed, until)
         if self._buffer is not None and self.committed == self.size:
             self._buffer.give_back()
@@ -152,7 +152,7 @@ class Segment:
 def create_segment(
     file_system: FileSystem, directory: str, base: int, size: int, *, warm: bool
 ) -> Segment:
-    """A new zero-filled file that is real on disk, name and blocks, before it is used.
+    """A new zero-filled file whose name and blocks are durable before it is used.
 
     A leftover of an earlier attempt (never used, so without data) is replaced.
     """
@@ -179,7 +179,7 @@ def create_segment(
 
 
 def _write_zeros(file: StoreFile, size: int) -> None:
-    """Written blocks sync faster than merely allocated ones; costs one write of the file."""
+    """Write all blocks: written blocks sync faster than merely allocated ones."""
     zeros = bytes(1 << 20)
     for start in range(0, size, len(zeros)):
         file.write(start, zeros[: min(len(zeros), size - start)])
@@ -189,5 +189,5 @@ def _remove_attempt(file_system: FileSystem, path: str) -> None:
     try:
         file_system.unlink(path)
     except OSError:
-        # The disk is in trouble already; recovery removes empty files past the end of the log.
+        # The disk has failed already; recovery removes empty files after the end of the log.
         return

@@ -38,7 +38,7 @@ class SegmentSequence:
         self._file_system = file_system
         self._segments = segments
         self.last = segments[-1] if segments else None
-        """The segment that takes appends; set by this class only. Every put asks for it."""
+        """The segment that takes appends; set by this class only. Read by every put."""
         self._bases = [segment.base for segment in segments]
         self._start = start
         self._worker = worker
@@ -46,9 +46,9 @@ class SegmentSequence:
         self._pool_fail_fast = pool_fail_fast
         self._warm = warm
         self._spares: deque[Segment] = deque()
-        # Hand-over from the worker, taken by its report or by a waiting owner.
+        # Files created by the worker, taken when it reports or by a waiting owner.
         self._made: deque[Segment] = deque()
-        # Files that the worker was asked for and that were not taken yet
+        # Number of files requested from the worker and not taken yet
         self._preparing = 0
         self.size = size
 
@@ -59,7 +59,7 @@ class SegmentSequence:
 
     @property
     def start(self) -> int:
-        """Position of the first byte still kept."""
+        """Position of the first byte that retention has not removed."""
         return self._segments[0].base if self._segments else self._start
 
     @property
@@ -111,9 +111,9 @@ class SegmentSequence:
         return segment
 
     def unroll(self, position: int) -> None:
-        """Files that begin behind `position` are spares again; they hold zeros only.
+        """Files that start after `position` become spares again; they hold zeros only.
 
-        One that begins there stays, if the log has reached it before.
+        A file that starts at `position` stays if it was in use.
         """
         while self._segments and self._segments[-1].base > position:
             segment = self._segments.pop()
@@ -123,17 +123,17 @@ class SegmentSequence:
         self.last = self._segments[-1] if self._segments else None
 
     def begin_at(self, position: int) -> None:
-        """Without a segment: have the first one start there."""
+        """Set the start of the first segment; there must be none yet."""
         self.remove_spares()
         self._start = position
 
     def prepare_ahead(self) -> None:
-        """Ask the worker for the next spare unless one is there or on its way."""
+        """Request the next spare from the worker, unless one exists or is being created."""
         if not self._preparing and not self._spares:
             self.prepare(1, lambda: None)
 
     def prepare(self, count: int, done: Callable[[], object]) -> bool:
-        """Ask the worker for what is missing to `count` spares; `done` is called when it has tried.
+        """Request spares from the worker until there are `count`; calls `done` after the attempt.
 
         False when nothing is missing, or when the start of the log is not known yet.
         """
@@ -176,7 +176,7 @@ class SegmentSequence:
         return dropped
 
     def remove_spares(self) -> None:
-        """Delete files that were prepared and not used, as a clean stop leaves none."""
+        """Delete unused spares; a clean stop leaves none."""
         self._await_preparation()
         while self._spares:
             spare = self._spares.pop()
@@ -188,7 +188,7 @@ class SegmentSequence:
             self._file_system.sync_dir(COMMIT_LOG_DIR)
 
     def release(self) -> None:
-        """Close every file and touch nothing on disk."""
+        """Close every file; changes nothing on disk."""
         for segment in (*self._segments, *self._spares, *self._made):
             segment.retire()
         self._segments, self._bases, self.last = [], [], None
@@ -214,7 +214,7 @@ class SegmentSequence:
                 return
 
     def _give_up(self, kept: int) -> None:
-        """Remove the spares of a failed reservation: the space is short and others need it."""
+        """Remove the spares of a failed reservation to free space on a full disk."""
         while len(self._spares) > kept:
             spare = self._spares.pop()
             spare.retire()

@@ -14,7 +14,7 @@ class WriteBuffer:
 
     def __init__(self, pool: WriteBufferPool, size: int) -> None:
         self._pool = pool
-        # Zero pages come from the kernel on first touch, so an unused buffer costs no memory.
+        # The kernel allocates pages on first touch, so an unused buffer takes no memory.
         self.view = memoryview(bytearray(size))
 
     def give_back(self) -> None:
@@ -45,5 +45,5 @@ class WriteBufferPool:
         return WriteBuffer(self, self._size)
 
     def put_back(self, buffer: WriteBuffer) -> None:
-        """Called by the buffer itself."""
+        """Return a buffer; called by `WriteBuffer.give_back`."""
         self._free.append(buffer)

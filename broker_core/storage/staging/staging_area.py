@@ -1,7 +1,7 @@
 """Drafts: parts of batches that are not published yet, each in a file with an unguessable name.
 
-    staging/{id}   block after block (`staged_block.py`), then whatever an earlier draft left in a
-                   reused file (`staging_file_reuse.py`)
+    staging/{id}   block after block (`staged_block.py`), then bytes that an earlier draft left in
+                   a reused file (`staging_file_reuse.py`)
 
     begin ─► append or grow ─► seal ─► claim ─► recycle
                  └───────────────┴─► drop, by an abort or when the batch expires
@@ -36,7 +36,7 @@ from broker_core.storage.files.file_system import FileSystem, StoreFile
 from broker_core.storage.log.append_group import checked_runs
 from broker_core.storage.log.commit_log import RecordRun, TemplateRun
 from broker_core.storage.staging.staged_run import NOTHING_READ, ReadSoFar, StagedRun, staged_runs
-from broker_core.storage.staging.staging_file_reuse import SpareFiles
+from broker_core.storage.staging.staging_file_reuse import StagingFileReuse
 
 STAGING_DIR = "staging"
 TEMPLATE = -1
@@ -72,7 +72,7 @@ class DraftState(Enum):
 
 
 class Lease:
-    """When work on a batch was last seen. All drafts of the batch share it and expire together."""
+    """Time of the last work on a batch. All drafts of the batch share it and expire together."""
 
     __slots__ = ("renewed",)
 
@@ -100,7 +100,7 @@ class Draft:
         self.file: StoreFile | None = None
         # Size when the draft began: a reused file starts with the bytes of an earlier draft.
         self.file_size = self.disk_size = file_size
-        # Of all blocks so far, or of the room that a client has reserved.
+        # Bytes of all blocks so far, or the size that a client has reserved.
         self.size = 0
         self.record_count = self.checksum = 0
         # Set when it is sealed.
@@ -120,7 +120,7 @@ class Draft:
         self.disk_size = max(size, self.file_size)
 
     def disown(self) -> None:
-        """Forget the writer: from now on the draft is like one found after a restart."""
+        """Remove the writer's identity, as for a draft found after a restart."""
         self.identity = None
         self.is_verified = False
         self.topics.clear()
@@ -157,7 +157,7 @@ class StagingArea:
         self._closed = False
         self.on_growth: Callable[[int], object] | None = None
         """Called with the total of staged bytes when it grows."""
-        self._spares = SpareFiles(
+        self._spares = StagingFileReuse(
             file_system, STAGING_DIR, clock, self._worker, size_max // SPARE_SHARE
         )
         for name in file_system.list(STAGING_DIR):
@@ -222,14 +222,19 @@ class StagingArea:
         self._drafts[staging_id] = draft
         return staging_id
 
-    def append(self, staging_id: str, run: TemplateRun, count: int) -> None:
-        """Add records; raises `StagingRefused` over the limit and `DiskFull` when out of space."""
+    def append(
+        self, staging_id: str, run: TemplateRun, count: int, records_crc: int | None = None
+    ) -> None:
+        """Add records; `records_crc` is their `body_crc`, if it is known.
+
+        Raises `StagingRefused` over the limit and `DiskFull` when out of space.
+        """
         draft, file = self._open_draft(staging_id)
         checked_runs((run,))
         if type(count) is not int or count < 0:
             raise InvalidArgument(f"count must be a number of records, not {count!r:.80}")
         table = encode_table(run.queues)
-        head = encode_head(table, run.records, count)
+        head = encode_head(table, run.records, count, records_crc)
         size = len(head) + len(table) + len(run.records)
         self._check_room(draft, size)
         try:
@@ -361,11 +366,11 @@ class StagingArea:
             ) from error
 
     def keep(self, staging_ids: Iterable[str]) -> None:
-        """These do not expire until they are dropped."""
+        """Exclude these from expiry until they are dropped."""
         self._kept.update(staging_ids)
 
     def keep_no_more(self, staging_ids: Iterable[str]) -> None:
-        """These may expire again."""
+        """Undo `keep`."""
         self._kept.difference_update(staging_ids)
 
     def make_durable(self, staging_ids: Iterable[str]) -> None:
@@ -457,8 +462,6 @@ class StagingArea:
         self._spares.close()
         self._grown()
         self._closed = True
-
-    # Inside
 
     def _lease(self, identity: BatchIdentity | None) -> Lease:
         """The lease of the batch that `identity` works on, renewed."""

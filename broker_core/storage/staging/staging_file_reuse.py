@@ -23,7 +23,7 @@ IDLE_S: Final = 60.0
 _NAME: Final = re.compile(r"spare-([0-9]{1,18})")
 
 
-class SpareFiles:
+class StagingFileReuse:
     """Owner thread only; `worker` removes files, which takes time."""
 
     def __init__(

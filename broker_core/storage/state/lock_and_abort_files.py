@@ -22,7 +22,7 @@ def take_lock(file_system: FileSystem) -> StoreFile:
 
 
 def lock_if_present(file_system: FileSystem) -> StoreFile | None:
-    """`take_lock` that changes nothing: None when there is no lock file, so no process either."""
+    """`take_lock` without creating the file: None when there is no lock file, hence no process."""
     if not file_system.exists(LOCK_FILE):
         return None
     file = file_system.open(LOCK_FILE)
@@ -44,9 +44,9 @@ def ended_cleanly(file_system: FileSystem) -> bool:
 
 
 def mark_running(file_system: FileSystem, process_id: int) -> None:
-    """Create the `abort` file: a missing clean stop is detected from here on.
+    """Create the `abort` file: from here on, an unclean stop is detected.
 
-    The name is what counts. Its sync also makes the other new names in the root durable.
+    Only its name matters. The sync also makes the other new names in the root durable.
     """
     try:
         file = file_system.create(ABORT_FILE)

@@ -21,8 +21,8 @@ from broker_core.storage.log.segment_file import NAME_DIGITS, Segment, segment_n
 from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 
 CHECK_SIZE = 1 << 20
-# How much of what was walked stays in memory for the first readers; the pages of the rest carry
-# what is read next. On virtual machines the first use of a page costs more than checking it.
+# Walked bytes that stay cached for the first readers; the other pages are reused for the next
+# reads. On virtual machines the first use of a page costs more than checking it.
 WALKED_CACHE_SIZE = 64 << 20
 RELEASE_SIZE = 8 << 20
 RESTORE = "Restore the file from a replica or a backup; nothing was changed"
@@ -37,12 +37,12 @@ class LogEnd(NamedTuple):
 
 
 class CutPlan(NamedTuple):
-    """What `cut_log` does to the files behind the end of the log."""
+    """What `cut_log` does to the files after the end of the log."""
 
     removed: tuple[str, ...]
-    """Names of files that go."""
+    """Names of files to remove."""
     zeroed: tuple[tuple[str, int], ...]
-    """Names of files that stay, and from which byte on they become zeros."""
+    """Names of files to zero, each from this byte on."""
 
 
 class LogFiles(NamedTuple):
@@ -53,7 +53,7 @@ class LogFiles(NamedTuple):
 
 
 def list_log(file_system: FileSystem, file_size: int, log_start: int | None) -> LogFiles:
-    """Names of the log, checked. `old` are those that retention was removing when it stopped."""
+    """The checked file names of the log. `old` are those that retention was removing."""
     bases = []
     for name in file_system.list(COMMIT_LOG_DIR):
         if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
@@ -86,7 +86,7 @@ def remove_old_files(file_system: FileSystem, names: Iterable[str]) -> None:
 def split_leftovers(
     file_system: FileSystem, bases: list[int], file_size: int, durable: int
 ) -> tuple[list[int], list[int]]:
-    """The log's files, and those behind a gap that were prepared, not removed and never used."""
+    """The log's files, and files after a gap that were prepared but never used."""
     for number in range(1, len(bases)):
         if bases[number] == bases[number - 1] + file_size:
             continue
@@ -188,7 +188,7 @@ def open_segments(
 
 
 def forget_unwritten_pages(segments: list[Segment], position: int, *, compare: bool) -> bool:
-    """Push pages that a killed process left dirty to the disk, then read from the disk only.
+    """Sync pages that a killed process left dirty, then read from the disk only.
 
     After a failed sync the page cache may show bytes that the disk never got; after dropping the
     cache the scan reads the disk. With `compare`, returns whether that changed anything.
@@ -224,8 +224,8 @@ def find_log_end(
     """Walk from `start` with every check on; an append group counts only when it is complete.
 
     Records below `checksummed_until` must have a whole-record checksum; it is the end of one.
-    `progress` is told the position after every few megabytes. `kept` gets what was found, also
-    behind the end, with the keys that `index_tags` asks for.
+    `progress` is called with the position after every few megabytes. `kept` caches the steps, also
+    those after the end, with the keys that `index_tags` asks for.
     """
     released = start
     position, timestamp, group_end = start, 0, 0
@@ -284,7 +284,7 @@ def _ended(
 
 
 def plan_cut(bases: Sequence[int], file_size: int, end: int) -> CutPlan:
-    """What has to be done to the files of a log that ends at `end`; the first one always stays."""
+    """The cut of a log that ends at `end`; the first file always stays."""
     removed = [segment_name(base) for base in bases if base >= end and base > bases[0]]
     zeroed = [
         (segment_name(base), max(end - base, 0))
@@ -315,7 +315,7 @@ def cut_log(file_system: FileSystem, segments: list[Segment], plan: CutPlan) -> 
 
 
 def _zero_from(file_system: FileSystem, segment: Segment, start: int, path: str) -> Segment:
-    # A mapped file must not shrink, so it is opened anew.
+    # A mapped file must not shrink, so it is opened again.
     segment.retire()
     file = file_system.open(path)
     file.resize(start)

@@ -14,9 +14,8 @@
     60   36  boot id, ASCII
     96   4   CRC-32 of bytes 0..95
 
-One slot is one sector, so a torn write leaves the other slot. Writing is cheap and follows
-each flush unsynced (a kill hardly loses any of it); it is synced now and then, see
-docs/decisions/003.
+One slot is one sector, so a torn write leaves the other slot. A slot is written after each flush,
+unsynced (a kill loses little of it), and synced periodically, see docs/decisions/003.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class StoreState(NamedTuple):
 
 
 def new_state(flags: int, boot_id: str) -> StoreState:
-    """State of a store that holds nothing yet."""
+    """State of an empty store."""
     return StoreState(uuid.uuid4().hex, 1, 0, 0, flags, boot_id)
 
 
@@ -144,7 +143,7 @@ class StoreStateFile:
 
     @classmethod
     def create(cls, file_system: FileSystem, state: StoreState) -> StoreStateFile:
-        """Replace what is there by a file with `state` in both slots, durably."""
+        """Create or replace the file, with `state` in both slots, durably."""
         if file_system.exists(STATE_FILE):
             file_system.unlink(STATE_FILE)
         file = file_system.create(STATE_FILE)
@@ -174,7 +173,7 @@ class StoreStateFile:
         return self._file.sync_descriptor, slot * SLOT_SIZE, data
 
     def sync(self) -> None:
-        """Make the newest state durable; free when it is already."""
+        """Make the newest state durable; does nothing if it is."""
         if self._synced != self._state:
             self._file.sync()
             self._synced = self._state

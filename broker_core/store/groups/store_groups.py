@@ -26,7 +26,7 @@ from broker_core.store.writes.appender import Appender
 from broker_core.store.writes.argument_checks import check_numbers
 from broker_core.store.writes.put_result import PutResult
 
-# More than the header record has beside the note, or any record beside its body.
+# Upper bound of the overhead of a header record beside the note, or of a record beside its body.
 _BESIDE_NOTE: Final = 1 << 10
 _BESIDE_BODY: Final = 64 << 10
 # The walk computes due times, which are not used here.
@@ -36,12 +36,12 @@ Ranges = dict[tuple[str, int], tuple[int, int]]
 
 
 class GroupRoom(NamedTuple):
-    """Bytes of the log."""
+    """Size of a group in the log, in bytes."""
 
     size_most: int
-    """What the group takes at most."""
+    """Maximum size of this group."""
     size_max: int
-    """What a group may take."""
+    """Limit for any group."""
 
 
 class StoreGroups:
@@ -97,9 +97,9 @@ class StoreGroups:
         await self._scheduler.prepare_room(size)
 
     def room(self, runs: Sequence[RecordRun], note: bytes) -> GroupRoom:
-        """How much of the log a group takes at most, wherever the log ends when it is appended.
+        """Maximum size of a group in the log, independent of the position at which it is appended.
 
-        For promises to append a group later, which must not be too large then.
+        Checked before a broker promises to append the group later.
         """
         segment_size = self._log.segments.size
         size = _BESIDE_NOTE + len(note) + sum(run.size for run in runs)
@@ -142,7 +142,7 @@ class StoreGroups:
         if not result.ok:
             return result
         if acks.groups_skip_disk and acks.puts_at_once:
-            # As safe as asked for; a group that was answered is visible.
+            # Acknowledged, so the group must be visible now.
             self._scheduler.dispatch()
             return result
         # A group waits for the disk in every flush mode.
@@ -151,7 +151,7 @@ class StoreGroups:
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     async def on_disk(self, result: PutResult) -> None:
-        """Wait until the disk has a group, where `acknowledged` does not wait for that."""
+        """Wait until a group is synced, in modes where `acknowledged` does not."""
         if not self._acks.groups_skip_disk:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
-"""Makes consume queues and index durable and notes how far: the dispatch checkpoint.
+"""Makes consume queues and index durable and records the position: the dispatch checkpoint.
 
-Writing the waiting units is quick and done by the owner; syncing the files and replacing the
-checkpoint is done by the background worker. The position noted is never above the durable log.
+The owner writes the waiting units, which is quick; the background worker syncs the files and
+replaces the checkpoint. The recorded position is never above the durable log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker_core.storage.state.checkpoint import save_page
 
 
 class DerivedSnapshot(NamedTuple):
-    """What the worker is to make durable."""
+    """What the worker makes durable."""
 
     files: list[str]
     directories: list[str]
@@ -50,7 +50,7 @@ class DerivedFiles:
         self.saved_position = -1
 
     def snapshot(self) -> DerivedSnapshot:
-        """Write out what waits and describe it. The log must be durable up to the dispatcher."""
+        """Write the waiting units and describe the result. The log must be durable up to there."""
         self._queues.write_out()
         files, directories = self._queues.take_unsynced()
         if self._index is not None and self._index.take_new_names():
@@ -90,7 +90,7 @@ class DerivedFiles:
         self.saved(snapshot)
 
     def save_closing(self) -> None:
-        """The last checkpoint of a clean stop: the open index file gets a checksum too."""
+        """The last checkpoint of a clean stop, which also has a checksum of the open index file."""
         if self._index is not None:
             for file in self._index.files:
                 if file.crc is None:
@@ -109,7 +109,7 @@ class DerivedFiles:
         )
 
     def save_growing_index(self) -> None:
-        """Tell Apache's recovery that the last index file is about to grow again."""
+        """Update Apache's page before the last index file grows again."""
         if self._index is not None and self._index.files:
             save_page(self._file_system, self._page())
 

@@ -1,7 +1,7 @@
 """Brings queues and index of a log up to its end when a store is opened.
 
-Sets them back to the dispatch checkpoint, builds anew what is missing or does not match, and
-dispatches the rest. Everything that it reads of the log is durable by then.
+Resets them to the dispatch checkpoint, rebuilds what is missing or does not match, and dispatches
+the rest. The part of the log that it reads is durable by then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker_core.storage.derived.consume_queue_set import (
 from broker_core.storage.derived.dispatch_checkpoint import DispatchCheckpoint, save_checkpoint
 from broker_core.storage.derived.message_index import MessageIndex
 from broker_core.storage.files.file_system import FileSystem
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.log_walk import KeptSteps
 from broker_core.store.opening.derived_files import DerivedFiles
@@ -54,14 +54,14 @@ class DerivedOpening:
         store_id: str,
         checkpoint: DispatchCheckpoint | None,
         kept: KeptSteps,
-        written: WrittenSteps,
+        written: AppendScanCache,
         *,
         trusted: bool,
         is_new: bool,
     ) -> tuple[LogDispatcher, DerivedFiles]:
         """`trusted`: after a clean stop of ours, so that the files are as the checkpoint says.
 
-        `kept` is what the search for the log's end has found already.
+        `kept` has the steps that the search for the log's end has cached.
         """
         if checkpoint is None or checkpoint.position < log.start:
             checkpoint = self._checkpoint_for_rebuild(store_id, log)
@@ -100,9 +100,9 @@ class DerivedOpening:
         log: CommitLog,
         checkpoint: DispatchCheckpoint,
         kept: KeptSteps,
-        written: WrittenSteps,
+        written: AppendScanCache,
     ) -> LogDispatcher:
-        """Go on where the checkpoint ends; nothing of the log is newer than durable here."""
+        """Dispatch from the checkpoint to the end of the log, all of which is durable."""
         dispatcher = LogDispatcher(
             log,
             self.queues,
@@ -126,9 +126,9 @@ class DerivedOpening:
         return dispatcher
 
     def _checkpoint_for_rebuild(self, store_id: str, log: CommitLog) -> DispatchCheckpoint:
-        """No usable checkpoint: build all from the log, but never number a queue from 0 again.
+        """No usable checkpoint: build everything from the log, but keep the numbering of queues.
 
-        Saved before the first queue file goes, so that an interrupted rebuild keeps the numbers.
+        Saved before the first queue file is removed, so that an interrupted rebuild keeps it.
         """
         size = self._config.consume_queue_file_size
         numbering = tuple(
@@ -138,7 +138,7 @@ class DerivedOpening:
         )
         checkpoint = DispatchCheckpoint(store_id, log.start, log.start, 0, (), (), numbering)
         if numbering:
-            _logger.info("building %d queues from the log", len(numbering))
+            _logger.info("rebuilding %d queues from the log", len(numbering))
         if log.segments.all or numbering:
             save_checkpoint(self._fs, checkpoint)
         return checkpoint

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from array import array
+from typing import NamedTuple
 
 from broker_core.codec.records.record_layout import REQUIRE_CHECKSUM
 from broker_core.config import StoreConfig, delay_levels_ms
@@ -23,7 +24,7 @@ from broker_core.storage.derived.consume_queue import QUEUE_DIR
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import MessageIndex
 from broker_core.storage.files.file_system import FileSystem
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.log_walk import KeptSteps
 from broker_core.storage.log.segment_file import Segment
@@ -55,8 +56,7 @@ _logger = logging.getLogger(__name__)
 PROGRESS_INTERVAL_S = 2.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RecoveryReport:
+class RecoveryReport(NamedTuple):
     """What opening found and did."""
 
     clean: bool
@@ -106,13 +106,13 @@ class Opening:
         self._state_file: StoreStateFile | None = None
         self._derived = DerivedOpening(file_system, config, clock, self._delays)
         self._kept = KeptSteps()
-        self._written = WrittenSteps(
+        self._written = AppendScanCache(
             self._delays, index_tags=config.message_index_enable and config.index_tags
         )
         self._pages_lost = False
 
     def run(self) -> OpenedStore:
-        """Everything; on failure the files are closed and the directory is as it was."""
+        """Open the store. On failure the files are closed and the directory is unchanged."""
         try:
             return self._run()
         except BaseException:
@@ -138,9 +138,9 @@ class Opening:
         return self._act(facts, verdict)
 
     def _prepare(self, facts: LogFacts) -> None:
-        """Finish what was interrupted: retention, preparation and creation of log files."""
+        """Finish interrupted retention, preparation and creation of log files."""
         if self._state_file is not None and not facts.clean_stop:
-            # Files go because the state says so; a power cut must not take that back.
+            # The state that allows removing files must be durable before they are removed.
             self._state_file.sync()
         remove_old_files(self._fs, facts.old_files)
         remove_leftovers(self._fs, facts.leftovers)
@@ -164,11 +164,11 @@ class Opening:
         return self._catch_up(log, facts, verdict, settled)
 
     def _forget_pages(self, start: int, state: StoreState | None) -> None:
-        """Read from the disk only; notice when that takes away what readers may have seen."""
+        """Drop cached pages; detect whether that loses bytes that readers may have seen."""
         seen = state is not None and state.flags & FLAG_VISIBLE_BEFORE_DURABLE
         suspect = state is not None and state.flags & FLAG_SYNC_BEGUN
         if state is not None and seen and not suspect and self._state_file is not None:
-            # Should the sync below fail, the next attempt must compare.
+            # If the sync below fails, the next attempt must compare.
             begun = state._replace(flags=state.flags | FLAG_SYNC_BEGUN)
             self._state_file.write(begun, sync=False)
         compare = bool(seen and suspect)
@@ -191,7 +191,7 @@ class Opening:
             pool = WriteBufferPool(config.transient_pool_size, config.commit_log_file_size)
         start = position - position % config.commit_log_file_size
         if self._segments:
-            # Mapped now, so that an append cannot fail on it half-way.
+            # Mapped now, so that a later append cannot fail on it.
             self._segments[-1].map()
             if self._segments[-1].base + self._segments[-1].size == position:
                 start = position
@@ -224,7 +224,7 @@ class Opening:
         if state is None:
             fresh = new_state(flags, boot_id)
             if checkpoint is not None:
-                # The identity survives, the epoch is lost: one that no earlier run can have had.
+                # The identity survives, the epoch is lost: use one that no earlier run had.
                 fresh = fresh._replace(
                     store_id=checkpoint.store_id, epoch=self._clock.wall_ms() // 1000
                 )
@@ -233,8 +233,8 @@ class Opening:
                 self._state_file.close()
             self._state_file = StoreStateFile.create(self._fs, settled)
             return settled
-        # A power cut alone takes no position that a reader keeps: ends are named once they are
-        # durable, in every flush mode (`durable_end`). A disk that failed is not trusted.
+        # A power cut alone invalidates no stored position: readers only get durable ends, in every
+        # flush mode (`durable_end`). A disk that failed is not trusted.
         disk_failed = state.flags & FLAG_SYNC_FAILED or self._pages_lost
         seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
         bump = 1 if not facts.clean_stop and disk_failed and seen_early else 0
@@ -254,7 +254,7 @@ class Opening:
         if not self._config.append_record_crc:
             return False
         if self._config.broker_role is BrokerRole.SLAVE:
-            # Its records are the master's, which may be another kind of broker.
+            # Its records come from the master, which may be an Apache broker.
             return False
         if state is None:
             return log.position == 0

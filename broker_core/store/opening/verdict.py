@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.errors import CorruptStore, InvalidArgument, StoreUnusable
@@ -46,9 +46,8 @@ from broker_core.storage.state.store_state import (
 _READ_SIZE = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What names and small files say before the log itself is read."""
+class LogFacts(NamedTuple):
+    """Facts from file names and small files, before the log itself is read."""
 
     state: StoreState | None
     checkpoint: DispatchCheckpoint | None
@@ -61,7 +60,7 @@ class LogFacts:
     old_files: tuple[str, ...]
     """Names of files that retention was removing when it stopped."""
     leftovers: tuple[int, ...]
-    """Start positions of files behind a gap that were prepared and never used."""
+    """Start positions of files after a gap that were prepared and never used."""
 
     def scan_start(self, log_start: int) -> int:
         """Where the search for the end begins: at the checkpoint, if the log has it."""
@@ -71,8 +70,7 @@ class LogFacts:
         return log_start
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RecoveryVerdict:
+class RecoveryVerdict(NamedTuple):
     """Where the valid log ends, why, and what opening the store does about it."""
 
     store_id: str
@@ -82,7 +80,7 @@ class RecoveryVerdict:
     log_start: int
     log_end: int
     end_reason: str
-    """Why the valid log ends there; empty when nothing was written behind it."""
+    """Why the valid log ends there; empty when nothing was written after it."""
     durable: int
     checked_from: int
     """The log was verified from here; equal to `log_end` when nothing had to be read."""
@@ -90,24 +88,23 @@ class RecoveryVerdict:
     """The stop was clean and nothing was appended since: nothing is cut or rebuilt."""
     cut: CutPlan
     removed_files: tuple[str, ...]
-    """Log files that go because retention or preparation was interrupted."""
+    """Log files to remove because retention or preparation was interrupted."""
     checksummed: bool
-    """Whether records behind the durable position all have a whole-record checksum."""
+    """Whether all records after the durable position have a whole-record checksum."""
     dispatched_from: int
-    """Queues and index are complete up to here; what is behind is dispatched again."""
+    """Queues and index are complete up to here; the rest is dispatched again."""
     rebuilds_all: bool
     """There is no usable checkpoint: all queues and the index are built from the log."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoreCheck:
+class StoreCheck(NamedTuple):
     """What `rmq store check` prints."""
 
     verdict: RecoveryVerdict | None
     """None when the log is damaged."""
     damage: str
     cut_bytes: int
-    """Written bytes behind the end of the valid log."""
+    """Written bytes after the end of the valid log."""
     rebuilt_queues: tuple[str, ...]
     index_rebuilt_from: int | None
 
@@ -117,15 +114,15 @@ class StoreCheck:
         return not self.damage and self.cut_bytes == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        found = dataclasses.asdict(self)
+        """The check as plain JSON values."""
+        found = self._asdict()
         if self.verdict is not None:
-            found["verdict"]["cut"] = self.verdict.cut._asdict()
+            found["verdict"] = {**self.verdict._asdict(), "cut": self.verdict.cut._asdict()}
         return {"is_sound": self.is_sound, **found}
 
 
 def read_facts(file_system: FileSystem, config: StoreConfig, state: StoreState | None) -> LogFacts:
-    """Look at names and small files; raises `CorruptStore` when a file of the log is missing."""
+    """Read names and small files; raises `CorruptStore` when a file of the log is missing."""
     size = config.commit_log_file_size
     checkpoint = load_checkpoint(file_system)
     if state is not None and checkpoint is not None and checkpoint.store_id != state.store_id:
@@ -155,7 +152,7 @@ def decide(
 ) -> RecoveryVerdict:
     """Find the end of the log. Raises `CorruptStore` for damage below the durable position.
 
-    `kept` gets what the search found, so that dispatch need not walk there again.
+    `kept` caches the steps of the search, so that dispatch need not walk there again.
     """
     state, checkpoint, durable = facts.state, facts.checkpoint, facts.durable
     clean = facts.clean_stop
@@ -213,7 +210,7 @@ def _refuse_damage(end: LogEnd, file_size: int, durable: int, *, clean: bool) ->
 
 
 def _nothing_behind(segments: SegmentSequence, position: int) -> bool:
-    """Whether the log really ends here, that is, no other broker went on writing."""
+    """Whether the log ends here: no other broker has appended to it since."""
     segment = segments.find(position)
     if segment is None:
         return True

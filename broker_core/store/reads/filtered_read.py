@@ -13,7 +13,7 @@ from broker_core.codec.native import choose_units
 from broker_core.codec.records.record_layout import UNIT, UNIT_SIZE
 from broker_core.codec.records.record_parse import property_text
 
-# Entries per read of the log: an early match does not wait for records behind it.
+# Entries per read of the log: an early match does not wait for later records.
 CHUNK_COUNT: Final = 32
 # One evaluated operator is one step; so are half a KiB to read and, roughly, 1/16 message to split.
 WORK_MAX: Final = 32_000
@@ -32,14 +32,14 @@ class RecordFilter(Protocol):
 
 
 class Limits(NamedTuple):
-    """Of one read: what it returns at most, though always one message if there is any."""
+    """Maximum result of one read; one message is always returned if there is any."""
 
     count_max: int
     size_max: int
 
 
 class FilteredRead:
-    """Goes once over `units`, the queue entries from `offset` on; `gather` reads their records."""
+    """One pass over `units`, the queue entries from `offset` on; `gather` reads their records."""
 
     def __init__(
         self, units: bytes, offset: int, log_start: int, gather: Callable[[bytes, int], bytes]
@@ -52,9 +52,9 @@ class FilteredRead:
         self._size = 0
         self._parts: list[bytes] = []
         self.visited = 0
-        """Entries that were looked at, removed ones included."""
+        """Entries that were examined, removed ones included."""
         self.filtered = False
-        """Whether a message was there and not wanted."""
+        """Whether the filter rejected a message."""
         self.last_position = -1
 
     @property
@@ -64,11 +64,11 @@ class FilteredRead:
 
     @property
     def records(self) -> bytes:
-        """What was found, back to back."""
+        """The accepted records, back to back."""
         return b"".join(self._parts)
 
     def run(self, record_filter: RecordFilter, limits: Limits) -> None:
-        """Until the units, the limits or the work that one read may take are used up."""
+        """Read until the units, the limits or the work of one read are used up."""
         while self.visited * UNIT_SIZE < len(self._units) and self._work < WORK_MAX:
             begin = self.visited
             left = self._units[begin * UNIT_SIZE :]
@@ -81,7 +81,7 @@ class FilteredRead:
             self.visited = begin + chunk
 
     def _run_of(self, start: int, end: int, record_filter: RecordFilter, limits: Limits) -> bool:
-        """Records of consecutive units; returns whether to go on behind them."""
+        """Filter the records of consecutive units; returns whether to continue after them."""
         units = self._units[start * UNIT_SIZE : end * UNIT_SIZE]
         records = self._gather(units, self._offset + start)
         at = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def unit_bounds(units: bytes | memoryview) -> tuple[np.ndarray, np.ndarray]:
     """Start and end positions of the records that the units name."""
-    # Not for all: a broker that serves recent messages never needs it.
+    # Imported on demand: a broker that serves recent messages never needs it.
     import numpy as np
 
     table = np.frombuffer(units, dtype=[("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])

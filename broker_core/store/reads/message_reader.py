@@ -2,8 +2,8 @@
 
 Owns nothing. Every read first dispatches what is due (`catch_up`), so that it finds everything that
 was acknowledged. Every record is verified against its checksums and its queue entry before it is
-returned: damage is reported and never served. A queue file that fails its checksum is rebuilt from
-the log.
+returned, unless the caller does that: damage is reported and never served. A queue file that fails
+its checksum is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from broker_core.codec.native import (
+    adjacent_runs,
     check_record,
     choose_units,
     decode_columns,
     gather_records,
+    new_buffer,
 )
 from broker_core.codec.records.message_properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from broker_core.codec.records.message_record import MessageRecord, decode_record
@@ -58,6 +60,9 @@ from broker_core.store.visibility import Visibility
 from broker_core.store.writes.argument_checks import check_integer, check_numbers, encoded_text
 
 TIME_MAX = (1 << 63) - 1
+# Records of a queue that are less close to each other are copied one by one.
+_RUN_SIZE_MIN = 32 << 10
+_RUNS_MAX = 256
 
 Result = TypeVar("Result")
 
@@ -70,7 +75,7 @@ class GetResult(NamedTuple):
     min_offset: int
     max_offset: int
     message_count: int = 0
-    records: bytes = b""
+    records: bytes | memoryview = b""
     last_position: int = -1
 
     def messages(self) -> list[MessageRecord]:
@@ -128,17 +133,20 @@ class MessageReader:
         size_max: int | None = None,
         tag_codes: Collection[int] | None = None,
         record_filter: RecordFilter | None = None,
+        verify: bool = True,
     ) -> GetResult:
         """Records from a queue offset on; the status says what to do when there are none.
 
         Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
-        `record_filter` decides by the properties of a message instead of its tag code.
+        `record_filter` decides by the properties of a message instead of its tag code. Without
+        `verify` records that are neighbours in the log are returned unread: for callers that verify
+        them, and ask again with `verify` for those that fail.
         """
         self._catch_up()
         config = self._config
         count_max = config.read_count_max if count_max is None else count_max
         check_numbers(queue_id=queue_id, count_max=count_max)
-        # Any number is an offset: the status corrects those outside the queue.
+        # Any integer is accepted: the status corrects offsets outside the queue.
         check_integer("offset", offset)
         if tag_codes is not None and not isinstance(tag_codes, Collection):
             raise InvalidArgument(f"tag_codes must be a collection, not {tag_codes!r:.80}")
@@ -146,7 +154,7 @@ class MessageReader:
         check_numbers(size_max=limit)
         started = self._clock.monotonic()
         result = self._get(
-            _name(topic), queue_id, offset, count_max, limit, tag_codes, record_filter
+            _name(topic), queue_id, offset, count_max, limit, tag_codes, record_filter, verify
         )
         ms = (self._clock.monotonic() - started) * 1000
         self._stats.get(result.status, result.message_count, len(result.records), ms)
@@ -161,13 +169,14 @@ class MessageReader:
         size_max: int,
         tag_codes: Collection[int] | None,
         record_filter: RecordFilter | None,
+        verify: bool,
     ) -> GetResult:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, self._end_of(queue)
         if high < offset <= queue.max_offset:
-            # Held back: a reader that was here before waits at its offset.
+            # In the unreplicated tail: a reader that was here before waits at its offset.
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         corrected = _corrected(offset, low, high)
         if corrected is not None:
@@ -186,9 +195,9 @@ class MessageReader:
             removed = removed and not filtered
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, next_offset, low, high)
+        read = self._gather if verify else self._unverified
         parts = [
-            self._gather(units[start * UNIT_SIZE : end * UNIT_SIZE], offset + start)
-            for start, end in runs
+            read(units[start * UNIT_SIZE : end * UNIT_SIZE], offset + start) for start, end in runs
         ]
         count = sum(end - start for start, end in runs)
         last = UNIT.unpack_from(units, (runs[-1][1] - 1) * UNIT_SIZE)[0]
@@ -350,7 +359,7 @@ class MessageReader:
         self._catch_up()
         if position >= self._dispatcher.position:
             return None
-        record, held = self._at(position), self._visibility.held_back
+        record, held = self._at(position), self._visibility.unreplicated_tail
         if record is None:
             return None
         segment = self._log.segments.find(position)
@@ -435,7 +444,7 @@ class MessageReader:
         count_max = min(count_max, self._config.index_query_max)
         times = (begin_ms, end_ms)
         found: list[MessageRecord] = []
-        # Hashes collide: look at the records themselves, and at more of them until it is enough.
+        # Hashes collide: compare the records, and read more candidates until there are enough.
         seen, asked = 0, 4 * count_max
         while True:
             positions = self._positions(self._index, topic, key, asked, times)
@@ -456,7 +465,7 @@ class MessageReader:
     def _positions(
         self, index: MessageIndex, topic: bytes, key: bytes, count: int, times: tuple[int, int]
     ) -> list[int]:
-        """Candidates by hash. Several files may be damaged: each rebuild starts at an older one."""
+        """Candidates by hash. Retried after each rebuild of a damaged file, newest file first."""
         while True:
             try:
                 return index.query(topic, key, count, *times)
@@ -469,6 +478,20 @@ class MessageReader:
             return gather_records(spans, units, queue_offset, self._log.check_level | DAMAGE_ONLY)
         except CorruptRecord as error:
             raise self._named(error) from error
+
+    def _unverified(self, units: bytes, queue_offset: int) -> bytes | memoryview:
+        """Records in long runs of neighbours, read in place; `_gather` for others."""
+        runs = adjacent_runs(units, _RUNS_MAX)
+        size = sum(run[1] for run in runs)
+        if not runs or size < len(runs) * _RUN_SIZE_MIN:
+            return self._gather(units, queue_offset)
+        records = new_buffer(size)
+        at = 0
+        for position, run_size in runs:
+            if not self._log.read_into(position, records[at : at + run_size]):
+                return self._gather(units, queue_offset)
+            at += run_size
+        return records.toreadonly()
 
     def _cold_below(self) -> int:
         return self._log.position - self._config.hot_window_size
@@ -491,7 +514,7 @@ def _name(topic: str) -> bytes:
 
 
 def _corrected(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:
-    """Status and next offset when nothing can be read at `offset` (never back to 0 by mistake)."""
+    """Status and next offset when nothing can be read at `offset`."""
     if high == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:

@@ -29,7 +29,7 @@ def prepared_offsets(log: CommitLog, start: int, until: int) -> Iterator[tuple[i
     """(position, prepared offset) of the queued records in `[start, until)` where it is not 0.
 
     In no particular order within a slice of the log. Raises `CorruptRecord` for a record that
-    cannot be read: what it would say is unknown.
+    cannot be read: its prepared offset is unknown.
     """
     for scan in LogSlices(log, start, until, _NO_DELAYS):
         for _, units in scan.queues.values():

@@ -34,16 +34,16 @@ from broker_core.storage.state.store_state import SLOT_SIZE, STATE_FILE, decode_
 from broker_core.store.reads.log_spans import unit_bounds
 
 SEGMENTS_MAX: Final = 64
-# Queue entries that are looked at in one piece, in batches of the most rows: mostly they make more.
+# Queue entries that are read at once, as a multiple of the largest batch.
 _BATCHES_AT_ONCE: Final = 2
-# Records of a megabyte are read in one piece; what queue entries say is not believed beyond this.
+# A queue entry with a larger record size is invalid.
 _RECORD_SIZE_MAX: Final = 1 << 30
-# About what a record has beside its body: a limit on bodies is a larger one on records.
+# Approximate overhead of a record beside its body, to turn a limit on bodies into one on records.
 _RECORD_OVERHEAD: Final = 100
 
 
 class UnitRun(NamedTuple):
-    """Consecutive entries of a queue, as many as make one batch."""
+    """Consecutive entries of a queue that make one batch."""
 
     first_offset: int
     units: memoryview
@@ -54,7 +54,7 @@ class UnitRun(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which is not used
-        """How many."""
+        """Number of entries."""
         return len(self.units) // UNIT_SIZE
 
 
@@ -73,10 +73,10 @@ class ReadOnlyStore:
             raise
 
     def check_identity(self) -> None:
-        """The store must still be the one, in the epoch, that the owner named."""
+        """Raise `StoreUnusable` unless store id and epoch are those that the owner named."""
         if self._files.boot_id() != self.layout.boot_id:
             raise StoreUnusable(f"{self.directory}: its broker runs on another machine")
-        # Opened every time: a store that was made anew has a new file under the old name.
+        # Opened every time: a recreated store has a new file under the old name.
         file = self._open(STATE_FILE)
         try:
             data = _read(file, 0, 2 * SLOT_SIZE)
@@ -115,7 +115,7 @@ class ReadOnlyStore:
             units = self._units(topic, queue_id, start, count)
             for run in _cut(start, units, size_max, count_max, self.layout.segment_size):
                 if run is None:
-                    raise StoreUnusable(f"queue {queue_id} of {topic} has entries that are none")
+                    raise StoreUnusable(f"queue {queue_id} of {topic} has invalid entries")
                 yield run
             start += len(units) // UNIT_SIZE
 
@@ -131,9 +131,14 @@ class ReadOnlyStore:
         self._make_room(bases)
         spans = [(base, self._segment(base)) for base in bases]
         return decode_columns(
-            spans, run.units, run.first_offset, queue_id, topic.encode(), wanted,
+            spans,
+            run.units,
+            run.first_offset,
+            queue_id,
+            topic.encode(),
+            wanted,
             self.layout.check_level | DAMAGE_ONLY,
-        )  # fmt: skip
+        )
 
     def _decoded_anew(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
         """Distinguish damage from files that were replaced or entries that were rebuilt
@@ -161,7 +166,7 @@ class ReadOnlyStore:
         return [number * size for number in sorted({*touched})]
 
     def forget_below(self, log_start: int) -> None:
-        """Let go of files that the owner has removed, so that their space becomes free."""
+        """Release files that the owner has removed, so that their space becomes free."""
         for base in [b for b in self._segments if b + self.layout.segment_size <= log_start]:
             self._segments.pop(base).close()
 
@@ -187,7 +192,7 @@ class ReadOnlyStore:
         return b"".join(parts)
 
     def _make_room(self, bases: list[int]) -> None:
-        """Evict what was used longest ago, and nothing that a call for these files will use."""
+        """Evict the least recently used files, except those that this call needs."""
         kept = {*bases}
         spare = [base for base in self._segments if base not in kept]
         for base in spare[: max(0, len(spare) + len(kept) - SEGMENTS_MAX)]:
@@ -197,7 +202,7 @@ class ReadOnlyStore:
         file = self._segments.get(base)
         if file is None:
             file = self._segments[base] = self._open(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
-        # Each time: reading a mapped page behind the end of its file would kill the process.
+        # Each time: reading a mapped page past the end of its file would kill the process.
         if file.size != self.layout.segment_size:
             self._segments.pop(base).close()
             raise StoreUnusable(f"{file.path} has another size than the files of its store")
@@ -224,7 +229,7 @@ def _cut(
         yield None
         return
     bodies = np.maximum(sizes - _RECORD_OVERHEAD, 1).cumsum()
-    # How often the records have gone on in another file so far.
+    # Number of file changes up to each record.
     changes = (np.diff(starts // segment_size, prepend=starts[0] // segment_size) != 0).cumsum()
     view = memoryview(units)
     at, before, end = 0, 0, len(sizes)

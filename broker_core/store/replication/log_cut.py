@@ -57,10 +57,10 @@ def save_and_cut(
             )
             try:
                 path = _save(file_system, segments, start, end)
-                # The next open checks and builds everything anew, as after a crash.
+                # The next open checks and rebuilds everything, as after a crash.
                 mark_running(file_system, process_id)
                 lowered = min(state.durable_position, start)
-                # Readers may have seen what goes.
+                # Readers may have seen the removed bytes.
                 changed = state._replace(durable_position=lowered, epoch=state.epoch + 1)
                 state_file.write(changed, sync=True)
                 checkpoint = DispatchCheckpoint(

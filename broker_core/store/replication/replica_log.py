@@ -49,7 +49,7 @@ class ReplicaLog:
 
     @property
     def start(self) -> int:
-        """First position still kept."""
+        """The first position that retention has not removed."""
         return self._log.start
 
     @property
@@ -80,9 +80,9 @@ class ReplicaLog:
     def read_later(
         self, position: int, size: int
     ) -> tuple[Callable[[], bytes], Callable[[], object]] | None:
-        """`read` for another thread, and what the owner has to call when that is done.
+        """`read` for another thread, and the call that the owner makes when it is done.
 
-        The file stays open until then, whatever retention does.
+        The file stays open until then, even if retention removes it.
         """
         segment = self._log.segments.find(position)
         if segment is None:
@@ -119,17 +119,17 @@ class ReplicaLog:
         if self._log.segments.all:
             raise ReplicationRefused(
                 "behind",
-                f"the master's log begins at {position}, behind the end of this one; empty this "
-                "store's directory to copy it anew",
+                f"the master's log starts at {position}, after the end of this one; empty this "
+                "store's directory to copy the log again",
             )
         self._log.begin_at(position)
         self._flush.begin_at(position)
         self._dispatcher.position = position
 
     def append(self, data: bytes | memoryview) -> None:
-        """Store bytes of the master's log at the end. Raises when the disk or the bytes are bad."""
+        """Store bytes of the master's log at the end. Raises if that fails or they are damaged."""
         if self._scheduler.log_problem is not None:
-            # Bytes that were copied are damaged: nothing more is taken.
+            # Copied bytes are damaged: reject all further ones.
             raise self._scheduler.log_problem
         if self._flush.failure is not None:
             raise StoreFenced(str(self._flush.failure))
@@ -142,22 +142,11 @@ class ReplicaLog:
         self._scheduler.appended()
 
     def settle(self) -> None:
-        """Start to make safe what was appended; only the master appends here."""
+        """Start to make the appended bytes safe."""
         self._flush.pump()
 
 
 def next_offsets_at(queues: ConsumeQueueSet, position: int) -> list[tuple[bytes, int, int]]:
-    """(topic, queue id, offset of the first entry whose record is at `position` or behind it)."""
-    found = []
-    for queue in queues:
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            unit = queue.unit(middle)
-            if unit is not None and unit[0] < position:
-                low = middle + 1
-            else:
-                high = middle
-        if low > 0:
-            found.append((*queue.key, low))
-    return found
+    """(topic, queue id, offset of the first entry whose record is at `position` or after it)."""
+    firsts = ((queue.key, queue.first_kept(position)) for queue in queues)
+    return [(*key, first) for key, first in firsts if first > 0]

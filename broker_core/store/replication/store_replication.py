@@ -48,15 +48,15 @@ class StoreReplication:
         self._stats = stats
 
     def require_replicas(self, gate: ReplicaGate, timeout_ms: int) -> None:
-        """Let puts wait for slaves, too (SYNC_MASTER), and show readers what these have."""
+        """Make puts also wait for slaves (SYNC_MASTER), and limit readers to what slaves have."""
         self._acks.require_replicas(gate, timeout_ms)
         self._visibility.wait_for_slaves(gate.confirmed)
         self._dispatcher.accept_cut_limit()
 
     def hold_back(self, position: int, shown_topics: Collection[str] = ()) -> None:
-        """Hide the log behind `position` from readers until the slaves have all there is now.
+        """Hide the log after `position` from readers until the slaves have all of the current log.
 
-        Queues of `shown_topics`, which belong to the broker, stay as they are.
+        Queues of `shown_topics`, which belong to the broker, stay visible.
         """
         self._scheduler.dispatch_if_due()
         until = self._dispatcher.position
@@ -66,30 +66,30 @@ class StoreReplication:
             self._visibility.hold_back(hold_back(log, queues, heal, position, until, shown_topics))
 
     def hold_nothing_back(self) -> None:
-        """Show the whole log to readers."""
+        """Make the whole log visible to readers."""
         held = self._visibility.release()
         if held is not None:
             self._dispatcher.announce(held.ends)
 
     def confirmed_moved(self) -> None:
-        """Called when the slaves' position has grown: shows more to readers."""
-        held, confirmed = self._visibility.held_back, self._visibility.confirmed
+        """The confirmed position has grown: make more visible to readers."""
+        held, confirmed = self._visibility.unreplicated_tail, self._visibility.confirmed
         if held is not None and confirmed is not None and confirmed.position >= held.until:
             self.hold_nothing_back()
         self._scheduler.dispatch_soon()
 
     def visible_position(self) -> int:
-        """Readers see no record that ends behind this."""
+        """Readers see no record that ends after this position."""
         self._scheduler.dispatch_if_due()
-        held = self._visibility.held_back
+        held = self._visibility.unreplicated_tail
         return self._dispatcher.position if held is None else held.position
 
     def waits_to_show(self) -> bool:
-        """Whether the log has records that readers see once the slaves have them, too.
+        """Whether the log has records that readers see only once the slaves have them.
 
         A consumer that read at a slave may know them already.
         """
-        if self._visibility.held_back is not None:
+        if self._visibility.unreplicated_tail is not None:
             return True
         waits = self._visibility.confirmed is not None
         return waits and self.visible_position() < self._commit_log.position
@@ -105,16 +105,16 @@ class StoreReplication:
         return self._commit_log.position, self._stats.put_messages
 
     def queue_end(self, topic: str, queue_id: int) -> int:
-        """The end of a queue, with what is held back from readers."""
+        """The end of a queue, entries hidden from readers included."""
         self._scheduler.dispatch_if_due()
         queue = self._queues.find(encoded_text("topic", topic), queue_id)
         return 0 if queue is None else queue.max_offset
 
     def set_running(self, flag: Running, on: bool) -> None:
-        """Refuse puts for a reason that only the broker knows, or end that."""
+        """Set or clear a flag of the broker that refuses puts."""
         self._flags.set(flag, on)
 
     def next_offsets_at(self, position: int) -> tuple[tuple[bytes, int, int], ...]:
-        """How the queues would be numbered if the log ended at `position`."""
+        """The next offset of each queue if the log ended at `position`."""
         self._scheduler.dispatch_if_due()
         return tuple(next_offsets_at(self._queues, position))

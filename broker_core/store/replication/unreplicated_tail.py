@@ -1,7 +1,7 @@
-"""The end of a log that is in the queues already and that readers may not see yet.
+"""The unreplicated tail: the end of a log that is dispatched but hidden from readers.
 
-A SYNC_MASTER that starts again recovers all of its log, so that numbering, sinks and delayed
-messages go on behind it. What no slave had when it stopped stays hidden until a slave has it.
+A SYNC_MASTER that restarts recovers its whole log, so that numbering, sinks and delayed messages
+continue after it. What no slave had when it stopped stays hidden until a slave has it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.log_walk import group_header_at
 
 
-class HeldBack(NamedTuple):
+class UnreplicatedTail(NamedTuple):
     """Readers see records that end at or below `position`; all of it once slaves have `until`."""
 
     position: int
     until: int
     ends: dict[QueueKey, int]
-    """The end of every queue that has more, as readers see it."""
+    """The visible end of every queue that has hidden entries."""
     shown_topics: frozenset[str]
-    """Topics of the broker itself, which are never hidden from it."""
+    """Topics of the broker itself, which are never hidden."""
 
     def hides(self, end: int, topic: str) -> bool:
         """Whether readers may not see a record of `topic` that ends at `end`."""
@@ -38,8 +38,8 @@ def hold_back(
     position: int,
     until: int,
     shown_topics: Collection[str],
-) -> HeldBack:
-    """Where every queue ends for readers; a group that `position` cuts is hidden as a whole."""
+) -> UnreplicatedTail:
+    """The visible end of every queue; a group that `position` cuts is hidden as a whole."""
     position = _before_group(log, queues, heal, position)
     shown = frozenset(shown_topics)
     ends: dict[QueueKey, int] = {}
@@ -48,7 +48,7 @@ def hold_back(
             end = first_behind(queue, heal, position)
             if end < queue.max_offset:
                 ends[queue.key] = end
-    return HeldBack(position, until, ends, shown)
+    return UnreplicatedTail(position, until, ends, shown)
 
 
 def _before_group(
@@ -60,7 +60,7 @@ def _before_group(
     notes = queues.find(*GROUP_QUEUE)
     if notes is None:
         return position
-    # The last group that begins below: its header is the first record behind none that ends there.
+    # The last group that starts below `position`, found by its header in the queue of notes.
     offset = first_behind(notes, heal, position)
     for candidate in (offset - 1, offset):
         if not notes.min_offset <= candidate < notes.max_offset:
@@ -73,7 +73,7 @@ def _before_group(
 
 
 def first_behind(queue: ConsumeQueue, heal: Callable[[ConsumeQueue], None], position: int) -> int:
-    """Offset of the first entry whose record ends behind `position`."""
+    """Offset of the first entry whose record ends after `position`."""
     try:
         return _search(queue, position)
     except QueueDamaged:

@@ -1,4 +1,4 @@
-"""Decides when a put or a group is acknowledged: after the disk, the slaves, or neither."""
+"""When a put or a group is acknowledged: after the sync, after the slaves, or at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Acknowledgements:
             self.when_durable = self._when_safe
 
     def require_replicas(self, gate: ReplicaGate, timeout_ms: int) -> None:
-        """Let puts and groups wait for slaves, too."""
+        """Make puts and groups also wait for slaves."""
         disk = None if self._is_async else self.puts
         assert not isinstance(disk, ReplicatedAcks)
         self.puts = ReplicatedAcks(disk, gate, self._clock, timeout_ms)
@@ -55,12 +55,12 @@ class Acknowledgements:
         self.when_durable = self._when_safe
 
     def tick(self) -> None:
-        """Answer waiters whose time is over."""
+        """Answer waiters that have timed out."""
         self.puts.tick()
         self.groups.tick()
 
     def _when_safe(self, position: int, callback: Waiter) -> None:
-        """Call back once the disk has it, and the slaves when puts wait for them."""
+        """Call back once `position` is durable, and confirmed by slaves if puts wait for them."""
         confirmed, flushed = self._visibility.confirmed, self._flush.flushed
         if self.groups_skip_disk and self._flush.failure is None:
             if confirmed is None:

@@ -58,7 +58,7 @@ from broker_core.store.writes.put_checks import AppendPressure, PutChecks
 from broker_core.store.writes.put_result import PutResult
 from broker_core.store.writes.queue_counters import QueueCounters
 
-# Looked up once: members of an enumeration are slow to get, and named tuples to make.
+# Looked up once: access to enum members is slow, as is creating named tuples.
 _PUT_OK = PutStatus.PUT_OK
 _new_tuple = tuple.__new__
 
@@ -100,14 +100,14 @@ class Appender:
         self._checks = PutChecks(config, flags, self._pressure)
         self._crc = config.append_record_crc
         self._body_max = config.message_size_max
-        # Queues that took a message before: their names are good and this store is a master.
+        # Queues that accepted a message before: their names are valid and this store is a master.
         self._known: dict[tuple[str, int], QueueKey] = {}
         self.store_host = encode_host((config.store_host, config.store_port))
 
     def append(self, message: Message) -> PutResult:
         """One message, without waiting for the disk; PUT_OK means only that it is in the log.
 
-        The common case skips the checks that it cannot fail.
+        For a known queue, checks that cannot fail are skipped.
         """
         # One long function: a call for each step would take longer than the step itself.
         pressure, segment = self._pressure, self._segments.last
@@ -137,9 +137,20 @@ class Appender:
         start = segment.base + wrote
         started = self._monotonic()
         end = encode_put(
-            message, text, self._body_max, segment.target, wrote, segment.size, start, timestamp,
-            queue_offset, queue[0], host, now_ms, self._crc,
-        )  # fmt: skip
+            message,
+            text,
+            self._body_max,
+            segment.target,
+            wrote,
+            segment.size,
+            start,
+            timestamp,
+            queue_offset,
+            queue[0],
+            host,
+            now_ms,
+            self._crc,
+        )
         if not end:
             return self._append_checked(message)
         end = self._log.stored(segment, end)
@@ -177,19 +188,38 @@ class Appender:
             and not self._pressure.busy
         ):
             result = self._append_known(
-                queue, body, text, flag, sys_flag, born_timestamp, born_host,
-                reconsume_times, prepared_offset,
-            )  # fmt: skip
+                queue,
+                body,
+                text,
+                flag,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                reconsume_times,
+                prepared_offset,
+            )
             if result is not None:
                 return result
         queue = (encode_topic(topic), queue_id)
         result = self._append_batch(
             ColumnBatch(
-                1, (queue,), None, one_row(body), None, None, one_row(text), flag, sys_flag,
-                born_timestamp, born_host, self.store_host, reconsume_times, prepared_offset,
+                1,
+                (queue,),
+                None,
+                one_row(body),
+                None,
+                None,
+                one_row(text),
+                flag,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                self.store_host,
+                reconsume_times,
+                prepared_offset,
                 self._crc,
             )
-        )  # fmt: skip
+        )
         self._note_known(result, topic, queue)
         return result
 
@@ -205,7 +235,7 @@ class Appender:
         reconsumed: int,
         prepared: int,
     ) -> PutResult | None:
-        """Append to a known queue; None when the general route must report what is wrong."""
+        """Append to a known queue; None when the general route must report the error."""
         host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
@@ -214,9 +244,20 @@ class Appender:
         started = self._clock.monotonic()
         try:
             start = self._log.append_message(
-                timestamp, queue_offset, *queue, body, text,
-                flag, sys_flag, born, born_host, host, reconsumed, prepared, self._crc,
-            )  # fmt: skip
+                timestamp,
+                queue_offset,
+                *queue,
+                body,
+                text,
+                flag,
+                sys_flag,
+                born,
+                born_host,
+                host,
+                reconsumed,
+                prepared,
+                self._crc,
+            )
         except MalformedBatch:
             return None
         if start < 0:
@@ -228,10 +269,10 @@ class Appender:
         return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def append_rows(self, batch: ColumnBatch) -> PutResult | None:
-        """Rows of one topic that took messages before, as many as the current file has room for.
+        """Append rows of one known topic, as many as fit into the current file.
 
-        Without the checks of names and roles. None when not even the first row could be appended:
-        `append_batch` says why.
+        Skips the checks of names and roles. None when not even the first row could be appended:
+        `append_batch` reports the reason.
         """
         if not self._flags.writeable or self._pressure.busy:
             return None
@@ -264,7 +305,7 @@ class Appender:
         )
 
     def append_rows_together(self, batch: ColumnBatch) -> PutResult | None:
-        """All rows to a queue that took messages before, into the current file; else None."""
+        """Append all rows to a known queue, in the current file; None if they do not fit."""
         topic, queue_id = batch.queues[0]
         if (topic.decode(), queue_id) not in self._known or not self._log.has_room_for(batch):
             return None
@@ -302,9 +343,12 @@ class Appender:
         """Verify runs ahead of `append_group`, on any thread; raises `MalformedRecord`."""
         log = self._log
         return inspect_runs(
-            runs, log.segments.size, len(self.store_host), log.check_level,
+            runs,
+            log.segments.size,
+            len(self.store_host),
+            log.check_level,
             self._config.message_size_max,
-        )  # fmt: skip
+        )
 
     def append_group(
         self, runs: tuple[RecordRun, ...], note: Any, inspected: Inspected = ()
@@ -326,7 +370,7 @@ class Appender:
 
     def message_ids(self, result: PutResult) -> str:
         """Offset ids of a batch that was appended `together`, separated by commas."""
-        # No check of the closed flag: producers ask whose sync ends while the store is closing.
+        # No check of the closed flag: syncs may complete while the store is closing.
         position = result.position
         segment = self._segments.find(position)
         if segment is None:
@@ -342,9 +386,16 @@ class Appender:
         segment = self._segments.find(result.position)
         assert segment is not None
         return join_sent_replies(
-            segment.target, result.position - segment.base, result.message_count,
-            result.store_host, result.position, marks, texts, constants, ending,
-        )  # fmt: skip
+            segment.target,
+            result.position - segment.base,
+            result.message_count,
+            result.store_host,
+            result.position,
+            marks,
+            texts,
+            constants,
+            ending,
+        )
 
     # Waiting for what the flush mode promises
 
@@ -372,7 +423,7 @@ class Appender:
     def _append(self, batch: ColumnBatch, together: bool) -> PutResult:
         checks = self._checks
         if not batch.append_crc and self._log.check_level == REQUIRE_CHECKSUM:
-            # One record without it would make damage to all the others harder to see.
+            # One record without a checksum would make damage harder to detect.
             batch = batch._replace(append_crc=True)
         refusal = checks.refuse_store() or checks.refuse_topics(batch.queues)
         refusal = refusal or checks.refuse_busy()
@@ -452,7 +503,7 @@ class Appender:
         except OSError as error:
             return self._broken(error)
         except (MalformedRecord, StagingRefused) as error:
-            # A staged file was changed meanwhile. No reader has seen anything of the group.
+            # A staged file was changed meanwhile. No reader has seen any part of the group.
             return self._take_back(layout, before, counted, error)
 
     def _take_back(
@@ -462,7 +513,7 @@ class Appender:
         counted: dict[QueueKey, int | None],
         reason: Exception,
     ) -> PutResult:
-        """Leave the log as it was before a group whose runs turned out to have changed."""
+        """Restore the log to its state before a group whose runs have changed."""
         try:
             self._groups.take_back(position, layout.start + layout.header_size, layout.end)
         except OSError as error:
@@ -471,7 +522,7 @@ class Appender:
         return PutResult(PutStatus.MESSAGE_ILLEGAL, str(reason))
 
     def _broken(self, error: Exception) -> PutResult:
-        """A write into the log failed: only recovery can tell what was written."""
+        """Fence the store: after a failed write only recovery can tell what was written."""
         self._fence(error)
         return PutResult(PutStatus.UNKNOWN_ERROR, f"the log cannot be written: {error}")
 

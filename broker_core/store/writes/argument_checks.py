@@ -11,7 +11,7 @@ def encoded_text(name: str, value: Any) -> bytes:
     """UTF-8 of a text."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} must be str, not {value!r:.80}")
-    # What cannot be encoded was never stored; it must not match a "?" that was.
+    # Text that cannot be encoded was never stored; it must not match a stored "?".
     return value.encode("utf-8", "surrogatepass")
 
 

@@ -16,7 +16,7 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 class Message(NamedTuple):
-    """What is stored; everything else (offsets, store time, checksums) the store adds."""
+    """The content of a message; the store adds offsets, store time and checksums."""
 
     topic: str
     body: bytes

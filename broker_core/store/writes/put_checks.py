@@ -25,7 +25,7 @@ class AppendPressure:
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
         self.limit_s = timeout_ms / 1000
-        # Looked at by every put: most stores never stall, and need not ask for the time.
+        # Read by every put: as long as nothing stalled, the clock is not read.
         self.has_stalled = False
         self._busy_until = 0.0
 
@@ -58,7 +58,7 @@ class PutChecks:
         self._good_topics: set[bytes] = set()
 
     def refuse_store(self) -> PutResult | None:
-        """Whether this store takes puts at all: open, a master, no flag set."""
+        """Refuses puts unless the store is open, a master, and no flag is set."""
         if self._flags.closed:
             return _refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         if self._config.broker_role is BrokerRole.SLAVE:
@@ -74,7 +74,7 @@ class PutChecks:
     def refuse_topics(
         self, queues: tuple[tuple[bytes, int], ...], *, internal: bool = False
     ) -> PutResult | None:
-        """Names: they become directories and must be safe ones."""
+        """Checks names, because they become directories."""
         for topic, _ in queues:
             if topic in self._good_topics:
                 continue
@@ -90,7 +90,7 @@ class PutChecks:
         return None
 
     def refuse_busy(self) -> PutResult | None:
-        """Whether the page cache cannot keep up."""
+        """Refuses puts while the page cache cannot keep up."""
         if self._pressure.busy:
             return _refusal(
                 PutStatus.OS_PAGE_CACHE_BUSY,
@@ -118,7 +118,7 @@ class PutChecks:
         return total, largest
 
     def _refuse_sizes(self, batch: ColumnBatch, largest: int) -> PutResult | None:
-        """A record may be larger than a body; look at the bodies themselves."""
+        """Checks the size of each body; a record is larger than its body."""
         limit = self._config.message_size_max
         _, offsets, width = batch.body
         ends = memoryview(offsets).cast("B").cast("i" if width == 4 else "q")

@@ -8,7 +8,7 @@ from broker_core.codec.records.host_address import decode_host
 from broker_core.codec.wire.message_id import encode_message_id
 from broker_core.protocol_codes import PutStatus
 
-# Looked up once: members of an enumeration are slow to get.
+# Looked up once: access to enum members is slow.
 _PUT_OK = PutStatus.PUT_OK
 
 

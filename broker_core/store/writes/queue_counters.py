@@ -15,12 +15,12 @@ class QueueCounters:
 
     def __init__(self, queues: ConsumeQueueSet, store_timestamp: int) -> None:
         self.next = {queue.key: queue.max_offset for queue in queues}
-        """By queue; a queue that is not here begins at 0. Changed by appends only."""
+        """Next offset by queue; a missing queue starts at 0. Changed by appends only."""
         self.timestamp = store_timestamp
-        """Of the last append."""
+        """Store time of the last append."""
 
     def next_offsets(self, queues: tuple[QueueKey, ...]) -> array[int]:
-        """One number per queue, to be moved on by the encoder."""
+        """The next offset of each queue; the encoder advances them."""
         known = self.next
         return array("q", [known.get(key, 0) for key in queues])
 

@@ -1,8 +1,10 @@
 """Avro bodies to Arrow values.
 
-A decoder is composed of functions `read(body, at) -> (value, end)`, one for each type of the
-schema. Those of fields that are not selected only find the end. Every length and number is
-checked, so that bytes of another schema are found out wherever Avro's encoding permits it.
+Where it is built, the compiled decoder (`native/`) decodes all bodies of a batch. This one decides
+about those that it refuses. It is composed of functions `read(body, at) -> (value, end)`, one for
+each type of the schema. Those of fields that are not selected only find the end. Every length and
+number is checked, so that bytes of another schema are found out wherever Avro's encoding permits
+it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from broker_core import errors
 from pyspark_rmq.payloads.avro.schemas import AvroType, parse_schema
 from pyspark_rmq.payloads.bad_records import BadRow, Decoded
 from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.native.avro_plan import planned_avro
 from pyspark_rmq.payloads.schema_options import ALWAYS, NONE, SchemaOptions
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
 
@@ -42,8 +45,9 @@ class AvroDecoder:
         self._framing = given.framing
         self._by_id: dict[int | None, Read] = {}
         known: set[str] = set()
+        schemas: dict[int | None, AvroType] = {}
         for number, text in given.texts:
-            schema = parse_schema(text, given.named(number))
+            schema = schemas[number] = parse_schema(text, given.named(number))
             known |= {name for name, _ in _record(schema).fields}
             self._by_id[number] = reader(schema, kind, "value")
         if pa.types.is_struct(kind):
@@ -54,8 +58,16 @@ class AvroDecoder:
                         f" {', '.join(sorted(known)) or 'none'}"
                     )
 
+        self._planned = planned_avro(kind, schemas, given.framing)
+
     def decode(self, bodies: Any) -> Decoded:
         """The payload of each body."""
+        if self._planned is None:
+            return self.by_row(bodies)
+        return self._planned.decode(bodies, self.by_row)
+
+    def by_row(self, bodies: Any) -> Decoded:
+        """The reference: body by body."""
         values: list[Any] = []
         bad: list[BadRow] = []
         for row, body in enumerate(bodies.to_pylist()):

@@ -1,7 +1,8 @@
 """Protobuf bodies to Arrow values.
 
 Bodies are parsed by Protobuf's own library. What is composed here takes the selected fields out of
-messages; a message that contains itself is read as deep as the columns are.
+messages; a message that contains itself is read as deep as the columns are. Where it is built, the
+compiled decoder (`native/`) decodes all bodies of a batch, and this one those that it refuses.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from broker_core import errors
 from pyspark_rmq.payloads.bad_records import BadRow, Decoded
 from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.native.protobuf_plan import planned_protobuf
 from pyspark_rmq.payloads.protobuf.messages import (
     TIMESTAMP_NAME,
     DecodeError,
@@ -40,9 +42,16 @@ class ProtobufDecoder:
                 f"a Protobuf message is a STRUCT, not {sql_name(kind)}: name its fields"
             )
         self._convert = _messages(self._message.DESCRIPTOR, kind, "value")
+        self._planned = planned_protobuf(kind, self._message.DESCRIPTOR)
 
     def decode(self, bodies: Any) -> Decoded:
         """The payload of each body."""
+        if self._planned is None:
+            return self.by_row(bodies)
+        return self._planned.decode(bodies, self.by_row)
+
+    def by_row(self, bodies: Any) -> Decoded:
+        """The reference: body by body."""
         values: list[Any] = []
         bad: list[BadRow] = []
         for row, body in enumerate(bodies.to_pylist()):
@@ -130,7 +139,14 @@ def _singles(field: Any, kind: Any, path: str) -> Convert:
     }
     if field.type not in accepted.get(kind, ()):
         raise _unreadable(field, kind, path)
-    return lambda value: value
+    return _text if kind == pa.string() else lambda value: value
+
+
+def _text(value: Any) -> str:
+    # The library checks texts of proto3, and returns others of proto2 as bytes.
+    if isinstance(value, bytes):
+        raise Undecodable("not Protobuf: a text is not UTF-8")
+    return str(value)
 
 
 def _integers(kind: Any, path: str) -> Convert:

@@ -46,6 +46,22 @@ def message_class(given: SchemaOptions) -> Any:
         ) from None
 
 
+def message_path(given: SchemaOptions) -> list[int]:
+    """Places of the message in its file, of the outermost first."""
+    found: list[int] = []
+    descriptor = message_class(given).DESCRIPTOR
+    while descriptor is not None:
+        outer = descriptor.containing_type
+        siblings = outer.nested_types if outer is not None else None
+        if siblings is None:
+            names = list(descriptor.file.message_types_by_name)
+        else:
+            names = [one.name for one in siblings]
+        found.insert(0, names.index(descriptor.name))
+        descriptor = outer
+    return found
+
+
 def _full_name(file: Any, message: Any) -> str:
     return f"{file.package}.{message.name}" if file.package else str(message.name)
 

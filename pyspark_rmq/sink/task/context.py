@@ -29,8 +29,8 @@ def stream_identity(options: SinkOptions) -> TaskIdentity:
     query, batch, run = *map(context.getLocalProperty, (_QUERY, _BATCH)), _run(context)
     if not query or not batch or not run:
         raise errors.InvalidArgument(
-            f"Spark does not say which batch this is ({_QUERY}={query}, {_BATCH}={batch},"
-            f" run {run}), so the sink cannot guarantee anything about it"
+            f"Spark does not report which batch this is ({_QUERY}={query}, {_BATCH}={batch},"
+            f" run {run}), so the sink cannot give any guarantee"
         )
     return TaskIdentity(
         options.sink_id or query,
@@ -60,9 +60,15 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
         )
     # A function of foreachBatch may write several times, each time with another sinkId.
     return TaskIdentity(
-        options.sink_id, int(batch), run, *_attempt(context), lineage=options.lineage,
-        is_inner=True, writer=f"{options.sink_id}/{query}", query=query,
-    )  # fmt: skip
+        options.sink_id,
+        int(batch),
+        run,
+        *_attempt(context),
+        lineage=options.lineage,
+        is_inner=True,
+        writer=f"{options.sink_id}/{query}",
+        query=query,
+    )
 
 
 def _run(context: Any) -> str:

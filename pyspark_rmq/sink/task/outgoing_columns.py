@@ -22,6 +22,7 @@ from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.json_encoding import encode_json
 from pyspark_rmq.payloads.msgpack_bodies import encode_msgpack
 from pyspark_rmq.payloads.nested_arrays import spread
+from pyspark_rmq.payloads.spark_types import is_variant
 from pyspark_rmq.sink.sink_options import COLUMN, HASH, SinkOptions
 from pyspark_rmq.sink.task.json_rows import json_bodies
 from pyspark_rmq.sink.task.payload_columns import Encoder, encoder_of
@@ -313,6 +314,8 @@ def _plain(value: Any, kind: Any) -> Any:
         return None
     if pa.types.is_binary(kind):
         return bytes(value)
+    if is_variant(kind):
+        return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     if pa.types.is_struct(kind):
         return {f.name: _plain(v, f.type) for f, v in zip(kind, value, strict=True)}
     if pa.types.is_map(kind):
@@ -386,7 +389,7 @@ def _text(batch: Any, place: Place | None, name: str) -> Any:
 def _refuse_separators(texts: Any, what: str) -> None:
     if pc.any(pc.match_substring_regex(texts, _SEPARATORS)).as_py():
         raise errors.InvalidArgument(
-            f"{what} has a character 0x01 or 0x02, which separate properties in a message"
+            f"{what} has a character 0x01 or 0x02, which separates properties in a message"
         )
 
 

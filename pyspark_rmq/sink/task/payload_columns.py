@@ -16,8 +16,9 @@ import pyarrow as pa
 from broker_core import errors
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.avro.encoding import AvroEncoder
-from pyspark_rmq.payloads.read_columns import SchemaField
-from pyspark_rmq.payloads.spark_types import writable_type
+from pyspark_rmq.payloads.read_columns import SchemaField, refuse_variant
+from pyspark_rmq.payloads.registry.frames import framed
+from pyspark_rmq.payloads.spark_types import has_variant, writable_type
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.sink_columns import Place, SinkColumns, assembled, message_names, placed
 from pyspark_rmq.source.rows.property_map import SYSTEM_PROPERTIES
@@ -36,12 +37,30 @@ class Encoder(Protocol):
 
 def encoder_of(kind: Any, options: SinkOptions) -> Encoder:
     """For a format with a schema. Raises `InvalidArgument` if the schema does not fit the type."""
+    given = options.value_schema
+    number = given.registry.schema_id
     if options.value_format == formats.AVRO:
-        return AvroEncoder(kind, options.value_schema)
+        avro = AvroEncoder(kind, given)
+        return avro if number is None else FramedEncoder(avro, number)
     # Its package is optional.
     from pyspark_rmq.payloads.protobuf.encoding import ProtobufEncoder
+    from pyspark_rmq.payloads.protobuf.messages import message_path
 
-    return ProtobufEncoder(kind, options.value_schema)
+    protobuf = ProtobufEncoder(kind, given)
+    return protobuf if number is None else FramedEncoder(protobuf, number, message_path(given))
+
+
+class FramedEncoder:
+    """Writes the id of a schema before each body."""
+
+    def __init__(self, encoder: Encoder, schema_id: int, path: Sequence[int] | None = None) -> None:
+        self._encoder = encoder
+        self._schema_id = schema_id
+        self._path = path
+
+    def encode(self, values: Any) -> Any:
+        """A binary array with the encoding of each value of an array without nulls."""
+        return framed(self._encoder.encode(values), self._schema_id, self._path)
 
 
 def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) -> SinkColumns:
@@ -55,6 +74,9 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     at = placed(((i, f.name, f.simple_type) for i, f in message if (i, f) != value), options)
     _refuse_twice([field.name for _, field in payload])
     kinds = [(field.name, writable_type(field.json_type, field.name)) for _, field in payload]
+    for name, kind in kinds:
+        if has_variant(kind):
+            refuse_variant(name, options.value_format)
     candidates: dict[str, tuple[Place, Any]] = {f.name: (i, f.json_type) for i, f in payload}
     if value is not None:
         at["value"] = value[0]
@@ -102,13 +124,14 @@ def _encoded(
 def _fields_of(index: int, field: SchemaField, value_format: str) -> dict[str, tuple[Place, Any]]:
     """Fields of the column `value`, which must be nested."""
     kind = field.json_type
-    if isinstance(kind, str):
+    if isinstance(kind, str) and kind != "variant":
         raise errors.InvalidArgument(
             f"column value is {field.simple_type}, and valueFormat={value_format} encodes a STRUCT,"
             " MAP or ARRAY: leave valueFormat out to write it as it is"
         )
-    writable_type(kind, field.name)
-    if kind["type"] != "struct":
+    if has_variant(writable_type(kind, field.name)):
+        refuse_variant(field.name, value_format)
+    if isinstance(kind, str) or kind["type"] != "struct":
         return {}
     return {one["name"]: ((index, n), one["type"]) for n, one in enumerate(kind["fields"])}
 
@@ -143,4 +166,4 @@ def _property_name(name: str) -> str:
 def _refuse_twice(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise errors.InvalidArgument(f"columns that are there twice: {', '.join(twice)}")
+        raise errors.InvalidArgument(f"duplicate columns: {', '.join(twice)}")

@@ -26,7 +26,7 @@ class TaskIdentity(NamedTuple):
     is_inner: bool = False
     """A write inside `foreachBatch`."""
     writer: str = ""
-    """What counts the batches, if it is not the sink. Another checkpoint counts from 0 again under
+    """The counter of the batches, if it is not the sink: another checkpoint starts at 0 again under
     the same sinkId."""
     query: str = ""
     """Id of the query; for jobs with a `batchId`, a constant that is no query's id."""

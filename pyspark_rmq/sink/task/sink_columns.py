@@ -53,7 +53,7 @@ class SinkColumns(NamedTuple):
     property_columns: tuple[tuple[str, Place], ...] = ()
     headers: int | None = None
     hashes_keys: bool = False
-    """Rows that name no queue go to the one of their key, as Kafka's producer does it."""
+    """Rows that name no queue go to the queue of their key, as with Kafka's producer."""
 
 
 _NESTED: Final = ("struct<", "map<", "array<")
@@ -99,7 +99,7 @@ def placed(fields: Iterable[tuple[int, str, str]], options: SinkOptions) -> dict
     for index, given, kind in fields:
         name = names[given.lower()]
         if name in at:
-            raise errors.InvalidArgument(f"column {name} is there twice")
+            raise errors.InvalidArgument(f"duplicate column {name}")
         is_typed_key = name == "key" and options.key_format == formats.JSON
         if is_typed_key and kind.startswith(_NESTED):
             at[name] = index
@@ -176,7 +176,7 @@ def _selector(at: Mapping[str, Any], options: SinkOptions) -> str:
         raise errors.InvalidArgument("queueSelector=hash needs a column shardingKey or key")
     if asked != suggested and not (asked == HASH and suggested == ROUND_ROBIN):
         raise errors.InvalidArgument(
-            f"queueSelector={asked} would disregard a column that says where rows go"
+            f"queueSelector={asked} would ignore a column that selects the queue of a row"
             " (partition, broker or shardingKey): leave one of them out"
         )
     return asked
@@ -193,6 +193,6 @@ def allowed_guarantee(columns: SinkColumns, guarantee: str) -> str:
         return AT_LEAST_ONCE
     raise errors.InvalidArgument(
         "columns delayLevel and deliverAt cannot be written with deliveryGuarantee=exactly_once: a"
-        " delayed message is stored elsewhere first and cannot appear together with its batch."
+        " delayed message is stored elsewhere first and cannot become visible with its batch."
         " Leave the column out, or give deliveryGuarantee=at_least_once"
     )

@@ -74,9 +74,16 @@ def write_task(
             f"cut for {options.oversize_topic}" if options.oversize_topic else "dropped",
         )
     return TaskResult(
-        identity, guarantee, row_count, size, reader.oversize_count, parts, ranges,
-        target.retry_count, digest,
-    )  # fmt: skip
+        identity,
+        guarantee,
+        row_count,
+        size,
+        reader.oversize_count,
+        parts,
+        ranges,
+        target.retry_count,
+        digest,
+    )
 
 
 def _target(

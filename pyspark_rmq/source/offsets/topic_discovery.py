@@ -125,8 +125,12 @@ class TopicDiscovery:
                 elif not self._options.topic_pattern:
                     raise errors.TopicNotExist(
                         error.code,
-                        f"topic {topic} does not exist at {self._options.connection.name_servers};"
-                        " create it, or set waitForTopicMs to wait for it",
+                        errors.explained(
+                            f"topic {topic} does not exist at"
+                            f" {self._options.connection.name_servers}: create it, or set"
+                            " waitForTopicMs to wait for it",
+                            "topic-not-found",
+                        ),
                     ) from None
             else:
                 self.missing_since.pop(topic, None)

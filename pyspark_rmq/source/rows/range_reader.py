@@ -165,7 +165,15 @@ def batches_of(
                     # The read failed half-way: the log may have been replaced.
                     check_stores(task, options, connected)
             for one, run in _runs(rest, options, connected):
-                yield maker.batch(run, one.queue)
+                try:
+                    batch = maker.batch(run, one.queue)
+                except errors.CorruptRecord:
+                    # Asked again, the broker verifies the records and reports the damage.
+                    again = one._replace(start=run.first_offset, until=run.until_offset)
+                    for part_of_it in _verified(again, options, connected):
+                        yield maker.batch(part_of_it, one.queue)
+                else:
+                    yield batch
             if rest:
                 # The broker may have been replaced while it was read.
                 check_stores(task, options, connected)
@@ -224,6 +232,18 @@ def _runs(
         for _, stream, first in begun:
             first.cancel()
             connected.call(stream.close())
+
+
+def _verified(
+    part: QueueRange, options: SourceOptions, connected: Connected
+) -> Iterator[RecordRun]:
+    """Runs of a range that the broker has verified."""
+    stream = _stream(part, options, connected, BUFFER_SIZE, verify=True)
+    first = connected.begin(_next(stream))
+    try:
+        yield from _runs_of(part, stream, first, options, connected)
+    finally:
+        connected.call(stream.close())
 
 
 def _runs_of(
@@ -302,6 +322,7 @@ def _stream(
     connected: Connected,
     buffer_size: int,
     has_holes: bool = False,
+    verify: bool = False,
 ) -> PullStream:
     if options.sql_expression:
         subscription = SubscriptionData(part.topic, options.sql_expression, expression_type="SQL92")
@@ -320,6 +341,7 @@ def _stream(
         run_size_min=_RUN_SIZE_MIN if options.fails_on_data_loss else 0,
         retry_limit_ms=options.poll_timeout_ms,
         allow_gaps=has_holes or not options.fails_on_data_loss,
+        verify=verify,
     )
 
 

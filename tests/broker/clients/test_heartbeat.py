@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any, cast
 
 import pytest
 
-from broker_core.access.accounts import Account
-from broker_core.access.asking_account import note_account
-from broker_core.broker.clients.heartbeat import HeartbeatProcessor
-from broker_core.broker.clients.locks import QueueLockProcessor
-from broker_core.broker.clients.members import ConsumerMembersProcessor
-from broker_core.broker.clients.offsets import ConsumerOffsetProcessor
-from broker_core.broker.tables.client_table import ClientTable, MemberNotice
-from broker_core.broker.tables.queue_locks import QueueLocks
 from broker_core.broker.tables.system_topics import SYSTEM_GROUPS
 from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.heartbeat_data import (
@@ -25,68 +16,19 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 )
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
-from broker_core.codec.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from broker_core.errors import (
     DiskFailed,
-    GroupNotExist,
     InvalidArgument,
     InvalidSubscription,
     LimitReached,
-    NoPermission,
-    RemoteError,
     RmqError,
-    TopicNotExist,
 )
-from broker_core.protocol_codes import LanguageCode, RequestCode
-from broker_core.remoting.connection import Connection
+from broker_core.protocol_codes import RequestCode
 from tests.broker.broker_tables import (
     OpenConnection,
-    ask,
-    group_table,
-    offset_table,
-    topic_table,
 )
+from tests.broker.clients.processor_desk import Desk
 from tests.codec.wire.bodies.test_heartbeat_data import JAVA
-from tests.store.small_store import new_disk
-
-
-class Desk:
-    """The four processors over one set of tables."""
-
-    def __init__(self, sql_problem: Any = None, **settings: Any) -> None:
-        self.disk = new_disk()
-        self.ranges: dict[tuple[str, int], tuple[int, int]] = {}
-        self.topics = topic_table(self.disk, **settings.get("topics", {}))
-        self.groups = group_table(self.disk, **settings.get("groups", {}))
-        self.offsets = offset_table(
-            self.disk, end_offset=lambda topic, queue: self.range(topic, queue)[1]
-        )
-        self.clients = ClientTable(self.disk.clock, 120_000, MemberNotice(self.groups))
-        self.locks = QueueLocks(self.disk.clock)
-        tables = {"clients": self.clients, "groups": self.groups, "topics": self.topics}
-        processors: list[Any] = [
-            HeartbeatProcessor(**tables, sql_problem=sql_problem),
-            ConsumerMembersProcessor(clients=self.clients),
-            ConsumerOffsetProcessor(**tables, offsets=self.offsets, queue_offsets=self.range),
-            QueueLockProcessor(**tables, locks=self.locks),
-        ]
-        self.handlers: dict[int, Any] = {}
-        for processor in processors:
-            self.handlers.update(processor.handlers())
-
-    def range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.ranges.get((topic, queue_id), (0, 0))
-
-    def ask(self, code: int, *args: Any, **ext: Any) -> RemotingCommand:
-        return ask(self.handlers, code, *args, **ext)
-
-    def beat(self, connection: Any, client_id: str = "c", *groups: str) -> None:
-        consumers = tuple(
-            ConsumerData(group, subscriptions=(SubscriptionData("T1", version=1),))
-            for group in groups or ("CG",)
-        )
-        body = encode_heartbeat(HeartbeatData(client_id, ("PG",), consumers))
-        assert self.ask(RequestCode.HEART_BEAT, connection, body).code == 0
 
 
 @pytest.fixture
@@ -277,178 +219,3 @@ class TestMembers:
             b'{"data":{"PG":[{"clientId":"c","language":"PYTHON","lastUpdateTimestamp":'
             b'1700000000000,"remoteIP":"/10.0.0.9:7","version":409}]}}'
         )
-
-
-QUEUE = {"consumerGroup": "CG", "topic": "T1", "queueId": "0"}
-QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
-
-
-class TestOffsets:
-    @pytest.fixture
-    def desk(self) -> Desk:
-        desk = Desk()
-        desk.topics.put(TopicConfig("T1", 4, 4))
-        desk.groups.put(GroupConfig("CG"))
-        desk.ranges["T1", 0] = (0, 100)
-        return desk
-
-    def test_what_was_committed_is_answered(self, desk: Desk) -> None:
-        assert desk.ask(UPDATE, **QUEUE, commitOffset="7").code == 0
-        answer = desk.ask(QUERY, **QUEUE)
-        assert (answer.code, answer.ext) == (0, {"offset": "7"})
-
-    def test_a_new_group_on_a_young_queue_starts_at_0(self, desk: Desk) -> None:
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "0"}
-        assert desk.ask(QUERY, **QUEUE, setZeroIfNotFound="true").ext == {"offset": "0"}
-        assert desk.ask(QUERY, **{**QUEUE, "queueId": "3"}).ext == {"offset": "0"}, "empty queue"
-
-    def test_unless_it_does_not_want_to_or_messages_are_gone(self, desk: Desk) -> None:
-        answer = desk.ask(QUERY, **QUEUE, setZeroIfNotFound="false")
-        assert (answer.code, answer.ext) == (22, {})
-        desk.ranges["T1", 0] = (50, 100)
-        assert desk.ask(QUERY, **QUEUE).code == 22
-        desk.ask(UPDATE, **QUEUE, commitOffset="60")
-        assert desk.ask(QUERY, **QUEUE, setZeroIfNotFound="false").ext == {"offset": "60"}
-
-    def test_commits_of_members_never_go_back(self, desk: Desk) -> None:
-        desk.beat(OpenConnection())
-        desk.ask(UPDATE, flag=ONEWAY_FLAG, **QUEUE, commitOffset="7")
-        desk.ask(UPDATE, flag=ONEWAY_FLAG, **QUEUE, commitOffset="3")
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "7"}
-
-    def test_a_commit_in_flight_when_the_group_went_does_not_go_back(self, desk: Desk) -> None:
-        desk.ask(UPDATE, flag=ONEWAY_FLAG, **QUEUE, commitOffset="7")
-        desk.ask(UPDATE, flag=ONEWAY_FLAG, **QUEUE, commitOffset="3")
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "7"}
-
-    def test_a_tool_resets_an_idle_group(self, desk: Desk) -> None:
-        connection = OpenConnection()
-        desk.beat(connection)
-        desk.ask(UPDATE, **QUEUE, commitOffset="7")
-        desk.ask(UPDATE, **QUEUE, commitOffset="7")
-        with pytest.raises(RemoteError, match="online") as refused:
-            desk.ask(UPDATE, **QUEUE, commitOffset="3")
-        assert refused.value.response_code == 604
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "7"}
-        connection.end()
-        assert desk.ask(UPDATE, **QUEUE, commitOffset="3").code == 0
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "3"}
-
-    def test_a_java_tool_moves_a_group_with_members(self, desk: Desk) -> None:
-        """`resetOffsetByTime -q -o` does, and asks for a reset with notification next."""
-        member = OpenConnection()
-        desk.beat(member)
-        desk.ask(UPDATE, **QUEUE, commitOffset="7")
-        back = RemotingCommand(UPDATE, {**QUEUE, "commitOffset": "3"}, language=LanguageCode.JAVA)
-        with pytest.raises(RemoteError, match="online"):
-            desk.handlers[UPDATE](member, back)
-        assert desk.handlers[UPDATE](OpenConnection(), back).code == 0
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "3"}
-        desk.ask(UPDATE, member, flag=ONEWAY_FLAG, **QUEUE, commitOffset="8")
-        assert desk.ask(QUERY, **QUEUE).ext == {"offset": "8"}
-
-    def test_a_commit_during_a_reset_is_not_answered_with_success(self, desk: Desk) -> None:
-        desk.beat(OpenConnection())
-        desk.ask(UPDATE, **QUEUE, commitOffset="7")
-        desk.offsets.reset("CG", "T1", 0, 2, until_pulled=True)
-        with pytest.raises(RemoteError):
-            desk.ask(UPDATE, **QUEUE, commitOffset="9")
-        assert desk.offsets.query("CG", "T1", 0) == 2
-
-    def test_what_is_unknown_is_named(self, desk: Desk) -> None:
-        with pytest.raises(GroupNotExist):
-            desk.ask(UPDATE, **{**QUEUE, "consumerGroup": "none"}, commitOffset="1")
-        with pytest.raises(TopicNotExist):
-            desk.ask(UPDATE, **{**QUEUE, "topic": "none"}, commitOffset="1")
-
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"commitOffset": "101"},
-            {"commitOffset": "-1"},
-            {"commitOffset": "9223372036854775808"},
-            {"commitOffset": ""},
-            {"commitOffset": "1.5"},
-            {"commitOffset": "1", "queueId": "4"},
-            {"commitOffset": "1", "queueId": "-1"},
-            {"commitOffset": "1", "queueId": "x"},
-            {"commitOffset": "1", "consumerGroup": ""},
-            {"commitOffset": "1", "topic": ""},
-        ],
-    )
-    def test_what_cannot_be_is_refused(self, desk: Desk, fields: dict[str, str]) -> None:
-        with pytest.raises(InvalidArgument):
-            desk.ask(UPDATE, **{**QUEUE, **fields})
-        assert len(desk.offsets) == 0
-
-
-class TestLocks:
-    LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
-
-    @pytest.fixture
-    def desk(self) -> Desk:
-        desk = Desk()
-        desk.topics.put(TopicConfig("T1", 2, 4))
-        desk.groups.put(GroupConfig("CG"))
-        return desk
-
-    def test_lock_and_unlock(self, desk: Desk) -> None:
-        both = (
-            b'{"lockOKMQSet":[{"brokerName":"broker-a","queueId":0,"topic":"T1"},'
-            b'{"brokerName":"broker-a","queueId":1,"topic":"T1"}]}'
-        )
-        assert desk.ask(self.LOCK, None, _lock_body("a", 0, 1)).body == both
-        assert desk.ask(self.LOCK, None, _lock_body("b", 0, 1)).body == b'{"lockOKMQSet":[]}'
-        assert desk.ask(self.UNLOCK, None, _lock_body("a", 0, 1)).code == 0
-        assert desk.ask(self.LOCK, None, _lock_body("b", 0, 1)).body == both
-
-    def test_a_lost_connection_keeps_its_locks_for_a_minute(self, desk: Desk) -> None:
-        connection = OpenConnection()
-        desk.beat(connection, "a")
-        desk.ask(self.LOCK, connection, _lock_body("a", 0))
-        connection.end()
-        assert desk.ask(self.LOCK, None, _lock_body("b", 0)).body == b'{"lockOKMQSet":[]}'
-        desk.disk.clock.advance(60_000)
-        assert b'"queueId":0' in desk.ask(self.LOCK, None, _lock_body("b", 0)).body
-
-    def test_the_client_id_of_another_account_locks_nothing(self, desk: Desk) -> None:
-        """A client id is all that the owner of a lock shows."""
-        owner, other = OpenConnection(), OpenConnection(50_001)
-        for connection, key in ((owner, "one"), (other, "two")):
-            note_account(cast(Connection, connection), Account(key))
-        desk.beat(owner, "a")
-        desk.ask(self.LOCK, owner, _lock_body("a", 0))
-        for code in (self.LOCK, self.UNLOCK):
-            with pytest.raises(NoPermission, match="in use by a client of another account"):
-                desk.ask(code, other, _lock_body("a", 0))
-        assert desk.ask(self.LOCK, other, _lock_body("b", 0)).body == b'{"lockOKMQSet":[]}'
-        # Another connection of the same account is another link of the same client.
-        again = OpenConnection(50_002)
-        note_account(cast(Connection, again), Account("one"))
-        assert desk.ask(self.UNLOCK, again, _lock_body("a", 0)).code == 0
-
-    def test_a_group_may_lock_before_its_first_pull_makes_it(self, desk: Desk) -> None:
-        body = _lock_body("a", 0, group="new")
-        assert b'"queueId":0' in desk.ask(self.LOCK, None, body).body
-        assert desk.groups.find("new") is None
-
-    def test_what_does_not_exist_is_not_granted(self, desk: Desk) -> None:
-        desk.groups.set_auto_create(False)
-        bodies = (
-            _lock_body("a", 4),
-            _lock_body("a", 0, group="none"),
-            _lock_body("a", 0, topic="../x"),
-        )
-        for body in bodies:
-            assert desk.ask(self.LOCK, None, body).body == b'{"lockOKMQSet":[]}'
-        assert len(desk.locks) == 0
-
-    @pytest.mark.parametrize("client_id", ["", "x" * 256])
-    def test_ids_are_bounded(self, desk: Desk, client_id: str) -> None:
-        with pytest.raises(InvalidArgument, match="clientId"):
-            desk.ask(self.LOCK, None, _lock_body(client_id, 0))
-
-
-def _lock_body(client_id: str, *queues: int, group: str = "CG", topic: str = "T1") -> bytes:
-    listed = [{"brokerName": "broker-a", "queueId": q, "topic": topic} for q in queues]
-    return json.dumps({"clientId": client_id, "consumerGroup": group, "mqSet": listed}).encode()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.wire.pop_handle import ORDER_MARK, PopHandle, group_mark
+from broker_core.codec.wire.pop_handle import ORDER_MARK, group_mark
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.pop.test_processor import fill
 from tests.broker.popping_client import Popped, PoppingClient
@@ -271,8 +271,3 @@ def test_what_cannot_be_copied_comes_from_its_queue_again(tmp_path: Path, run_as
             assert asker.broker.context.offsets.query("G", "T", 0) == 2
 
     run_async(scenario())
-
-
-def test_handles_are_texts_of_eight_words() -> None:
-    handle = PopHandle(1, 2, 3, 4, "0", "broker-a", 5, 6)
-    assert handle.text() == "1 2 3 4 0 broker-a 5 6"

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from broker_core.broker.pop.assignment import AssignmentProcessor
-from broker_core.broker.tables.request_modes import MODES_FILE, POP, PULL, RequestMode, RequestModes
 from broker_core.codec.json.dialect import emit_json, parse_json
 from broker_core.codec.wire.bodies.heartbeat_data import ConsumerData, HeartbeatData
 from broker_core.codec.wire.bodies.route_data import QueueData, TopicRoute
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import StoreUnusable
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
-from broker_core.storage.files.json_table import JsonTable
 from tests.broker.asked_broker import AskedBroker
 from tests.broker.broker_tables import OpenConnection
 
@@ -110,34 +107,6 @@ def test_members_that_pop_share_with_some(broker: AskedBroker) -> None:
     broker.topics.put(TopicConfig("T", 2, 2))
     popping(broker, 1)
     assert [pops(broker, name) for name in "abcd"] == [[0], [1], [0], [1]]
-
-
-def test_modes_survive(broker: AskedBroker) -> None:
-    popping(broker, 2)
-    again = RequestModes(JsonTable(broker.disk, MODES_FILE))
-    assert again.find("T", "g") == RequestMode(POP, 2)
-    assert again.find("T", "other") == again.find("U", "g") == RequestMode(PULL, 0)
-    stored = JsonTable(broker.disk, MODES_FILE).load()
-    assert stored == {
-        "messageRequestModeMap": {
-            "T": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 2, "topic": "T"}}
-        }
-    }
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {"messageRequestModeMap": 7},
-        {"messageRequestModeMap": {"T": {"g": {"mode": "PUSH"}}}},
-        {"messageRequestModeMap": {"T": {"g": {"mode": "POP", "popShareQueueNum": "x"}}}},
-    ],
-)
-def test_a_wrong_table_of_modes_stops_the_start(broker: AskedBroker, stored: Any) -> None:
-    table = JsonTable(broker.disk, MODES_FILE)
-    table.save(stored)
-    with pytest.raises(StoreUnusable, match="messageRequestMode"):
-        RequestModes(table)
 
 
 def test_topics_without_readable_queues(broker: AskedBroker) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker import held_deadlines
+from broker_core.broker.held_deadlines import ENDED_MAX
 from broker_core.broker.pop import pending as pending_pops
 from broker_core.broker.pop.pending import LINE_MAX, PendingPops
 from broker_core.broker.pull import pending as pending_pulls
-from broker_core.broker.pull.pending import ENDED_MAX, PendingPulls
+from broker_core.broker.pull.pending import PendingPulls
 from tests.fakes.manual_clock import ManualClock
 
 Run = Callable[..., Any]
@@ -46,7 +48,7 @@ class Connection:
 @contextmanager
 def steps_at_most(limit: int) -> Iterator[None]:
     """Counts the lines that run in the tables' own code; the first one too many raises."""
-    files = {pending_pulls.__file__, pending_pops.__file__}
+    files = {pending_pulls.__file__, pending_pops.__file__, held_deadlines.__file__}
     steps = 0
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
@@ -99,7 +101,7 @@ def close(held: Held) -> int:
 
 def expire(held: Held) -> int:
     held.clock.advance(61_000)
-    held.table._expire()
+    held.table._deadlines.expire()
     return COUNT
 
 

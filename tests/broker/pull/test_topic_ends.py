@@ -9,12 +9,6 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.wire.bodies.local_range import (
-    LocalRange,
-    local_range_fields,
-    parse_local_range,
-)
-from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import broker_config, running
 from tests.broker.send.test_processor import batch_item
@@ -80,41 +74,3 @@ def test_refusals(tmp_path: Path, run_async: Run) -> None:
             assert beyond.code != 0
 
     run_async(scenario())
-
-
-def test_a_range_and_its_files(tmp_path: Path, run_async: Run) -> None:
-    async def scenario() -> None:
-        config = broker_config(tmp_path)
-        async with running(config) as asker:
-            await asker.make_topic("T")
-            await send(asker, 1, 7)
-            answer = await asker.ask(RANGE, topic="T", queueId=1)
-            found = parse_local_range(answer.ext)
-            store = asker.broker.context.store
-            assert (found.min_offset, found.max_offset) == (0, 7)
-            layout = found.layout
-            assert (layout.store_id, layout.epoch) == (store.store_id, store.epoch)
-            assert Path(layout.directory) == Path(config.store_root)
-            [units] = (Path(layout.directory) / "consumequeue" / "T" / "1").iterdir()
-            # In the file although the queue was not flushed.
-            assert len(units.read_bytes()[: 7 * 20].strip(b"\0")) > 6 * 20
-            assert (await asker.ask(RequestCode.CAPABILITIES)).ext["localReads"] == "1"
-
-    run_async(scenario())
-
-
-def test_an_answer_that_makes_no_sense() -> None:
-    good = {
-        "directory": "/d", "storeId": "s", "epoch": "1", "bootId": "b", "segmentSize": "1024",
-        "queueFileSize": "6000", "checkLevel": "2", "logStart": "0", "minOffset": "3",
-        "maxOffset": "9",
-    }  # fmt: skip
-    parsed = parse_local_range(good)
-    assert isinstance(parsed, LocalRange)
-    assert local_range_fields(parsed) == good
-    for name, bad in (
-        ("directory", ""), ("epoch", "x"), ("segmentSize", "0"), ("checkLevel", "0"),
-        ("maxOffset", "-1"), ("queueFileSize", str(1 << 60)),
-    ):  # fmt: skip
-        with pytest.raises(InvalidArgument):
-            parse_local_range({**good, name: bad})

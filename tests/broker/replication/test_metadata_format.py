@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,19 +12,13 @@ from broker_core.broker.replication import metadata_format as slave_metadata_for
 from broker_core.broker.replication import metadata_requests as processor
 from broker_core.broker.replication.metadata_format import join_content, split_content
 from broker_core.codec.json.dialect import emit_json, parse_json
-from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode
 from tests.broker.replication.test_metadata_copy import Copied, scenario
 
 __all__ = ["scenario"]
 
-TOPICS = 45_000 if os.environ.get("RMQ_CRASH_LONG") else 5_000
 CODE = int(RequestCode.METADATA_CHANGES)
-
-
-def _topics(count: int, size: int = 0) -> list[TopicConfig]:
-    return [TopicConfig(f"topic-{number:06d}".ljust(size, "x"), 4, 4) for number in range(count)]
 
 
 def test_pages_are_the_whole() -> None:
@@ -45,22 +38,6 @@ def test_pages_are_the_whole() -> None:
             join_content(joined, parse_json(emit_json(page)))
         assert joined == content
     assert split_content({}) == [{}]
-
-
-def test_many_topics(scenario: Callable[..., None]) -> None:
-    """In the long run more than one frame may have (16 MB)."""
-
-    async def test(pair: Copied) -> None:
-        master, slave = pair.master.broker.context, pair.slave.broker.context
-        table = {topic.name: topic for topic in (*master.topics.all(), *_topics(TOPICS, 127))}
-        master.topics.replace(table.values(), master.topics.version._replace(counter=9))
-        size = len(emit_json(processor.topic_table_object(master.topics.all())))
-        assert size > 350 * TOPICS
-        assert await pair.metadata.copy_once()
-        assert slave.topics.version == master.topics.version
-        assert {topic.name for topic in slave.topics.all()} >= set(table)
-
-    scenario(test)
 
 
 def test_more_commits_than_a_request_takes_and_a_master_that_knows_no_pages(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +23,7 @@ from broker_core.broker.scheduled.timer_message import (
 )
 from broker_core.codec.records.message_properties import decode_properties, encode_properties
 from broker_core.codec.records.message_record import MessageRecord
-from broker_core.codec.wire.recall_handle import RecallHandle, decode_handle
-from broker_core.errors import InvalidArgument, MalformedRecord, RemoteError
+from broker_core.errors import MalformedRecord, RemoteError
 from broker_core.protocol_codes import ResponseCode
 
 NOW = 1_700_000_000_123
@@ -167,25 +164,3 @@ def test_a_copy_never_waits_again() -> None:
     text = b"REAL_TOPIC\x01rmq_sys_wheel_timer\x02"
     with pytest.raises(MalformedRecord, match="not a topic to deliver to"):
         delivered_timer(MessageRecord("rmq_sys_wheel_timer", 0, b"x", text))
-
-
-def test_handles_are_those_of_the_java_client() -> None:
-    """Printed by RecallMessageHandle of 5.5.0."""
-    handle = RecallHandle("T", "broker-a", 123, "ID")
-    assert handle.encode() == "djEgVCBicm9rZXItYSAxMjMgSUQ="
-    assert decode_handle("djEgVCBicm9rZXItYSAxMjMgSUQ=") == handle
-    assert decode_handle("djEgVCBicm9rZXItYSAxMjMgSUQ") == handle
-
-
-@pytest.mark.parametrize(
-    "text", ["", "xx", "djIgVCBi", "djEgVCBicm9rZXItYSBzb29uIElE", "€", "a" * 5_000, "/+/+"]
-)
-def test_what_is_no_handle(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="recall handle is invalid"):
-        decode_handle(text)
-
-
-@given(st.binary(max_size=60))
-def test_any_text_is_a_handle_or_refused(data: bytes) -> None:
-    with contextlib.suppress(InvalidArgument):
-        decode_handle(data.decode("latin-1"))

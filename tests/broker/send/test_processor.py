@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.send.hooks import SendContext, SendOutcome
 from broker_core.codec.records.message_record import decode_record
 from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.codec.wire.remoting_command import BINARY_HEADER, RemotingCommand
-from broker_core.errors import NoPermission
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
 from tests.broker.running_broker import UNIQUE, Asker, broker_config, records, running
 
@@ -265,30 +263,6 @@ def test_retries_end_as_dead_letters(tmp_path: Path, run_async: Run) -> None:
             topic = asker.broker.context.topics.find("%DLQ%g")
             assert topic is not None
             assert (topic.write_queue_count, topic.perm) == (1, 6)
-
-    run_async(scenario())
-
-
-def test_hooks_see_and_refuse(tmp_path: Path, run_async: Run) -> None:
-    seen: list[tuple[SendContext, SendOutcome]] = []
-
-    def refuse(context: SendContext) -> None:
-        if context.topic == "Secret":
-            raise NoPermission(ResponseCode.NO_PERMISSION, "not for you")
-
-    def note(context: SendContext, outcome: SendOutcome) -> None:
-        seen.append((context, outcome))
-        raise ZeroDivisionError
-
-    async def scenario() -> None:
-        async with running(broker_config(tmp_path)) as asker:
-            asker.broker.features.send.hooks.add(before=refuse, after=note)
-            assert (await asker.send("Secret")).code == ResponseCode.NO_PERMISSION
-            answer = await asker.send(e=1)
-            assert answer.code == 0
-            ((context, outcome),) = seen
-            assert (context.topic, context.queue_id, context.body_size) == ("T", 1, 4)
-            assert (outcome.status, outcome.message_ids) == (PutStatus.PUT_OK, answer.ext["msgId"])
 
     run_async(scenario())
 

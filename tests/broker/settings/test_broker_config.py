@@ -14,11 +14,8 @@ import broker_core
 from broker_core.broker.settings.broker_config import BrokerConfig, read_properties
 from broker_core.broker.settings.broker_properties import (
     BROKER_PROPERTIES,
-    FIXED_PROPERTIES,
-    IGNORED_PROPERTIES,
-    STORE_PATHS,
 )
-from broker_core.config import PROPERTY_NAMES, RemotingLimits, StoreConfig
+from broker_core.config import RemotingLimits, StoreConfig
 from broker_core.errors import InvalidConfig
 from broker_core.protocol_codes import BrokerRole, FlushDiskType
 
@@ -120,12 +117,6 @@ def test_every_setting_comes_back_from_its_properties(tmp_path: Path) -> None:
 def test_every_field_has_a_property() -> None:
     fields = {field.name for field in dataclasses.fields(BrokerConfig)}
     assert set(BROKER_PROPERTIES.values()) == fields - {"store"}
-
-
-def test_a_key_is_in_one_table_only() -> None:
-    tables = [BROKER_PROPERTIES, FIXED_PROPERTIES, IGNORED_PROPERTIES, STORE_PATHS, PROPERTY_NAMES]
-    keys = [key for table in tables for key in table]
-    assert {key for key in keys if keys.count(key) > 1} == {"listenPort"}
 
 
 def test_the_port_of_records_follows_the_port_that_was_chosen() -> None:

@@ -267,7 +267,7 @@ def test_retention_follows(tmp_path: Path, run_async: Run) -> None:
             assert refused.code == ResponseCode.INVALID_PARAMETER
             assert "1 timer messages wait" in (refused.remark or "")
             assert (await asker.ask(UPDATE, b"fileReservedTime=48\n")).code == 0
-            limits = asker.broker.context.store._upkeep._cleaning._limits
+            limits = asker.broker.context.store._upkeep._retention._limits
             assert (limits.reserved_hours, limits.delete_hours) == (48, frozenset({5, 17}))
         async with running(broker_config(tmp_path)) as asker:
             await until(lambda: asker.broker.features.scheduled.timers.pending_count == 1)

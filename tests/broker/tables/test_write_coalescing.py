@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.broker.tables.write_coalescing import GatheredWrite
+from broker_core.broker.tables.write_coalescing import CoalescedWrite
 from tests.broker.running_broker import until
 from tests.fakes.manual_clock import ManualClock
 
@@ -17,7 +17,7 @@ def test_a_future_that_somebody_cancelled(run_async: Callable[..., Any]) -> None
         problems: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: problems.append(context))
-        writes: GatheredWrite[int] = GatheredWrite(written.append, ManualClock())
+        writes: CoalescedWrite[int] = CoalescedWrite(written.append, ManualClock())
         writes.add("a", 1).cancel()
         await until(lambda: written)
         assert written == [{"a": 1}]

@@ -13,12 +13,8 @@ from broker_core.broker.tables.system_topics import (
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
 )
-from broker_core.broker.transactions import progress as transaction_progress
-from broker_core.broker.transactions.half_message import ended_offsets, is_half, read_half
-from broker_core.broker.transactions.open_transactions import BEFORE_START, BLOCK_SIZE, HalfWindow
 from broker_core.broker.transactions.service import Verdict
-from broker_core.codec.records.message_record import MessageRecord
-from broker_core.errors import MalformedRecord, RemoteError, StoreUnusable
+from broker_core.errors import RemoteError, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.storage.files.file_system import DiskUsage
 from broker_core.store.message_store import MessageStore
@@ -262,30 +258,6 @@ def test_a_half_that_another_broker_stored_anew_and_ended_before() -> None:
     after.stop()
 
 
-def test_the_walk_begins_where_the_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_progress, "GROWTH_MAX", 4_000)
-    broker = HalfStore().start()
-    broker.send(b"pinned")
-    for _ in range(20):
-        broker.store.append(Message("other", bytes(500)))
-    broker.store.flush()
-    broker.advance(2_000)
-    stored = broker.table.load()
-    assert stored is not None and stored["logPosition"] == broker.store.log_range[1]
-    starts: list[int] = []
-    walk = MessageStore.prepared_offsets
-
-    def watched(store: MessageStore, start: int) -> Iterator[tuple[int, int]]:
-        starts.append(start)
-        return walk(store, start)
-
-    monkeypatch.setattr(MessageStore, "prepared_offsets", watched)
-    after = broker.killed()
-    assert starts == [stored["logPosition"]]
-    assert after.open_offsets() == [0]
-    after.stop()
-
-
 def test_nothing_is_written_for_brokers_without_transactions() -> None:
     broker = HalfStore().start()
     for _ in range(20):
@@ -330,22 +302,6 @@ def test_a_half_without_a_topic_is_left_out(
     assert broker.open_offsets() == [good]
 
 
-@pytest.mark.parametrize("topic", ["", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "a/b"])
-def test_no_commit_reaches_a_topic_of_the_broker(topic: str) -> None:
-    text = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02".encode()
-    with pytest.raises(MalformedRecord):
-        read_half(MessageRecord(TRANSACTION_HALF_TOPIC, 0, b"x", text))
-
-
-def test_what_opens_a_transaction() -> None:
-    assert is_half({"TRAN_MSG": "TRUE"}, "T", 0, 0)
-    assert is_half({"TRAN_MSG": "true"}, "T", 0, 3)
-    assert not is_half({"TRAN_MSG": "false"}, "T", 0, 0)
-    # A consumer that sends a committed message to its retry topic.
-    assert not is_half({"TRAN_MSG": "true"}, "%RETRY%g", 1, 3)
-    assert not is_half({"TRAN_MSG": "true"}, "%DLQ%g", 17, 0)
-
-
 def test_a_transaction_belongs_to_its_sender() -> None:
     broker = HalfStore().start()
     with pytest.raises(RemoteError, match="names another group"):
@@ -353,49 +309,4 @@ def test_a_transaction_belongs_to_its_sender() -> None:
     broker.stop()
 
 
-def test_offsets_in_op_records() -> None:
-    def op(body: bytes, tags: bytes = b"TAGS\x01d\x02") -> list[int]:
-        return ended_offsets(MessageRecord(TRANSACTION_OP_TOPIC, 0, body, tags))
-
-    assert op(b"12") == [12]
-    assert op(b"1,2,33,") == [1, 2, 33]
-    assert op(b"-1") == op(b"x") == op(b"\xff\xff") == op(b"9" * 40) == []
-    assert op(b"1", b"") == []
-
-
 # The window
-
-
-def test_the_window_against_a_set() -> None:
-    window, model = HalfWindow(1_000), set()
-    window.extend(1_000 + 5 * BLOCK_SIZE + 7, 17)
-    model |= set(range(1_000, window.high))
-    for offset in [*range(1_000, 1_400, 3), *range(1_001, 1_300), 5, 10_000]:
-        assert window.close(offset) == (offset in model)
-        model.discard(offset)
-        assert window.low == min(model)
-        assert window.open_count == len(model)
-    window.extend(window.high + 3, BEFORE_START)
-    model |= set(range(window.high - 3, window.high))
-    assert [o for number in window.blocks() for o in window.open_in(number)] == sorted(model)
-    assert window.arrived_ms(window.high - 4) == 17
-    assert window.arrived_ms(window.high - 1) == BEFORE_START
-    assert window.close_below(1_500) == sum(offset < 1_500 for offset in model)
-    assert window.low == 1_500
-    for offset in sorted(model):
-        window.close(offset)
-    assert window.low == window.high and window.blocks() == []
-    window.extend(window.high + 1, 1)
-    assert window.low == window.high - 1
-
-
-def test_a_million_open_halves_are_small() -> None:
-    window = HalfWindow(0)
-    window.extend(1_000_000, 1)
-    size = sum(
-        len(block.flags) + 2 * len(block.checks) + 8 * len(block.arrived_ms)
-        for block in window._blocks.values()
-    )
-    assert size < 12_000_000
-    window.close_below(999_000)
-    assert len(window.blocks()) < 10

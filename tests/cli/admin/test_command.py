@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 
 from broker_core import SyncPushConsumer
-from broker_core.cli.admin.registry import ADMIN_COMMANDS, find_command, similar_commands
-from broker_core.cli.admin.report import EpochMs, Facts, Note, Table, report_json, report_text
 from broker_core.cli.main import main
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.push.types import ConsumeStatus
@@ -80,43 +77,6 @@ def poll(reached: Callable[[], bool]) -> None:
 # The registry
 
 
-def test_names_and_aliases_are_unique() -> None:
-    seen: dict[str, str] = {}
-    for name, entry in ADMIN_COMMANDS.items():
-        assert len(name.split()) <= 2
-        for word in (name, *(alias.lower() for alias in entry.aliases)):
-            assert seen.setdefault(word, name) == name
-            assert find_command([*word.split(), "-x"]) == (name, entry, ["-x"])
-
-
-@pytest.mark.parametrize("name", ADMIN_COMMANDS)
-def test_every_command_has_help_with_examples(name: str, capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["admin", *name.split(), "--help"])
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    assert "examples:\n  rmq admin" in shown and "--json" in shown
-    assert max(map(len, shown.splitlines())) <= 110
-
-
-@pytest.mark.parametrize("subject", sorted({name.split()[0] for name in ADMIN_COMMANDS}))
-def test_every_subject_has_help(subject: str, capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["admin", subject, "--help"])
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    names = [name for name in ADMIN_COMMANDS if name.split()[0] == subject]
-    if names == [subject]:
-        assert shown.startswith(f"usage: rmq admin {subject} ")
-        return
-    assert shown.startswith(f"usage: rmq admin {subject} COMMAND [OPTION ...]\n\n  {names[0]} ")
-    assert [name for name in names if f"\n  {name} " in shown] == names
-    if find_command([subject]) is None:
-        # Without a command it is the same, as an error.
-        assert main(["admin", subject]) == 2
-        assert capsys.readouterr() == ("", shown)
-
-
 @pytest.mark.parametrize(
     ("answer", "is_deleted"),
     [("y", True), ("YES", True), ("", False), ("no", False)],
@@ -147,57 +107,7 @@ def test_topics_of_the_system_are_hidden_unless_asked_for(shell: Shell, topic: s
     assert len(everything) >= len(names)
 
 
-MQADMIN = [
-    "clusterList", "brokerStatus", "updateTopic", "updateTopicPerm", "deleteTopic", "topicList",
-    "topicStatus", "topicRoute", "topicClusterList", "statsAll", "updateSubGroup",
-    "deleteSubGroup", "getConsumerConfig", "consumerProgress", "consumerConnection",
-    "producerConnection", "producer", "consumerStatus", "getConsumerStatus", "queryMsgById",
-    "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset", "printMsg", "printMsgByQueue",
-    "consumeMessage", "sendMessage", "resetOffsetByTime", "resetOffsetByTimeOld",
-    "skipAccumulatedMessage", "cloneGroupOffset", "getBrokerConfig", "updateBrokerConfig",
-    "brokerConsumeStats", "wipeWritePerm", "addWritePerm", "cleanExpiredCQ", "cleanUnusedTopic",
-    "deleteExpiredCommitLog", "updateKvConfig", "deleteKvConfig", "updateOrderConf",
-    "getNamesrvConfig", "updateNamesrvConfig", "haStatus",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MQADMIN)
-def test_names_of_mqadmin_are_known(name: str) -> None:
-    assert find_command([name]) is not None
-
-
-def test_an_unknown_command_names_those_that_are_near(capsys: Capture) -> None:
-    assert main(["admin", "topic", "destroy"]) == 2
-    assert "did you mean topic list" in capsys.readouterr().err
-    assert main(["admin", "topicStatsu"]) == 2
-    assert "topicStatus" in capsys.readouterr().err
-    assert main(["admin", "xyzzy"]) == 2
-    assert "--help" in capsys.readouterr().err
-    assert similar_commands(["offset"])[0] == "offset reset"
-    assert main(["admin"]) == 2
-
-
 # Reports
-
-
-def test_a_table_is_aligned_and_safe() -> None:
-    table = Table(("name", "maxOffset"), [("a\x1b[31m\n", 5), ("世界", 1_000), ("", None)])
-    lines = report_text([table]).splitlines()
-    assert lines[0] == "NAME         MAX OFFSET"
-    assert "\\x1b[31m\\n" in lines[1] and lines[1].endswith("         5")
-    assert lines[2] == "世界               1000"
-    assert lines[3].split() == ["-", "-"]
-    assert json.loads(report_json([table]))[1] == {"name": "世界", "maxOffset": 1_000}
-
-
-def test_other_parts() -> None:
-    assert report_text([Table(("a",), [])]) == "(none)\n"
-    text = report_text([Facts({"a": 1.5, "long": True, "list": ["x", "y"]}, "t"), Note("done")])
-    assert text == "t\na     1.50\nlong  yes\nlist  x, y\n\ndone\n"
-    assert json.loads(report_json([Facts({"at": EpochMs(5)}), Note("x")])) == {"at": 5}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,007", str(EpochMs(1_700_000_000_007)))
-    two = report_json([Facts({"a": 1}, "one"), Table(("b",), [(2,)], "two")])
-    assert json.loads(two) == {"one": {"a": 1}, "two": [{"b": 2}]}
 
 
 # Topics

@@ -41,6 +41,9 @@ def completed(*words: str) -> set[str]:
         (["admin", "topic", "list", "-n", "h:1", "--j"], {"--json"}),
         (["consume", "--exit"], {"--exit-at-end"}),
         (["completion", "z"], {"zsh"}),
+        (["dlq", "re"], {"replay"}),
+        (["profile", "s"], {"set", "show"}),
+        (["store", ""], {"check"}),
     ],
 )
 def test_words(words: list[str], some: set[str]) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from broker_core.cli.admin.offsets import parse_time
 from broker_core.cli.messages.offset_option import (
     PositionKind,
     StartPosition,
     first_offset,
     parse_position,
 )
+from broker_core.client.pull.queue_offsets import EARLIEST_MS, LATEST_MS
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,8 @@ from broker_core.cli.messages.offset_option import (
         ("end", StartPosition(PositionKind.END)),
         ("earliest", StartPosition(PositionKind.BEGINNING)),
         ("Latest", StartPosition(PositionKind.END)),
+        ("now", StartPosition(PositionKind.END)),
+        ("2023-11-14T22:13:20Z", StartPosition(PositionKind.TIME, 1_700_000_000_000)),
         ("0", StartPosition(PositionKind.OFFSET, 0)),
         ("17", StartPosition(PositionKind.OFFSET, 17)),
         ("-5", StartPosition(PositionKind.FROM_END, 5)),
@@ -34,6 +38,16 @@ from broker_core.cli.messages.offset_option import (
 )
 def test_positions(text: str, expected: StartPosition) -> None:
     assert parse_position(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["earliest", "latest", "now", "beginning", "end", "@1700000000123", "@2023-11-14",
+             "2023-11-14T22:13:20Z", "@2023-11-14T22:13:20Z"]
+)  # fmt: skip
+def test_offset_reset_takes_the_same_words(text: str) -> None:
+    kind, number = parse_position(text)
+    expected = {PositionKind.BEGINNING: EARLIEST_MS, PositionKind.END: LATEST_MS}.get(kind, number)
+    assert parse_time(text) == expected
 
 
 def test_a_time_without_zone_is_local() -> None:

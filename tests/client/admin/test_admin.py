@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from broker_core.client.admin.admin import Admin
-from broker_core.client.pull.queue_offsets import LATEST_MS
 from broker_core.codec.records.message_record import MessageRecord, encode_record
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.message_id import encode_message_id
@@ -68,37 +67,6 @@ def test_codes_become_errors_that_name_the_queue(run_async: Callable[..., Any]) 
                 await admin.committed_offset("CG", QUEUE)
             with pytest.raises(TopicNotExist):
                 await admin.max_offset(QUEUE._replace(topic="Unknown"))
-
-    run_async(scenario())
-
-
-def test_a_reset_by_hand_where_brokers_do_none(run_async: Callable[..., Any]) -> None:
-    async def scenario() -> None:
-        async with administered() as (cluster, admin):
-            committed: list[dict[str, str]] = []
-
-            def commit(command: RemotingCommand) -> RemotingCommand:
-                committed.append(command.ext)
-                return command.reply()
-
-            answers = cluster.broker.answers
-            answers[RequestCode.GET_MAX_OFFSET] = answer_with(offset="9")
-            answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = answer_with(offset="4")
-            answers[RequestCode.UPDATE_CONSUMER_OFFSET] = commit
-            for code in (1, 3, 206):
-                answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = answer_with(code)
-                latest = await admin.reset_offsets("CG", "T", LATEST_MS)
-                assert set(latest.values()) == {9}
-                assert len(latest) == 4
-                assert set((await admin.reset_offsets("CG", "T", 77)).values()) == {4}
-            assert len(committed) == 24
-            answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = answer_with(26)
-            with pytest.raises(GroupNotExist):
-                await admin.reset_offsets("CG", "T", 77)
-            for body in (b"{", b'{"offsetTable":5}', b'{"offsetTable":{{"topic":"T"}:1}}'):
-                answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = answer_with(0, body)
-                with pytest.raises(UnexpectedAnswer, match="broker-a"):
-                    await admin.reset_offsets("CG", "T", 77)
 
     run_async(scenario())
 

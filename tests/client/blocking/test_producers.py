@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from broker_core import SyncAdmin, SyncProducer
-from broker_core.client.blocking.loop_thread import LoopThread, shared_thread
+from broker_core.client.blocking.loop_thread import LoopThread
 from broker_core.client.produce.outgoing_message import OutgoingMessage
-from broker_core.errors import InvalidArgument, RemoteError, RequestTimeout, TopicNotExist
+from broker_core.errors import InvalidArgument, RemoteError, TopicNotExist
 from tests.client.scripted_brokers import ScriptedCluster, scripted_cluster
 
 M = OutgoingMessage
@@ -98,48 +97,6 @@ def test_the_thread_ends_with_its_last_user() -> None:
         assert not thread.is_alive
         with pytest.raises(InvalidArgument, match="not open"):
             second.topics()
-
-
-def test_a_call_from_the_loop_itself_does_not_hang() -> None:
-    thread = shared_thread.acquire()
-    try:
-
-        async def inside() -> None:
-            thread.call(asyncio.sleep(0))
-
-        with pytest.raises(InvalidArgument, match="own thread"):
-            thread.call(inside(), 120)
-    finally:
-        shared_thread.release(thread)
-
-
-def test_timeouts_cancel() -> None:
-    thread = LoopThread()
-    try:
-        cancelled = threading.Event()
-
-        async def forever() -> None:
-            try:
-                await asyncio.get_running_loop().create_future()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-
-        with pytest.raises(RequestTimeout, match=r"0\.01 s"):
-            thread.call(forever(), 0.01)
-        assert cancelled.wait(120)
-
-        async def fails() -> None:
-            raise TimeoutError("its own")
-
-        with pytest.raises(TimeoutError, match="its own"):
-            thread.call(fails(), 120)
-        left = thread.begin(forever())
-    finally:
-        thread.stop()
-    assert left.cancelled()
-    with pytest.raises(InvalidArgument, match="ended"):
-        thread.call(forever())
 
 
 def test_a_face_that_cannot_open_leaves_no_thread() -> None:

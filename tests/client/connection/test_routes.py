@@ -24,8 +24,6 @@ from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import (
     BrokerNotExist,
     ConnectionLost,
-    NoPermission,
-    RemoteError,
     TopicNotExist,
     UnexpectedAnswer,
 )
@@ -33,7 +31,6 @@ from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from tests.client.scripted_brokers import scripted_cluster
 from tests.fakes.manual_clock import ManualClock
-from tests.interop.java_broker import free_ports
 from tests.remoting.peers import client, serving, until
 
 ROUTE = TopicRoute((BrokerData("c", "a", {0: "h:1", 1: "h:2"}),), (QueueData("a", 2, 2, 6),))
@@ -69,38 +66,6 @@ def test_the_next_server_answers_for_one_that_cannot(run_async: Callable[..., An
             async with asking(bad, good) as servers:
                 assert await servers.route("T") == ROUTE
                 assert servers._current == 1, "it stays with the one that answered"
-
-    run_async(scenario())
-
-
-def test_a_dead_server_is_passed_over(run_async: Callable[..., Any]) -> None:
-    async def scenario() -> None:
-        async with serving(answering(0, encode_topic_route(ROUTE))) as (_, address):
-            [port] = free_ports(1)
-            async with client() as remoting:
-                servers = NameServerClient(remoting, [f"127.0.0.1:{port}", address], 2_000)
-                servers._current = 0
-                assert await servers.route("T") == ROUTE
-
-    run_async(scenario())
-
-
-def test_errors_say_what_the_servers_said(run_async: Callable[..., Any]) -> None:
-    async def scenario() -> None:
-        async with asking(answering(17, remark="no T"), answering(1, remark="starting")) as both:
-            with pytest.raises(TopicNotExist, match="no T"):
-                await both.route("T")
-        async with asking(answering(1, remark="starting")) as one:
-            with pytest.raises(RemoteError, match="starting"):
-                await one.route("T")
-        async with asking(answering(16, remark="not you"), answering(17)) as strict:
-            with pytest.raises(NoPermission, match="not you"):
-                await strict.cluster_info()
-        [port] = free_ports(1)
-        async with client() as remoting:
-            dead = NameServerClient(remoting, [f"127.0.0.1:{port}"], 500)
-            with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}"):
-                await dead.topic_list()
 
     run_async(scenario())
 

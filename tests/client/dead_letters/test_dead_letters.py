@@ -175,7 +175,9 @@ def test_a_dead_letter_topic_of_an_application(
             producer.send(OutgoingMessage(source, b"named", properties=origin), queue=queue)
             producer.send(OutgoingMessage(source, b"unnamed"), queue=queue)
     assert letters.topics(source) == [(source, "", 2, 4, 4, "")]
-    with pytest.raises(InvalidArgument, match="app-bad:broker-a:0:1 does not name the topic"):
+    with pytest.raises(
+        InvalidArgument, match="app-bad:broker-a:0:1 does not name its original topic"
+    ):
         letters.replay(source)
     assert letters.topics(source)[0].waiting == 3, "the one before was sent"
     with pytest.raises(InvalidArgument, match="cannot be replayed to app-bad"):

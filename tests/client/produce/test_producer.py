@@ -37,10 +37,12 @@ from tests.client.scripted_brokers import (
     ScriptedCluster,
     scripted_cluster,
 )
+from tests.fakes.held_clock import StoppedClock
 from tests.fakes.manual_clock import ManualClock
 from tests.remoting.peers import until
 
 M = OutgoingMessage
+PATIENCE_MS = 60_000
 
 
 @contextlib.asynccontextmanager
@@ -185,9 +187,27 @@ def test_a_busy_broker_gets_time(run_async: Callable[..., Any]) -> None:
             assert result.status is SendStatus.SEND_OK
             assert len(cluster.broker.sends) == 6
             assert len({send.ext["i"] for send in cluster.broker.sends}) == 1
-            cluster.broker.always = 2
+
+    run_async(scenario())
+
+
+def test_a_broker_that_stays_busy_until_the_deadline(run_async: Callable[..., Any]) -> None:
+    clock = StoppedClock()
+
+    def busy_at_the_deadline(command: RemotingCommand) -> RemotingCommand:
+        clock.advance(PATIENCE_MS)
+        return command.reply(2, "refused with 2")
+
+    async def scenario() -> None:
+        async with (
+            scripted_cluster() as cluster,
+            ClientInstance(cluster.config(), clock=clock) as client,
+            Producer(client, "PG", retries=0) as producer,
+        ):
+            cluster.broker.script.extend([2, 2, busy_at_the_deadline])
             with pytest.raises(SystemBusy, match="topic T at broker-a"):
-                await producer.send("T", b"x", timeout_ms=2000)
+                await producer.send("T", b"x", timeout_ms=PATIENCE_MS)
+            assert len(cluster.broker.sends) == 3
 
     run_async(scenario())
 

@@ -357,7 +357,7 @@ def test_what_a_slave_does_not_have_is_not_lost(run_async: Run, first: int) -> N
         async with scripted_cluster(master, slave) as found:
             await master.stop()
             impatient = PullStream(found.client, QUEUE, 100, 400, retry_limit_ms=300)
-            with pytest.raises(ServiceNotAvailable, match=r"at its master, which is away"):
+            with pytest.raises(ServiceNotAvailable, match=r"at its master, which is unreachable"):
                 await collected(impatient)
 
     run_async(run())

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import EmbeddedBroker
 from broker_core.broker.broker import Broker
-from broker_core.client.blocking.sink import SyncSinkClient
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.sink import stage_writer
 from broker_core.client.sink.client import SinkClient
@@ -39,7 +37,6 @@ from tests.broker.running_broker import broker_config
 from tests.broker.sink_store import identity
 from tests.client.scripted_brokers import scripted_cluster
 from tests.codec.codec_backends import column
-from tests.embedded.one_topic import bodies as read_bodies
 
 Run = Callable[..., Any]
 NAME = "broker-a"
@@ -385,23 +382,6 @@ def test_rows_that_are_too_long(tmp_path: Path, run_async: Run) -> None:
             assert cluster.bodies() == [largest, b"short"]
 
     run_async(scenario())
-
-
-def test_without_an_event_loop() -> None:
-    with EmbeddedBroker(topics={"T": 2}) as broker, SyncSinkClient(broker.name_server) as sink:
-        assert sink.is_supported(NAME)
-        assert sink.coordinator("S", [NAME]) == NAME
-        with sink.stage(identity(0), NAME) as writer:
-            writer.append(rows([b"a", b"b"]))
-            assert writer.record_count == 2
-            part = writer.seal()
-        with pytest.raises(ZeroDivisionError), sink.stage(identity(0), NAME) as writer:
-            writer.append(rows([b"never"]))
-            raise ZeroDivisionError
-        assert sink.publish(identity(0), [part]).offsets == {NAME: {"T": {0: (0, 2)}}}
-        assert sink.status("S", NAME).batch == 0
-        assert sink.abort([part]) == 0
-        assert read_bodies(broker.name_server, "T") == [b"a", b"b"]
 
 
 # Several brokers

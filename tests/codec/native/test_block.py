@@ -153,3 +153,24 @@ def test_idle_memory_is_bounded() -> None:
     tracemalloc.stop()
     assert most > IDLE_BYTES_MAX + (8 << 20)
     assert left <= IDLE_BYTES_MAX + (1 << 20)
+
+
+def test_a_buffer_is_writable_and_its_memory_is_used_again() -> None:
+    buffer = native.new_buffer(IDLE_BYTES_MAX // 4)
+    assert (len(buffer), buffer.readonly) == (IDLE_BYTES_MAX // 4, False)
+    buffer[:] = bytes(range(256)) * (len(buffer) // 256)
+    view = buffer.toreadonly()[100:200]
+    del buffer
+    # A part keeps all of it.
+    others = [native.new_buffer(IDLE_BYTES_MAX // 4) for _ in range(3)]
+    for other in others:
+        other[:] = bytes(len(other))
+    assert bytes(view) == bytes(range(100, 200))
+    assert len(native.new_buffer(7)) == 7
+
+
+def test_the_memory_of_a_buffer_serves_columns_too() -> None:
+    address = np.frombuffer(native.new_buffer(1 << 20), np.uint8).ctypes.data
+    gc.collect()
+    again = np.frombuffer(native.new_buffer(1 << 20), np.uint8).ctypes.data
+    assert address == again

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.records import record_reasons
 from broker_core.codec.records.column_batch import ColumnBatch, encode_places
-from broker_core.codec.records.record_layout import DAMAGE_ONLY, ELSEWHERE
+from broker_core.codec.records.record_layout import DAMAGE_ONLY, ELSEWHERE, UNIT
 from broker_core.codec.records.record_scan import Scan
 from broker_core.errors import CorruptRecord, MalformedBatch, MalformedRecord
 from tests.codec.codec_backends import HOST, batch_of, column
@@ -353,6 +352,7 @@ def test_reads_by_unit(seed: int) -> None:
             (ALL_COLUMNS, ALL_COLUMNS | MICROS, rng.randrange(ALL_COLUMNS), rng.choice(INT64S))
         )
         same("gather_records", spans, units, queue_offset, verify)
+        same("adjacent_runs", units, rng.choice((0, 1, 2, 50, -1)))
         same("decode_columns", spans, units, queue_offset, queue_id, topic, wanted, verify)
 
 
@@ -473,6 +473,18 @@ CALLS: list[tuple[Any, ...]] = [
     ("gather_records", [], bytes(20), 0, True),
     ("gather_records", [(0, "text")], bytes(20), 0, True),
     ("gather_records", 5, bytes(20), 0, True),
+    ("adjacent_runs", b"", 1),
+    ("adjacent_runs", bytes(21), 1),
+    ("adjacent_runs", bytes(20), 1),
+    ("adjacent_runs", UNIT.pack(100, 50, 7) + UNIT.pack(150, 10, 0) + UNIT.pack(170, 9, 0), 2),
+    ("adjacent_runs", UNIT.pack(100, 50, 7) + UNIT.pack(150, 10, 0) + UNIT.pack(170, 9, 0), 1),
+    ("adjacent_runs", UNIT.pack(2**63 - 3, 2, 0) + UNIT.pack(2**63 - 1, 1, 0), 9),
+    ("adjacent_runs", UNIT.pack(5, 0, 0), 9),
+    ("adjacent_runs", UNIT.pack(-5, 1, 0), 9),
+    ("adjacent_runs", "text", 9),
+    ("new_buffer", -1),
+    ("new_buffer", "1"),
+    ("new_buffer", 0),
     ("decode_columns", [], b"", 0, 0, None, ALL_COLUMNS, True),
     ("decode_columns", [], bytes(21), 0, 0, None, 0, True),
     ("java_hash", "text"),
@@ -485,8 +497,3 @@ CALLS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0])
 def test_arguments(call: tuple[Any, ...]) -> None:
     same(*call)
-
-
-def test_every_reason_is_one_text() -> None:
-    texts = [text for name, text in vars(record_reasons).items() if name.isupper()]
-    assert len(texts) == len(set(texts))

@@ -1,6 +1,6 @@
 """The native code under the address and undefined-behaviour sanitizers, fed by the fuzzers.
 
-Both extensions are built anew with instrumentation, into a directory of their own, and the tests
+All extensions are built anew with instrumentation, into a directory of their own, and the tests
 that compare them with their twins on odd and damaged input run on those copies.
 """
 
@@ -17,9 +17,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 NATIVE = ROOT / "broker_core" / "codec" / "native"
 RUNTIME = ROOT / "broker_core" / "runtime"
+PAYLOADS = ROOT / "pyspark_rmq" / "payloads" / "native"
 OPTIONS = (
     "-O1",
-    "-g",
+    # Lines for reports; more would take a third of the build.
+    "-g1",
     "-std=gnu11",
     "-fno-omit-frame-pointer",
     "-fvisibility=hidden",
@@ -39,6 +41,9 @@ FED = (
     "tests/codec/records/test_golden_vectors.py",
     "tests/codec/wire/test_plain_send.py",
     "tests/runtime/test_lane_worker.py",
+    "tests/pyspark_rmq/payloads/native/test_columns.py",
+    "tests/pyspark_rmq/payloads/native/test_avro_plan.py",
+    "tests/pyspark_rmq/payloads/native/test_protobuf_plan.py",
 )
 FED_LONG = (
     "tests/codec/wire/test_frame_parser.py",
@@ -90,6 +95,7 @@ def build(target: Path, *sources: Path) -> None:
             *OPTIONS,
             f"-I{include}",
             f"-I{NATIVE / 'include'}",
+            f"-I{PAYLOADS}",
             *map(str, sources),
             "-o",
             str(target),
@@ -150,6 +156,7 @@ def test_the_native_code_does_nothing_that_is_not_defined(
 ) -> None:
     build(tmp_path / "_native.so", *sorted(NATIVE.glob("*.c")))
     build(tmp_path / "_system_lane.so", RUNTIME / "_system_lane.c")
+    build(tmp_path / "_columns.so", *sorted(PAYLOADS.glob("*.c")))
     files = FED + FED_LONG if long_run else FED
     sizes = () if long_run else ("--hypothesis-profile=sanitized",)
     done = run_python(

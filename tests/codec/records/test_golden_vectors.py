@@ -8,20 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from broker_core.codec.records.checkpoint_page import (
-    CheckpointPage,
-    decode_checkpoint,
-    encode_checkpoint,
-)
 from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.codec.records.host_address import encode_host
-from broker_core.codec.records.index_record import (
-    IndexHeader,
-    decode_index_header,
-    entry_start,
-    index_file_size,
-    slot_start,
-)
 from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.message_record import (
     MessageRecord,
@@ -38,13 +26,10 @@ from broker_core.codec.records.record_layout import (
     crc_tail_value,
 )
 from broker_core.codec.wire.message_id import decode_message_id, encode_message_id
-from broker_core.config import StoreConfig
-from broker_core.storage.derived.message_index import key_hash
 from tests.codec.codec_backends import PURE_PYTHON, batch_of, column
 
 BORN_MS = 1700000000000
 STORE_MS = 1700000000123
-HASH_SLOTS = StoreConfig().index_hash_slots
 
 WORKED_RECORD = bytes.fromhex(
     """
@@ -172,17 +157,6 @@ def test_checksum_property() -> None:
     assert crc_tail_value(tail) == 742053834
 
 
-def test_checkpoint_page() -> None:
-    page = CheckpointPage(STORE_MS, STORE_MS, 0, 0, 4231)
-    encoded = encode_checkpoint(page)
-    assert len(encoded) == 4096
-    assert encoded[:40] == bytes.fromhex(
-        "00 00 01 8b cf e5 68 7b 00 00 01 8b cf e5 68 7b" + "00" * 16 + "00 00 00 00 00 00 10 87"
-    )
-    assert not any(encoded[40:])
-    assert decode_checkpoint(encoded) == page
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -254,41 +228,6 @@ def test_v1_record_length(body_size: int, property_text: bytes) -> None:
 def test_pre_blank_unit() -> None:
     unit = bytes.fromhex("00" * 8 + "7f ff ff ff" + "00" * 8)
     assert unit == PRE_BLANK_UNIT
-
-
-def test_index_file_layout() -> None:
-    assert index_file_size(HASH_SLOTS, StoreConfig().index_entries_max) == 420_000_040
-    assert entry_start(HASH_SLOTS, 1) == 20_000_060
-    assert key_hash(b"TopicTest", b"U1") == 2745342
-    assert key_hash(b"TopicTest", b"k1") == 2746024
-    assert slot_start(2745342) == 10981408
-    assert slot_start(2746024) == 10984136
-
-
-def test_index_worked_example(codec: ModuleType) -> None:
-    entry_max = 8
-    buf = bytearray(index_file_size(HASH_SLOTS, entry_max))
-    puts = [
-        (key_hash(b"TopicTest", b"U1"), 4096, STORE_MS),
-        (key_hash(b"TopicTest", b"k1"), 4096, STORE_MS),
-        (key_hash(b"TopicTest", b"k1"), 4300, STORE_MS + 5500),
-    ]
-    entries = b"".join(KEY_ENTRY.pack(*put) for put in puts)
-    assert codec.append_index_entries(buf, HASH_SLOTS, entry_max, entries, 0) == 60
-    assert buf[20_000_060:20_000_120] == bytes.fromhex(
-        """
-        00 29 e3 fe  00 00 00 00 00 00 10 00  00 00 00 00  00 00 00 00
-        00 29 e6 a8  00 00 00 00 00 00 10 00  00 00 00 00  00 00 00 00
-        00 29 e6 a8  00 00 00 00 00 00 10 cc  00 00 00 05  00 00 00 02
-        """
-    )
-    assert buf[:40] == bytes.fromhex(
-        "00 00 01 8b cf e5 68 7b 00 00 01 8b cf e5 7d f7 00 00 00 00 00 00 10 00"
-        "00 00 00 00 00 00 10 cc 00 00 00 02 00 00 00 04"
-    )
-    assert buf[10981408:10981412] == b"\0\0\0\x01"
-    assert buf[10984136:10984140] == b"\0\0\0\x03"
-    assert decode_index_header(buf) == IndexHeader(STORE_MS, STORE_MS + 5500, 4096, 4300, 2, 4)
 
 
 @pytest.mark.parametrize(("record_size", "fits"), [(188, True), (189, False)])

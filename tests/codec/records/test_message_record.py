@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker_core.codec.records import record_reasons as reasons
-from broker_core.codec.records.host_address import decode_host, encode_host
 from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.message_record import (
     MessageRecord,
@@ -15,7 +14,7 @@ from broker_core.codec.records.message_record import (
     encode_record,
 )
 from broker_core.codec.records.record_layout import CRC_TAIL_SIZE, looks_like_crc_tail
-from broker_core.codec.wire.message_id import decode_message_id, encode_message_id
+from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.errors import CorruptRecord, InvalidArgument
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -159,18 +158,7 @@ def test_own_text_must_not_pass_for_a_checksum() -> None:
     assert decode_record(encode_record(MessageRecord("T", 0, b"", forged))).property_text == forged
 
 
-@given(HOSTS, st.integers(0, (1 << 63) - 1))
-def test_hosts_and_message_ids_round_trip(host: tuple[str, int], position: int) -> None:
-    assert decode_host(encode_host(host)) == host
-    assert decode_message_id(encode_message_id(host, position)) == (host, position)
-
-
 @pytest.mark.parametrize("text", ["", "7F", "g" * 32, "0" * 31, "0" * 33, "F" * 32, "０" * 32])
 def test_bad_message_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         decode_message_id(text)
-
-
-def test_bad_host_fields_are_refused() -> None:
-    with pytest.raises(InvalidArgument):
-        decode_host(b"1234567")

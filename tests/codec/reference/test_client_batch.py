@@ -48,6 +48,16 @@ def test_the_example_of_the_protocol(codec: ModuleType) -> None:
     assert (texts, longs(text_offsets)) == (b"TAGS\x01A\x02", [0, 7, 7])
 
 
+def test_texts_much_longer_than_bodies_are_joined(codec: ModuleType) -> None:
+    """More bytes than the room that is guessed from the bodies."""
+    texts = [b"k\x01" + bytes([65 + row]) * 5_000 + b"\x02" for row in range(20)]
+    batch = batch_of(*[b"b"] * 20, properties=column(*texts))
+    row, count, data = codec.join_client_batch(batch, 0, -1, 1 << 20)
+    assert (row, count) == (20, 20)
+    found = codec.split_client_batch(data, b"")
+    assert (found[0], found[2], found[4]) == (20, b"b" * 20, b"".join(texts))
+
+
 def test_the_suffix_closes_an_open_text(codec: ModuleType) -> None:
     data = item(b"x", b"a\x01b", -7) + item(b"", b"c\x01d\x02", 9) + item(b"yy")
     count, flags, _, _, texts, text_offsets = codec.split_client_batch(data, b"s\x01t\x02")

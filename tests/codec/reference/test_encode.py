@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.message_record import MessageRecord, decode_record, encode_record
 from broker_core.codec.records.record_layout import CRC_TAIL_SIZE, looks_like_crc_tail
 from broker_core.codec.reference.batch import open_batch, plan_rows, read_row
 from broker_core.codec.reference.encode import encode_batch, encode_rows
 from broker_core.errors import MalformedBatch
 from tests.codec.codec_backends import BACKENDS, HOST, HOST_V6, batch_of, column, encode_all
+from tests.codec.reference.batch_faults import BATCH_FAULTS, BIG_TEXT
 
 STORE_MS = 1700000000123
 QUEUES = ((b"TopicTest", 0), (b"TopicTest", 5), (b"%RETRY%" + b"g" * 150, 1))
@@ -110,38 +110,6 @@ def test_prepared_and_rollback_take_no_queue_offset(codec: ModuleType, sys_flag:
     codec.encode_batch(batch, 0, offsets, 0, out, 0, 400, 0)
     assert offsets[0] == 9
     assert decode_record(out).queue_offset == 0
-
-
-BIG_TEXT = b"a\x01" + b"b" * 32744 + b"\x02"
-BATCH_FAULTS = [
-    ({"count": -1}, -1, reasons.BAD_COUNT),
-    ({"queues": ()}, -1, reasons.NO_QUEUES),
-    ({"queues": ((b"", 0),)}, -1, reasons.BAD_TOPIC_LENGTH),
-    ({"queues": ((b"t" * 256, 0),)}, -1, reasons.BAD_TOPIC_LENGTH),
-    ({"queues": ((b"../x", 0),)}, -1, reasons.BAD_TOPIC_NAME),
-    ({"queues": ((b"T", -1),)}, -1, reasons.BAD_QUEUE_ID),
-    ({"queues": ((b"T", 1 << 31),)}, -1, reasons.BAD_QUEUE_ID),
-    ({"born_host": b""}, -1, reasons.BAD_HOST),
-    ({"store_host": b"123456789"}, -1, reasons.BAD_HOST),
-    ({"flag": 1 << 31}, -1, reasons.BAD_NUMBER),
-    ({"prepared_offset": 1 << 63}, -1, reasons.BAD_NUMBER),
-    ({"body": (b"", bytes(12), 3)}, -1, reasons.BAD_WIDTH),
-    ({"body": (b"", bytes(11), 4)}, -1, reasons.COLUMN_TOO_SHORT),
-    ({"queue_index": bytes(7)}, -1, reasons.COLUMN_TOO_SHORT),
-    ({"born_timestamp": bytes(15)}, -1, reasons.COLUMN_TOO_SHORT),
-    ({"queue_index": np.array([0, 1], np.int32)}, 1, reasons.BAD_QUEUE_INDEX),
-    ({"queue_index": np.array([-1, 0], np.int32)}, 0, reasons.BAD_QUEUE_INDEX),
-    ({"body": (b"ab", np.array([0, 2, 1], np.int32), 4)}, 1, reasons.BAD_OFFSETS),
-    ({"body": (b"ab", np.array([0, 1, 3], np.int32), 4)}, 1, reasons.BAD_OFFSETS),
-    ({"body": (b"ab", np.array([-1, 1, 2], np.int64), 8)}, 0, reasons.BAD_OFFSETS),
-    ({"tags": column(b"", b"a\x01")}, 1, reasons.TAGS_SEPARATOR),
-    ({"keys": column(b"", b"a\x02")}, 1, reasons.KEYS_SEPARATOR),
-    ({"properties": column(b"", BIG_TEXT + b"c")}, 1, reasons.PROPERTIES_TOO_LONG),
-    ({"properties": column(b"", BIG_TEXT), "tags": column(b"t", b"t")}, 1,
-     reasons.PROPERTIES_TOO_LONG),
-    ({"properties": column(b"", b"__CRC32#\x010123456789"), "append_crc": False}, 1,
-     reasons.PROPERTIES_UNSAFE),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "row", "reason"), BATCH_FAULTS)
@@ -253,11 +221,3 @@ def test_rows_and_columns_give_the_same(
     else:
         assert (plan.stop, plan.reason) == (12, "")
     assert plan.sizes.tolist() == sizes
-
-
-@pytest.mark.parametrize(("fields", "row", "reason"), [f for f in BATCH_FAULTS if f[1] >= 0])
-def test_column_path_finds_the_same_faults(
-    fields: dict[str, object], row: int, reason: str
-) -> None:
-    plan = plan_rows(open_batch(batch_of(b"a", b"b", **fields)), 0, 2)
-    assert (plan.stop, plan.reason) == (row, reason)

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from broker_core.codec.records.index_record import (
-    decode_index_entry,
+    ENTRY,
     decode_index_header,
     entry_start,
 )
@@ -22,7 +22,7 @@ def test_full_index_file_stops_and_the_next_continues(codec: ModuleType) -> None
     assert codec.append_index_entries(first, 4, 5, entries, 80) == 80
     header = decode_index_header(first)
     assert (header.next_entry, header.slots_used, header.end_position) == (5, 1, 103)
-    assert decode_index_entry(first, entry_start(4, 4)).previous == 3
+    assert ENTRY.unpack_from(first, entry_start(4, 4))[3] == 3
     second = bytearray(file_size(4, 5))
     assert codec.append_index_entries(second, 4, 5, entries, 80) == 120
 
@@ -44,7 +44,7 @@ def test_seconds_are_clamped(codec: ModuleType) -> None:
     entries = b"".join(KEY_ENTRY.pack(n, n, time) for n, time in enumerate(times))
     buf = bytearray(file_size(4, 20))
     codec.append_index_entries(buf, 4, 20, entries, 0)
-    seconds = [decode_index_entry(buf, entry_start(4, n)).seconds_after_begin for n in range(1, 5)]
+    seconds = [ENTRY.unpack_from(buf, entry_start(4, n))[2] for n in range(1, 5)]
     assert seconds == [0, 0, 2, 0x7FFFFFFF]
 
 

@@ -33,7 +33,7 @@ def test_a_machine_and_a_broker_without_problems(
 
 
 def test_servers_that_are_not_what_they_should_be(broker: EmbeddedBroker) -> None:
-    nowhere, not_one = doctor.server_findings(f"127.0.0.1:1;{broker.address}")
+    nowhere, not_one = doctor.server_findings(f"127.0.0.1:1;{broker.address}", {})
     assert nowhere == (
         "name server",
         "127.0.0.1:1",
@@ -41,7 +41,7 @@ def test_servers_that_are_not_what_they_should_be(broker: EmbeddedBroker) -> Non
         " Connection refused\nstart a name server there, or give the right address",
     )
     assert not_one.fix.startswith(f"{broker.address} is a broker, not a name server: ")
-    [with_scheme] = doctor.server_findings("rmq://127.0.0.1:1")
+    [with_scheme] = doctor.server_findings("rmq://127.0.0.1:1", {})
     assert "leave out rmq://" in with_scheme.fix
 
 
@@ -75,9 +75,9 @@ def test_fixes(finding: Any, fix: str) -> None:
     ("versions", "fixes"),
     [
         ({"pyspark": "4.1.0", "pyarrow": "18.0.0"}, ["", ""]),
-        ({"pyspark-client": "4.0.1", "pyarrow": "15"}, ["", ""]),
-        ({"pyspark": "3.5.1"}, ["pip install 'pyspark>=4.0,<4.4'", "pip install 'pyarrow>=15'"]),
-        ({"pyarrow": "14.0.2"}, ["pip install 'pyspark>=4.0,<4.4'", "pip install 'pyarrow>=15'"]),
+        ({"pyspark-client": "4.0.1", "pyarrow": "11.0.0"}, ["", ""]),
+        ({"pyspark": "3.5.1"}, ["pip install 'pyspark>=4.0,<4.4'", "pip install 'pyarrow>=11'"]),
+        ({"pyarrow": "10.0.1"}, ["pip install 'pyspark>=4.0,<4.4'", "pip install 'pyarrow>=11'"]),
     ],
 )
 def test_versions(versions: dict[str, str], fixes: list[str]) -> None:
@@ -95,3 +95,11 @@ def test_versions(versions: dict[str, str], fixes: list[str]) -> None:
 )
 def test_versions_of_java(text: str, number: int | None) -> None:
     assert doctor.parse_java_version(text) == number
+
+
+def test_the_oldest_arrow_is_that_of_the_installed_spark() -> None:
+    wanted = ["py4j<0.10.9.10,>=0.10.9.7", 'pyarrow>=18.0.0; extra == "sql"']
+    assert doctor.arrow_min(wanted) == "18.0.0"
+    assert doctor.arrow_min([]) == "11"
+    [_, arrow] = doctor.distribution_findings({"pyarrow": "15.0.0"}.get, "18.0.0")
+    assert arrow == ("Arrow", "15.0.0", "pip install 'pyarrow>=18.0.0'")

@@ -7,6 +7,7 @@ import pytest
 from broker_core import errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.formats import PayloadOptions
+from pyspark_rmq.sink.sink_options import SinkOptions
 
 
 def parse(**given: str) -> PayloadOptions:
@@ -45,11 +46,40 @@ def test_defaults_and_values() -> None:
         ({"keyFormat": "json", "flattenValue": "true"}, "flattenValue is for typed payloads"),
         ({"valueFormat": "json", "timeZone": "Mars/North"}, "a time zone such as UTC"),
         ({"valueFormat": "json", "timeZone": "../etc"}, "a time zone such as UTC"),
+        ({"valueFormat": "json", "mode": "strict"}, "PERMISSIVE or DROPMALFORMED or FAILFAST"),
+        (
+            {"valueFormat": "json", "mode": "failfast", "badRecords": "skip"},
+            "mode and badRecords exclude each other: mode=FAILFAST is like badRecords=fail",
+        ),
+        ({"mode": "failfast"}, "mode is for typed payloads"),
+        ({"valueFormat": "msgpack", "dateFormat": "yyyy"}, "dateFormat is for times that are"),
+        ({"valueFormat": "json", "timestampFormat": "YYYY"}, "it has YYYY, which is not supported"),
     ],
 )
 def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(errors.RmqError, match=text):
         parse(**given)
+
+
+def test_modes_of_spark() -> None:
+    for mode, policy, keeps in (
+        ("permissive", "null", True), ("dropMalformed", "skip", False), ("FAILFAST", "fail", False),
+    ):  # fmt: skip
+        found = parse(valueFormat="json", mode=mode)
+        assert (found.bad_records, found.keeps_fields) == (policy, keeps)
+
+
+def test_patterns() -> None:
+    found = parse(valueFormat="json", timestampFormat="dd.MM.yyyy", timestampNTZFormat="yyyy")
+    assert found.patterns == ("dd.MM.yyyy", "yyyy", "")
+    assert found.times.date("1970-01-02") == 1
+    assert parse(keyFormat="json", dateFormat="M/yyyy").times.date("2/1970") == 31
+
+
+def test_changes_are_formats_of_the_source() -> None:
+    assert parse(valueFormat="Canal-JSON").checks_columns
+    with pytest.raises(errors.InvalidConfig, match="only sources read canal-json"):
+        SinkOptions.parse({"rmq.namesrv.addr": "h:1", "topic": "t", "valueFormat": "canal-json"})
 
 
 def test_key_formats() -> None:
@@ -62,5 +92,7 @@ def test_key_formats() -> None:
 
 def test_a_format_with_fields_needs_a_schema() -> None:
     assert parse(valueFormat="string").default_kind == "string"
-    with pytest.raises(errors.InvalidArgument, match="needs a schema"):
+    with pytest.raises(errors.InvalidArgument, match=r"needs a schema .*spark\.read also takes"):
         _ = parse(valueFormat="json").default_kind
+    with pytest.raises(errors.InvalidArgument, match=r"STRUCT<op: STRING, after: STRUCT<.*>\"\)$"):
+        _ = parse(valueFormat="canal-json").default_kind

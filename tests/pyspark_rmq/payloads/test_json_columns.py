@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_rmq.payloads.json_columns import JsonDecoder
+from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ
 
 ORDER = pa.struct(
@@ -111,7 +112,12 @@ def test_maps_and_arrays_as_whole_bodies(kind: Any) -> None:
 def test_times_without_a_zone_are_of_the_zone_that_is_given() -> None:
     kind = pa.struct([pa.field("at", TIMESTAMP)])
     bodies = bodies_of(b'{"at":"2024-05-31T12:00:00"}', b'{"at":"2024-05-31T12:00:00Z"}')
-    berlin = JsonDecoder(kind, "Europe/Berlin").decode(bodies).values.field(0).cast(pa.int64())
+    berlin = (
+        JsonDecoder(kind, TimeTexts("Europe/Berlin"))
+        .decode(bodies)
+        .values.field(0)
+        .cast(pa.int64())
+    )
     utc = JsonDecoder(kind).decode(bodies).values.field(0).cast(pa.int64())
     assert [b.as_py() - u.as_py() for b, u in zip(berlin, utc, strict=True)] == [-7_200_000_000, 0]
 
@@ -161,3 +167,24 @@ def test_any_bytes_are_decoded_or_bad(body: bytes) -> None:
     decoded = JsonDecoder(ORDER).decode(bodies_of(body))
     assert len(decoded.values) == 1
     assert (decoded.values[0].as_py() is None) == bool(decoded.bad)
+
+
+def test_permissive_keeps_what_can_be_converted() -> None:
+    kind = pa.struct(
+        [
+            ("a", pa.int32()),
+            ("l", pa.list_(pa.int32())),
+            ("s", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        ]
+    )
+    bodies = bodies_of(
+        b'{"a":"x","l":[1],"s":{"x":true,"y":"t"}}', b'{"a":1,"l":[1,"x"]}', b"{", b'{"a":2}', b"[]"
+    )
+    decoded = JsonDecoder(kind, keeps_fields=True).decode(bodies)
+    nothing = {"a": None, "l": None, "s": None}
+    assert decoded.values.to_pylist() == [
+        {"a": None, "l": [1], "s": {"x": None, "y": "t"}}, {**nothing, "a": 1},
+        nothing, {**nothing, "a": 2}, nothing,
+    ]  # fmt: skip
+    assert [bad.row for bad in decoded.bad] == [0, 1, 2, 4]
+    assert decoded.bad[0].reason == 'value.a is "x", which is not INT'

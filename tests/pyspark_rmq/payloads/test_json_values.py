@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rmq.payloads.json_values import DEPTH_MAX, Undecodable, converter, parse
+from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
 
 KIND = pa.struct(
     [
@@ -21,7 +22,7 @@ KIND = pa.struct(
 
 
 def decoded(body: bytes) -> Any:
-    return converter(KIND, "UTC")(parse(body))
+    return converter(KIND, TimeTexts())(parse(body))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"value_schema": "1", "value_message_name": "M"}, "is for valueFormat=protobuf, not"),
         ({"value_schema_file": "f", "valueFormat": "protobuf"}, "needs the options .*message.name"),
         ({"value_message_name": "M", "valueFormat": "protobuf"}, "needs the options .*schema.file"),
+        ({"value_schema_registry_url": "h"}, "an address such as http://registry:8081"),
+        ({"value_schema_registry_url": "http://h", "value_schema": "1"}, "needs one of"),
+        (
+            {"value_schema_registry_url": "http://h", "value_schema_registry_framing": "none"},
+            "needs bodies with a schema id",
+        ),
+        ({"value_schema": "1", "value_schema_registry_id": "7"}, "id of a source needs .*url"),
+        ({"value_schema": "1", "value_schema_registry_user": "u"}, "user and .*password go togeth"),
+        ({"value_schema_registry_url": "http://h", "valueFormat": "protobuf"}, "is for value"),
     ],
 )  # fmt: skip
 def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
@@ -80,7 +89,29 @@ def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
         parse(**given)
 
 
-def test_the_sink_writes_no_frames(tmp_path: Path) -> None:
+def test_a_registry() -> None:
+    found = parse(
+        value_schema_registry_url="http://h:8081/", value_schema_registry_user="u",
+        value_schema_registry_password="secret",
+    )  # fmt: skip
+    assert (found.registry.url, found.texts, found.framing) == ("http://h:8081", (), "auto")
+    assert "secret" not in repr(found)
+
+
+def test_frames_of_the_sink() -> None:
+    given = {"rmq.namesrv.addr": "h:1", "topic": "t", "valueFormat": "avro", "value.schema": "1"}
+    found = SinkOptions.parse({**given, "value.schema.registry.id": "7"}).value_schema
+    assert (found.framing, found.registry.schema_id) == ("always", 7)
+    for more in ({"framing": "always"}, {"framing": "none", "id": "7"}):
+        texts = {f"value.schema.registry.{name}": text for name, text in more.items()}
+        with pytest.raises(errors.InvalidArgument, match=r"framing=always and .*id of a sink go"):
+            SinkOptions.parse({**given, **texts})
+    del given["value.schema"]
+    with pytest.raises(errors.InvalidArgument, match=r"of a sink needs value\.schema\.reg"):
+        SinkOptions.parse({**given, "value.schema.registry.url": "http://h"})
+
+
+def test_the_sink_writes_no_frames_without_an_id(tmp_path: Path) -> None:
     given = {"rmq.namesrv.addr": "h:1", "topic": "t", "valueFormat": "avro"}
     assert SinkOptions.parse({**given, "value.schema": "1"}).value_schema.framing == "none"
     with pytest.raises(errors.RmqError, match="none"):

@@ -29,7 +29,7 @@ def test_nested_types() -> None:
     ("kind", "text"),
     [
         ("void", "v has type void"),
-        (array("variant"), r"v\[\] has type variant"),
+        (array("void"), r"v\[\] has type void"),
         (struct("string", nullable=False), "v.f is declared NOT NULL"),
         (array("string", nullable=False), "elements of v is declared NOT NULL"),
         ({"type": "udt", "class": "x"}, "v has type udt"),

@@ -22,8 +22,10 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.bad_records import BadRecord
 from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
 from pyspark_rmq.source.batch_plan import batch_ranges
+from pyspark_rmq.source.found_schema import found_schema
 from pyspark_rmq.source.rows.range_reader import Task, read_task
 from pyspark_rmq.source.rows.seen_rows import SeenRows
+from tests.pyspark_rmq.payloads.registry.http_registry import http_registry
 
 STRUCT = {
     "type": "struct",
@@ -249,3 +251,63 @@ def test_typed_keys_beside_plain_bodies(read: Callable[..., Any], keyed: str) ->
     assert read(keyed, [KEY, BODY], **given)[3]["key"] == "plain"
     kafka = {**given, "columnNames": "kafka", "badRecords": "skip"}
     assert [row["key"]["n"] for row in read(keyed, [ID_KEY, BODY], **kafka) if row["key"]] == [1, 5]
+
+
+def _field(name: str, kind: Any, simple: str = "struct<>") -> SchemaField:
+    return SchemaField(name, simple, True, kind)
+
+
+def test_changes_are_rows(
+    read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    """A message with several rows repeats its columns; a bad one is one record."""
+    topic, dead = new_topic(1), new_topic(1)
+    good = '{"type":"INSERT","data":[{"id":"a","n":"1"},{"id":"b","n":"2"}]}'
+    bad = '{"type":"INSERT","data":[{"id":"a"},{"n":"x"}]}'
+    broker.produce(topic, [good, bad, '{"type":"DELETE","data":[{"id":"a"}]}'], keys="k")
+    fields = [OFFSET, _field("op", "string", "string"), _field("after", STRUCT), KEY]
+    given = {"valueFormat": "canal-json", "flattenValue": "true"}
+    rows = read(topic, [*fields, *BAD], **given, badRecords="null")
+    assert [(row["offset"], row["op"], row["after"] and row["after"]["id"]) for row in rows] == [
+        (0, "c", "a"), (0, "c", "b"), (1, None, None), (2, "d", None),
+    ]  # fmt: skip
+    assert [row["badValue"] for row in rows] == [None, None, bad.encode(), None]
+    assert {row["key"] for row in rows} == {"k"}
+    keyed = [_field("key", STRUCT), _field("op", "string", "string")]
+    given |= {"badRecords": "deadLetter", "deadLetterTopic": dead, "keyFormat": "json"}
+    assert read(topic, keyed, **given) == [], "every key is bad"
+    with SyncDeadLetters(broker.name_server) as letters:
+        assert len(letters.read(dead)) == 3, "one for each message"
+
+
+def test_permissive(read: Callable[..., Any], topic: str) -> None:
+    rows = read(topic, [VALUE, *BAD], mode="PERMISSIVE")
+    assert [row["value"] for row in rows] == [
+        {"id": "a", "n": 1}, {"id": "b", "n": None}, {"id": None, "n": None}, {"id": None, "n": 4},
+    ]  # fmt: skip
+    assert [row["badReason"] is None for row in rows] == [True, False, False, True]
+    assert len(read(topic, [VALUE], mode="DROPMALFORMED")) == 2
+    with pytest.raises(BadRecord, match="offset 1 of queue 0"):
+        read(topic, [VALUE], mode="FAILFAST")
+
+
+def test_a_registry_of_schemas(
+    read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    fields = [{"name": "n", "type": "int"}, {"name": "id", "type": "string"}]
+    broker.produce(topic, [b"\0\0\0\0\7\2\2a", b"\0\0\0\0\x08", b"\0\0\0\0\7\4\2b"])
+    with http_registry() as registry:
+        registry.add(7, {"type": "record", "name": "R", "fields": fields})
+        given = {"valueFormat": "avro", "value.schema.registry.url": registry.url}
+        rows = read(topic, [VALUE, BAD[0]], **given, badRecords="null")
+        assert [row["value"] for row in rows] == [{"id": "a", "n": 1}, None, {"id": "b", "n": 2}]
+        assert rows[1]["badReason"].endswith("has no schema 8")
+        assert registry.asked == ["/schemas/ids/7", "/schemas/ids/8"]
+        options = SourceOptions.parse({**broker.options, "subscribe": topic, **given})
+        with pytest.raises(errors.InvalidArgument, match="needs a schema of the columns"):
+            found_schema(options)
+        options = SourceOptions.parse(
+            {**broker.options, "subscribe": topic, **given, "value.schema.registry.id": "7"}
+        )
+        assert "value struct<`n`: integer, `id`: string>" in found_schema(options)

@@ -25,7 +25,7 @@ def gate(connection: Connection, command: RemotingCommand) -> RemotingCommand:
     """Like the gate of a broker: a peer is authenticated once it has sent the account."""
     if command.ext.get("AccessKey") != SECRET:
         raise NoPermission(ResponseCode.NO_PERMISSION, "who are you?")
-    if connection.load.is_stranger:
+    if connection.load.is_unauthenticated:
         connection.recognised()
     return command.reply(body=str(len(command.body)).encode())
 
@@ -34,7 +34,7 @@ def gate(connection: Connection, command: RemotingCommand) -> RemotingCommand:
 async def guarded(
     limits: RemotingLimits | None = None,
 ) -> AsyncIterator[tuple[RemotingServer, str]]:
-    server = RemotingServer(gate, limits, is_stranger=lambda host: True)
+    server = RemotingServer(gate, limits, needs_account=lambda host: True)
     port = await server.start("127.0.0.1", 0)
     try:
         yield server, f"127.0.0.1:{port}"
@@ -86,7 +86,7 @@ def test_what_nobody_signed_is_read_and_not_kept(run_async: Callable[..., Any]) 
 @pytest.mark.parametrize("key", ["wrong", SECRET])
 def test_bodies_of_strangers_share_a_small_budget(run_async: Callable[..., Any], key: str) -> None:
     """Whether the account exists makes no difference before the body is there."""
-    limits = RemotingLimits(frame_size_max=MIB, strangers_size_max=2 * MIB)
+    limits = RemotingLimits(frame_size_max=MIB, unauthenticated_size_max=2 * MIB)
     frame = sized(1000 << 10, key)
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_headers_of_strangers_are_small(run_async: Callable[..., Any]) -> None:
 
 def test_nothing_is_left_of_strangers_that_go(run_async: Callable[..., Any]) -> None:
     frame = sized(60 << 10, "wrong")
-    limits = small_limits(strangers_size_max=128 << 10)
+    limits = small_limits(unauthenticated_size_max=128 << 10)
 
     async def scenario() -> None:
         async with guarded(limits) as (server, address):

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker_core.codec.native import relocate_run
-from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.config import StoreConfig
 from broker_core.dispatch.log_dispatcher import LogDispatcher
 from broker_core.protocol_codes import FlushDiskType, PutStatus
@@ -20,10 +18,8 @@ from broker_core.runtime.clock import SystemClock
 from broker_core.runtime.worker import InlineWorker, ThreadWorker
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.files.posix_file_system import PosixFile, PosixFileSystem
-from broker_core.storage.log import append_scan_cache as written_steps
-from broker_core.storage.log import group_writer
-from broker_core.storage.log.append_group import GROUP_TOPIC
-from broker_core.storage.log.append_scan_cache import WrittenSteps
+from broker_core.storage.log import append_scan_cache, group_writer
+from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.commit_log import SCRATCH_SIZE, CommitLog, TemplateRun
 from broker_core.storage.log.group_writer import GroupWriter, NumberedRun, Stamp
 from broker_core.storage.log.log_walk import Step, walk_step
@@ -43,7 +39,7 @@ NO_DELAYS = memoryview(b"").cast("B")
 @pytest.fixture(autouse=True)
 def _scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """With either codec."""
-    monkeypatch.setattr(written_steps, "SCANS_PAY", True)
+    monkeypatch.setattr(append_scan_cache, "SCANS_PAY", True)
 
 
 @pytest.fixture
@@ -107,7 +103,7 @@ def test_two_threads_write_what_one_does(
         again = numbered(runs)
         if shares:
             writer = GroupWriter(
-                log, WrittenSteps(NO_DELAYS, index_tags=False), helper,
+                log, AppendScanCache(NO_DELAYS, index_tags=False), helper,
                 lambda log=log, slices=slices: slices.append(log.position),  # type: ignore[misc]
             )  # fmt: skip
             writer.write(again, STAMP)
@@ -129,7 +125,7 @@ def test_a_run_that_is_not_one_any_more(tmp_path: Path, helper: ThreadWorker) ->
     runs[30] = TemplateRun(runs[30].queues, broken)
     log = new_log(tmp_path, 64 << 20)
     log.reserve_until(64 << 20)
-    writer = GroupWriter(log, WrittenSteps(NO_DELAYS, index_tags=False), helper, lambda: None)
+    writer = GroupWriter(log, AppendScanCache(NO_DELAYS, index_tags=False), helper, lambda: None)
     log._room_for(0)
     with pytest.raises(group_writer.MalformedRecord):
         writer.write(numbered_alike(runs), STAMP)
@@ -221,51 +217,3 @@ def test_what_is_kept_is_what_a_walk_finds(
         store.close()
 
     run_async(scenario())
-
-
-class TestWrittenSteps:
-    def steps(self, **options: Any) -> WrittenSteps:
-        return WrittenSteps(NO_DELAYS, index_tags=False, **options)
-
-    def data(self, count: int = 700, position: int = 0, **fields: Any) -> memoryview:
-        """Records as they lie at a position of the log."""
-        records = run_of(*[b"x" * 10] * count, **fields).records
-        out = memoryview(bytearray(len(records) + BLANK_RESERVE))
-        relocate_run(records, 0, array("q", [0]), *STAMP, out, 0, len(out), position)
-        return out[: len(records)]
-
-    def test_a_step_is_given_once_and_only_where_it_fits(self) -> None:
-        steps, data = self.steps(), self.data(position=1_000)
-        steps.note(data, len(data), 1_000)
-        end = 1_000 + len(data)
-        assert steps.take(999, end) is None
-        assert steps.bound(0, end) == 1_000
-        assert steps.bound(0, 500) == 500
-        assert steps.bound(1_000, end) == end, "a walk from where it begins has to go on"
-        assert steps.take(1_000, end - 1) is None, "replication may cut anywhere"
-        step = steps.take(1_000, end)
-        assert step is not None
-        assert (step.start, step.end, step.scan is not None) == (1_000, end, True)
-        assert steps.take(1_000, end) is None
-
-    def test_steps_that_a_walk_has_passed_are_forgotten(self) -> None:
-        steps, data = self.steps(), self.data(position=1_000)
-        steps.note(data, len(data), 1_000)
-        assert steps.take(1_001, 1 << 30) is None
-        assert steps.bound(0, 1 << 30) == 1 << 30
-
-    def test_what_dispatch_has_to_look_at_itself_is_not_kept(self) -> None:
-        steps = self.steps()
-        short = self.data(3)
-        assert len(short) < written_steps.SIZE_MIN
-        header = self.data(700, topic=GROUP_TOPIC)
-        torn = self.data()[:-1]
-        for data in (short, header, torn):
-            assert steps.scan(data, len(data), 0) is None
-
-    def test_memory_is_bounded_and_comes_back(self) -> None:
-        steps, data = self.steps(size_max=1), self.data()
-        steps.note(data, len(data), 0)
-        assert steps.scan(data, len(data), 0) is None, "full"
-        assert steps.take(0, 1 << 30) is not None
-        assert steps.scan(data, len(data), 0) is not None

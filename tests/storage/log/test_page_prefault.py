@@ -7,7 +7,7 @@ from typing import Any
 
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.log.commit_log import WRITTEN_SIZE_MIN, CommitLog
-from broker_core.storage.log.page_prefault import AHEAD_SIZE, GROWTH_MAX, STEP_SIZE, FreshPages
+from broker_core.storage.log.page_prefault import AHEAD_SIZE, GROWTH_MAX, STEP_SIZE, PagePrefault
 from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
 from broker_core.storage.log.write_buffer_pool import WriteBufferPool
 from tests.codec.codec_backends import batch_of
@@ -26,7 +26,7 @@ class Reads:
         disk.make_dir(COMMIT_LOG_DIR)
         self.log = CommitLog(SegmentSequence(disk, file_size, [], 0, InlineWorker(), pool=pool), 0)
         self.worker = ManualWorker()
-        self.pages = FreshPages(self.log, self.worker, singly=True)
+        self.pages = PagePrefault(self.log, self.worker, singly=True)
         self.taken: list[tuple[int, int, int]] = []
         self.singly: list[bool] = []
         self._spied: set[int] = set()

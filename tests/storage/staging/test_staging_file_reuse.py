@@ -16,7 +16,8 @@ from broker_core.storage.staging.staging_file_reuse import IDLE_S
 from broker_core.store.message_store import MessageStore
 from tests.fakes.manual_worker import ManualWorker
 from tests.fakes.simulated_disk import SimulatedDisk
-from tests.storage.staging.test_staging_area import HOUR_MS, area, path_of, staged
+from tests.storage.staging.test_staged_run import path_of
+from tests.storage.staging.test_staging_area import HOUR_MS, area, staged
 from tests.store.small_store import bodies, new_disk, open_small, run_of
 
 

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.records.checkpoint_page import CheckpointPage
-from broker_core.errors import StoreFormatUnsupported, StoreLocked
-from broker_core.storage.derived.consume_queue import QueueEntry, QueueFileEntry
-from broker_core.storage.derived.dispatch_checkpoint import (
-    DISPATCH_CHECKPOINT_FILE,
-    DispatchCheckpoint,
-    decode_checkpoint,
-    encode_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
-from broker_core.storage.derived.message_index import IndexEntry
-from broker_core.storage.files.atomic_file import (
-    read_file,
-    replace_file,
-    replace_file_keeping_backup,
-)
-from broker_core.storage.state.checkpoint import CHECKPOINT_FILE, load_page, save_page
-from broker_core.storage.state.lock_and_abort_files import (
-    ended_cleanly,
-    mark_running,
-    mark_stopped,
-    take_lock,
-)
+from broker_core.errors import StoreFormatUnsupported
 from broker_core.storage.state.store_state import (
     FLAG_SYNC_FAILED,
     SLOT_SIZE,
@@ -42,7 +17,7 @@ from broker_core.storage.state.store_state import (
     encode_slot,
     new_state,
 )
-from tests.fakes.simulated_disk import SimulatedCrash, SimulatedDisk
+from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import new_disk
 
 STATE = StoreState("00112233445566778899aabbccddeeff", 3, 4096, 1024, FLAG_SYNC_FAILED, "boot-1")
@@ -130,127 +105,3 @@ class TestStoreState:
         disk.put(STATE_FILE, slot + bytes(SLOT_SIZE))
         with pytest.raises(StoreFormatUnsupported, match="2"):
             StoreStateFile.load(disk)
-
-
-CHECKPOINT = DispatchCheckpoint(
-    STATE.store_id, 5000, 1024, 1_700_000_000_000,
-    (QueueEntry(b"T", 3, 1, 9, (QueueFileEntry(0, 100, 1), QueueFileEntry(100, 80, 2))),),
-    (IndexEntry("20231114221320123", 0, 300, 7), IndexEntry("20231114221320124", 900, 60, None)),
-    ((b"Old", 0, 17),),
-)  # fmt: skip
-
-
-class TestDispatchCheckpoint:
-    def test_it_comes_back_as_it_was(self) -> None:
-        disk = new_disk()
-        assert load_checkpoint(disk) is None
-        save_checkpoint(disk, CHECKPOINT)
-        assert load_checkpoint(disk) == CHECKPOINT
-        assert disk.files() == [DISPATCH_CHECKPOINT_FILE]
-
-    @given(st.data())
-    def test_damage_is_noticed(self, data: st.DataObject) -> None:
-        good = encode_checkpoint(CHECKPOINT)
-        bit = data.draw(st.integers(0, 8 * len(good) - 1))
-        bad = bytearray(good)
-        bad[bit >> 3] ^= 1 << (bit & 7)
-        assert decode_checkpoint(bytes(bad)) is None
-        assert decode_checkpoint(good[: bit >> 3]) is None
-
-    def test_a_crash_leaves_the_old_or_the_new_one(self) -> None:
-        disk = new_disk()
-        save_checkpoint(disk, CHECKPOINT)
-        newer = CHECKPOINT._replace(position=6000)
-        seen = set()
-        for number in range(1, 20):
-            attempt = disk.reboot()
-            attempt.crash_at(number)
-            with contextlib.suppress(SimulatedCrash):
-                save_checkpoint(attempt, newer)
-            for state in attempt.crash_states():
-                found = load_checkpoint(attempt.reboot(state))
-                assert found in (CHECKPOINT, newer)
-                seen.add(found.position)
-        assert seen == {5000, 6000}
-
-
-class TestCheckpointPage:
-    def test_one_page_of_apache(self) -> None:
-        disk = new_disk()
-        assert load_page(disk) == CheckpointPage()
-        page = CheckpointPage(1700000000123, 1700000000123, 0, 0, 4231)
-        save_page(disk, page)
-        data = disk.content(CHECKPOINT_FILE)
-        assert len(data) == 4096
-        assert data[:40].hex() == "0000018bcfe5687b" * 2 + "00" * 16 + "0000000000001087"
-        assert not any(data[40:])
-        assert load_page(disk) == page
-        save_page(disk, page._replace(index_msg_timestamp=5))
-        assert len(disk.content(CHECKPOINT_FILE)) == 4096
-
-    def test_missing_short_and_long_pages(self) -> None:
-        disk = new_disk()
-        disk.put(CHECKPOINT_FILE, b"\1" * 10)
-        assert load_page(disk) == CheckpointPage()
-        disk.put(CHECKPOINT_FILE, bytes(9000))
-        save_page(disk, CheckpointPage())
-        assert len(disk.content(CHECKPOINT_FILE)) == 4096
-
-
-class TestRunMarks:
-    def test_abort_is_there_while_a_store_runs(self) -> None:
-        disk = new_disk()
-        assert ended_cleanly(disk)
-        mark_running(disk, 4711)
-        assert disk.content("abort") == b"4711"
-        for state in disk.crash_states():
-            assert not ended_cleanly(disk.reboot(state))
-        mark_running(disk, 4712)
-        mark_stopped(disk)
-        for state in disk.crash_states():
-            assert ended_cleanly(disk.reboot(state))
-        mark_stopped(disk)
-
-    def test_the_lock_has_one_owner(self) -> None:
-        disk = new_disk()
-        lock = take_lock(disk)
-        assert disk.content("lock") == b"lock"
-        with pytest.raises(StoreLocked):
-            take_lock(disk)
-        lock.close()
-        take_lock(disk).close()
-
-
-class TestReplacement:
-    def contents(self, disk: SimulatedDisk, replace: object) -> list[set[str]]:
-        """Per crash point, the files that the crash states show under the name and its backup."""
-        outcomes = []
-        for number in range(1, 30):
-            attempt = disk.reboot()
-            attempt.crash_at(number)
-            with contextlib.suppress(SimulatedCrash):
-                replace(attempt, "t", b"new")  # type: ignore[operator]
-            for state in attempt.crash_states():
-                rebooted = attempt.reboot(state)
-                outcomes.append((read_file(rebooted, "t"), read_file(rebooted, "t.bak")))
-        return outcomes
-
-    def test_the_old_content_or_the_new_and_nothing_else(self) -> None:
-        disk = new_disk()
-        replace_file(disk, "t", b"old")
-        outcomes = {main for main, _ in self.contents(disk, replace_file)}
-        assert outcomes == {b"old", b"new"}
-
-    def test_with_a_backup_one_of_the_two_files_is_always_whole(self) -> None:
-        disk = new_disk()
-        replace_file_keeping_backup(disk, "t", b"old")
-        outcomes = self.contents(disk, replace_file_keeping_backup)
-        assert all(b"old" in pair or b"new" in pair for pair in outcomes)
-        assert outcomes[-1] == (b"new", b"old")
-
-    def test_a_leftover_of_an_interrupted_attempt(self) -> None:
-        disk = new_disk()
-        disk.put("t.tmp", b"half")
-        replace_file(disk, "t", b"new")
-        assert disk.tree() == {"t": b"new"}
-        assert read_file(disk, "missing") is None

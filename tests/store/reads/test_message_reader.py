@@ -468,6 +468,42 @@ class TestDeletion:
         assert store.offsets("T", 0) == (4, 5)
 
 
+class TestUnverified:
+    """`verify=False` is for callers that verify the records themselves."""
+
+    @pytest.mark.parametrize("run_length", [1, 3, 12])
+    @pytest.mark.parametrize("hot", [0, 1 << 20])
+    def test_the_same_bytes(self, run_length: int, hot: int) -> None:
+        disk = new_disk()
+        settings = {
+            "commit_log_file_size": 1 << 17,
+            "read_size_max": 1 << 20,
+            "hot_window_size": hot,
+        }
+        store = open_small(disk, **settings)
+        for turn in range(6):
+            put_all(store, "T", numbered(run_length, 4_000), queue_id=turn % 2)
+        for queue_id in (0, 1):
+            for offset in range(3 * run_length):
+                plain = store.get("T", queue_id, offset, 100)
+                quick = store.get("T", queue_id, offset, 100, verify=False)
+                assert quick._replace(records=bytes(quick.records)) == plain
+
+    def test_a_damaged_record_is_left_to_the_caller(self) -> None:
+        sizes = {"commit_log_file_size": 1 << 20, "read_size_max": 1 << 20}
+        store, disk = stored(20, 4_000, **sizes)
+        plain = bytes(store.get("T", 0, 0, 100).records)
+        store.close()
+        log = min(path for path in disk.files() if path.startswith("commitlog/"))
+        disk.flip(log, 8 * (disk.content(log).index(plain) + plain.index(b"." * 100) + 50))
+        store = open_small(disk, **sizes)
+        with pytest.raises(CorruptRecord):
+            store.get("T", 0, 0, 100)
+        quick = bytes(store.get("T", 0, 0, 100, verify=False).records)
+        assert len(quick) == len(plain)
+        assert quick != plain
+
+
 def test_statistics_count_what_happened() -> None:
     store, _ = stored(20)
     store.get("T", 0, 0)

@@ -5,27 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker_core.protocol_codes import FlushDiskType, PutStatus
-from broker_core.runtime.watermark import Watermark
 from broker_core.store.message_store import MessageStore
-from broker_core.store.running_flags import Running
 from broker_core.store.writes.message import Message
+from tests.store.replication.replica_gate import Gate
 from tests.store.small_store import bodies, new_disk, numbered, open_small, run_of
-
-
-class Gate:
-    """Slaves that a test moves."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self.confirmed = Watermark(store.log_range[1])
-        self.is_available = True
-        self._store = store
-
-    def available(self, position: int) -> bool:
-        return self.is_available
-
-    def reach(self, position: int) -> None:
-        self.confirmed.advance(position)
-        self._store.replication.confirmed_moved()
 
 
 def opened(flush: FlushDiskType) -> tuple[MessageStore, Gate]:
@@ -71,20 +54,4 @@ def test_a_group_is_shown_as_a_whole() -> None:
     gate.reach(result.end_position)
     assert store.offsets("T", 0) == (0, 20)
     assert done == [None]
-    store.close()
-
-
-def test_without_slaves() -> None:
-    store, gate = opened(FlushDiskType.ASYNC_FLUSH)
-    gate.is_available = False
-    statuses: list[PutStatus] = []
-    store.when_acknowledged(store.append(Message("T", b"x")), statuses.append)
-    assert statuses == [PutStatus.SLAVE_NOT_AVAILABLE]
-    store.replication.set_running(Running.REPLICAS_MISSING, True)
-    end = store.log_range
-    assert store.append(Message("T", b"x")).status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
-    assert store.log_range == end
-    store.replication.set_running(Running.REPLICAS_MISSING, False)
-    store.replication.set_running(Running.STEPPED_DOWN, True)
-    assert store.append(Message("T", b"x")).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.close()

@@ -67,6 +67,7 @@ enum {
 };
 
 /* The tables of the files that have functions for Python. */
+extern PyMethodDef block_functions[];
 extern PyMethodDef client_batch_functions[];
 extern PyMethodDef crc_functions[];
 extern PyMethodDef decode_functions[];

@@ -3,6 +3,7 @@
 #define RMQ_NATIVE_TEXT_H
 
 #include "layout.h"
+#include "utf8.h"
 
 typedef struct {
     const uint8_t *data; /* NULL = absent */
@@ -22,9 +23,6 @@ void find_properties(const uint8_t *text, size_t size, unsigned want, NamedPrope
 /* Java's String.hashCode of `text`, continued from the hash of the text before it. Invalid UTF-8
  * counts as U+FFFD per maximal invalid part, as bytes.decode("utf-8", "replace"). */
 uint32_t java_hash_continue(uint32_t hash, const uint8_t *text, size_t size);
-
-/* True if the bytes are well-formed UTF-8. */
-int is_valid_utf8(const uint8_t *text, size_t size);
 
 /* Writes `text` with invalid parts replaced by U+FFFD; `out` needs 3 * size bytes. Returns the
  * bytes written. */

@@ -269,12 +269,18 @@ def encode_publish_answer(answer: PublishAnswer) -> bytes:
     }
     return orjson.dumps(
         {
-            "v": VERSION, "repeat": answer.is_repeat, "batch": answer.batch, "offsets": offsets,
-            "token": answer.token, "others": answer.others, "reserved": answer.reserved,
-            "decided": answer.decided, "attempt": answer.attempt,
+            "v": VERSION,
+            "repeat": answer.is_repeat,
+            "batch": answer.batch,
+            "offsets": offsets,
+            "token": answer.token,
+            "others": answer.others,
+            "reserved": answer.reserved,
+            "decided": answer.decided,
+            "attempt": answer.attempt,
             "reservedAttempt": answer.reserved_attempt,
         }
-    )  # fmt: skip
+    )
 
 
 def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
@@ -290,22 +296,36 @@ def parse_publish_answer(body: bytes | memoryview) -> PublishAnswer:
         }
     token, others, _ = _parse_attempt(found)
     return PublishAnswer(
-        flag_field(found, "repeat"), whole_field(found, "batch"), offsets, token, others,
-        whole_field(found, "reserved", 0), _parse_decisions(found), _parse_attempt_name(found),
+        flag_field(found, "repeat"),
+        whole_field(found, "batch"),
+        offsets,
+        token,
+        others,
+        whole_field(found, "reserved", 0),
+        _parse_decisions(found),
+        _parse_attempt_name(found),
         text_field(found, "reservedAttempt", ""),
-    )  # fmt: skip
+    )
 
 
 def encode_status(status: SinkStatus) -> bytes:
     """Body of the answer to SINK_STATUS."""
     return orjson.dumps(
         {
-            "v": VERSION, "known": status.is_known, "batch": status.batch, "run": status.run,
-            "lineage": status.lineage, "content": status.content, "time": status.published_ms,
-            "coordinator": status.is_coordinator, "publishedBy": status.published_by,
-            "decidedBy": status.coordinator, "query": status.query, "prepared": status.prepared,
+            "v": VERSION,
+            "known": status.is_known,
+            "batch": status.batch,
+            "run": status.run,
+            "lineage": status.lineage,
+            "content": status.content,
+            "time": status.published_ms,
+            "coordinator": status.is_coordinator,
+            "publishedBy": status.published_by,
+            "decidedBy": status.coordinator,
+            "query": status.query,
+            "prepared": status.prepared,
         }
-    )  # fmt: skip
+    )
 
 
 def parse_status(body: bytes | memoryview) -> SinkStatus:
@@ -387,10 +407,15 @@ def _labelled(content: str) -> dict[str, list[str]]:
 
 def _identity_object(identity: BatchIdentity) -> dict[str, Any]:
     return {
-        "v": VERSION, "sink": identity.sink, "batch": identity.batch, "run": identity.run,
-        "lineage": identity.lineage, "content": identity.content, "once": identity.once,
+        "v": VERSION,
+        "sink": identity.sink,
+        "batch": identity.batch,
+        "run": identity.run,
+        "lineage": identity.lineage,
+        "content": identity.content,
+        "once": identity.once,
         "query": identity.query,
-    }  # fmt: skip
+    }
 
 
 def _parse_identity(found: Mapping[str, Any], least: int = 0) -> BatchIdentity:

@@ -81,12 +81,38 @@ def _old_file() -> Any:
     return file
 
 
+def _flat_file() -> Any:
+    """Messages for readers without a schema: one of every type, and some without a column."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="flat.proto", package="shop", syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto", "shop.proto"],
+    )  # fmt: skip
+    flat = file.message_type.add(name="Flat")
+    flat.oneof_decl.add(name="unused")
+    flat.oneof_decl.add(name="_maybe")
+    left_out = ("next", "byName", "card", "cash")
+    fields = {name: kind for name, kind in ORDER.items() if name not in left_out}
+    _add_fields(flat, {**fields, "counts": "*message:.shop.Flat.CountsEntry"})
+    del flat.oneof_decl[0]
+    for field in flat.field:
+        if field.proto3_optional:
+            field.oneof_index = 0
+    numbered = file.message_type.add(name="Numbered")
+    _add_fields(numbered, {"counts": "*message:.shop.Numbered.CountsEntry"})
+    for message, key in ((flat, "string"), (numbered, "int32")):
+        entry = message.nested_type.add(name="CountsEntry")
+        entry.options.map_entry = True
+        _add_fields(entry, {"key": key, "value": "int32"})
+    file.message_type.add(name="Empty")
+    return file
+
+
 def descriptor_set(with_imports: bool = True) -> bytes:
     """As protoc writes it, with or without --include_imports."""
     timestamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(timestamp)
     files = [timestamp] if with_imports else []
-    found = descriptor_pb2.FileDescriptorSet(file=[*files, _file(), _old_file()])
+    found = descriptor_pb2.FileDescriptorSet(file=[*files, _file(), _old_file(), _flat_file()])
     return bytes(found.SerializeToString())
 
 

@@ -99,6 +99,12 @@ def test_deep_bodies_and_missing_fields_are_bad() -> None:
     assert decode(old, b"", message="old.Old")[1] == ["the required field id is missing"]
 
 
+def test_a_text_of_proto2_that_is_not_utf8_is_bad() -> None:
+    """The library does not check it."""
+    found = decode(pa.struct([("id", pa.string())]), b"\x0a\x01\xff", message="old.Old")
+    assert found == ([None], ["not Protobuf: a text is not UTF-8"])
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [

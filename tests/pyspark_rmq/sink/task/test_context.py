@@ -92,5 +92,5 @@ def test_jobs(seen: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Non
     assert numbered.batch_identity == ("S", 7, "job-1", "", "", False, JOBS)
     with pytest.raises(errors.InvalidArgument, match="give batchId"):
         job_identity(options(sinkId="S"), "job-1")
-    with pytest.raises(errors.InvalidArgument, match="cannot guarantee anything"):
+    with pytest.raises(errors.InvalidArgument, match="cannot give any guarantee"):
         stream_identity(options())

@@ -13,7 +13,7 @@ from broker_core import errors
 from pyspark_rmq.payloads.read_columns import SchemaField
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.outgoing_columns import ColumnReader, OutgoingColumns, batches_of_rows
-from pyspark_rmq.sink.task.payload_columns import find_payload_columns
+from pyspark_rmq.sink.task.payload_columns import encoder_of, find_payload_columns
 from pyspark_rmq.sink.task.sink_columns import find_columns
 
 ORDER = pa.struct([("id", pa.string()), ("n", pa.int32())])
@@ -185,10 +185,14 @@ def test_columns_that_cannot_be_written(
 
 
 def test_types_and_names_that_cannot_be_written() -> None:
-    with pytest.raises(errors.InvalidArgument, match="x has type variant"):
-        find_payload_columns([SchemaField("x", "variant", True, "variant")], options())
+    with pytest.raises(errors.InvalidArgument, match="x has type void"):
+        find_payload_columns([SchemaField("x", "void", True, "void")], options())
+    variant = [SchemaField("x", "variant", True, "variant")]
+    assert find_payload_columns(variant, options()).payload == (0,)
+    with pytest.raises(errors.InvalidArgument, match="x has a VARIANT, which valueFormat=msgpack"):
+        find_payload_columns(variant, options(valueFormat="msgpack"))
     twice = [*fields_of(x=pa.string()), *fields_of(x=pa.string())]
-    with pytest.raises(errors.InvalidArgument, match="there twice: x"):
+    with pytest.raises(errors.InvalidArgument, match="duplicate columns: x"):
         find_payload_columns(twice, options())
 
 
@@ -277,3 +281,10 @@ def test_headers_that_no_message_can_have(column: Any, text: str) -> None:
 def test_headers_need_the_names_of_kafka() -> None:
     with pytest.raises(errors.InvalidArgument, match="headers"):
         kafka({"value": pa.array([b"v"]), "headers": headers(None)}, columnNames="default")
+
+
+def test_frames_of_schemas() -> None:
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    given = {"valueFormat": "avro", "value.schema": schema, "value.schema.registry.id": "258"}
+    encoder = encoder_of(pa.struct([("n", pa.int32())]), options(**given))
+    assert encoder.encode(pa.array([{"n": 1}])).to_pylist() == [b"\0\0\0\1\2\2"]

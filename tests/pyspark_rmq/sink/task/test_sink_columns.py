@@ -12,19 +12,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker_core import MessageQueue, errors, java_hash
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.outgoing_columns import (
-    OVERSIZE_PROPERTY,
-    ROW_PROPERTY,
     ColumnReader,
     OutgoingColumns,
-    batches_of_rows,
 )
-from pyspark_rmq.sink.task.queue_selection import QueueSelection, RowPlaces, java_hashes
+from pyspark_rmq.sink.task.queue_selection import QueueSelection, RowPlaces
 from pyspark_rmq.sink.task.sink_columns import find_columns
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -81,39 +76,6 @@ def test_properties_become_text() -> None:
 def test_a_slice_of_maps_is_a_slice() -> None:
     batch = rows(value=[b""] * 4, properties=[[("a", "1")], [("b", "2")], None, [("d", "4")]])
     assert texts(only(batch.slice(1, 3))) == ["b\x012", None, "d\x014"]
-
-
-def test_sharding_keys_and_row_names_are_properties() -> None:
-    batch = rows(value=[b""] * 3, shardingKey=["s", None, ""], properties=[[("a", "1")], None, []])
-    own = reader(batch, "q:7:2")
-    [found] = own.messages(batch)
-    name = f"{ROW_PROPERTY}\x01q:7:2:"
-    assert texts(found) == [f"a\x011\x02__SHARDINGKEY\x01s\x02{name}0", f"{name}1", f"{name}2"]
-    [found] = own.messages(batch)
-    assert texts(found)[2] == f"{name}5"
-
-
-def test_names_of_rows_do_not_depend_on_what_is_skipped() -> None:
-    batch = rows(value=[b"12345", b"1"])
-    own = reader(batch, "q", maxMessageSize="3", oversizePolicy="skip")
-    [found] = own.messages(batch)
-    assert texts(found) == [f"{ROW_PROPERTY}\x01q:1"]
-    assert own.oversize_count == 1
-    assert own.messages(rows(value=[b"54321"])) == []
-
-
-def test_what_is_too_large_is_cut_for_another_topic() -> None:
-    batch = rows(value=[b"12345", b"1", b"1234567"], key=["a", "b", "c"], tags=["x", "y", "z"])
-    own = reader(batch, "q", maxMessageSize="3", oversizePolicy="dlq", oversizeTopic="large")
-    fitting, cut = own.messages(batch)
-    assert (fitting.topic, fitting.body.to_pylist()) == ("T", [b"1"])
-    assert (cut.topic, cut.body.to_pylist()) == ("large", [b"123", b"123"])
-    assert cut.keys.to_pylist() == ["a", "c"]
-    assert texts(cut) == [
-        f"{OVERSIZE_PROPERTY}\x015\x02{ROW_PROPERTY}\x01q:0",
-        f"{OVERSIZE_PROPERTY}\x017\x02{ROW_PROPERTY}\x01q:2",
-    ]
-    assert own.oversize_count == 2
 
 
 def test_long_bodies_are_compressed_where_it_pays() -> None:
@@ -199,16 +161,6 @@ def test_whole_rows_as_json() -> None:
     assert orjson.loads(found[1])["n"] is None
 
 
-def test_rows_of_spark_4_0() -> None:
-    schema = pa.schema([("value", pa.binary()), ("properties", MAP), ("flag", pa.int32())])
-    given_rows = [(bytearray(b"%d" % n), {"a": "b"} if n % 2 else None, n) for n in range(12_000)]
-    batches = list(batches_of_rows(iter(given_rows), schema))
-    assert [batch.num_rows for batch in batches] == [5_000, 5_000, 2_000]
-    assert batches[0].column(0)[7].as_py() == b"7"
-    assert batches[0].column(1)[1].as_py() == [("a", "b")]
-    assert list(batches_of_rows(iter(()), schema)) == []
-
-
 # Queues
 
 
@@ -221,27 +173,12 @@ def choose(selection: QueueSelection | None = None, count: int = 0, **places: li
     return chosen.tolist()
 
 
-def test_in_turn_from_batch_to_batch() -> None:
-    selection = QueueSelection(4)
-    assert choose(selection, 4) == [4, 5, 0, 1]
-    assert choose(selection, 3) == [2, 3, 4]
-
-
 def test_the_same_key_goes_to_the_same_queue_as_in_java() -> None:
     keys = ["order-1", None, "order-1", "ü", "", "x" * 1_000]
     chosen = choose(hash_keys=keys)
     hashes = [abs(java_hash(key.encode())) % 6 for key in keys if key is not None]
     assert [c for c, k in zip(chosen, keys, strict=True) if k is not None] == hashes
     assert chosen[0] == chosen[2]
-
-
-@given(st.lists(st.one_of(st.none(), st.text(max_size=300)), max_size=40), st.integers(0, 5))
-def test_hashes_are_javas(keys: list[str | None], skip: int) -> None:
-    encodable = [k and k.encode("utf-8", "ignore").decode() for k in keys]
-    array = pa.array(["ascii", *encodable], pa.string())
-    skip = min(skip, len(array))
-    expected = [java_hash((key or "").encode()) for key in array[skip:].to_pylist()]
-    assert java_hashes(array[skip:]).tolist() == expected
 
 
 def test_the_queue_that_a_row_names() -> None:
@@ -271,8 +208,3 @@ def test_a_row_may_name_a_broker_only() -> None:
 def test_queues_that_there_are_not(places: dict[str, list[Any]], message: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=message):
         choose(**places)
-
-
-def test_one_broker_needs_no_name() -> None:
-    rows_ = RowPlaces(2, pa.array([2, 0], pa.int32()))
-    assert QueueSelection().choose(QUEUES[:3], rows_).tolist() == [2, 0]

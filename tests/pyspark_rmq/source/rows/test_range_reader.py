@@ -6,6 +6,7 @@ import datetime
 import gzip
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +125,30 @@ def test_an_end_that_is_not_there_is_loss(
         rows(options_of(**impatient), ranges)
     found = rows(options_of(**impatient, failOnDataLoss="false"), ranges)
     assert [row["value"] for row in found] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("place", [b"TOTALSIZE", b"body"])
+def test_damage_is_reported_by_the_broker_and_never_read(tmp_path: Path, place: bytes) -> None:
+    """Over the network, where records come unverified and are verified by the task."""
+    count, good = 300, 100
+    with EmbeddedBroker(store=tmp_path / "store", topics={"t": 1}) as broker:
+        bodies = [b"<%d>" % n + os.urandom(2_000) for n in range(count)]
+        broker.produce("t", bodies)
+        log = min((tmp_path / "store").rglob("commitlog/0*"))
+        with log.open("r+b") as file:
+            data = file.read()
+            at = data.index(bodies[good])
+            # The size of a record is 88 bytes before its body.
+            at = at + 20 if place == b"body" else at - 88
+            file.seek(at)
+            file.write(bytes([data[at] ^ 1]))
+        given = {"subscribe": "t", "shortCircuit": "off", "rmqConsumer.pollTimeoutMs": "100"}
+        options = SourceOptions.parse({**broker.options, **given}).for_batch()
+        whole = [QueueRange("t", "broker-a", 0, 0, count)]
+        with pytest.raises(errors.RmqError, match=r"commitlog/0+: damage at position \d+"):
+            rows(options, whole)
+        before = [QueueRange("t", "broker-a", 0, 0, good)]
+        assert [row["value"] for row in rows(options, before)] == bodies[:good]
 
 
 def test_another_store_is_loss(

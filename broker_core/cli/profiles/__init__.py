@@ -1,0 +1,1 @@
+"""Profiles: named clusters with their account and TLS settings, in a private file."""

@@ -1,0 +1,133 @@
+"""A disk that is slow, fails to sync or is full, on purpose.
+
+The files are real. While no fault is on, they behave as `PosixFile` does.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+
+from broker_core.storage.files.file_system import DiskUsage
+from broker_core.storage.files.posix_file_system import PosixFile, PosixFileSystem
+from broker_core.storage.files.record_locks import FileKey
+
+
+def _pass() -> None:
+    """Nothing happens at a sync."""
+
+
+class DiskFaults:
+    """What is wrong with the disk. Set on the event loop, looked at by every thread."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.fails_syncs = False
+        self.has_failed = False
+        """Whether a sync has failed, which is final for the store that is open."""
+        self.before_sync: Callable[[], None] = _pass
+        self.after_sync: Callable[[], None] = _pass
+        self._sync_delay_s = 0.0
+        # Releases delayed syncs at the end of the fault.
+        self._released = threading.Event()
+
+    def delay_syncs(self, seconds: float) -> None:
+        """Have each sync take so much longer; 0 ends it, also for those under way."""
+        self._sync_delay_s = seconds
+        if seconds:
+            self._released = threading.Event()
+        else:
+            self._released.set()
+
+    def watch_syncs(
+        self, before: Callable[[], None] | None, after: Callable[[], None] | None
+    ) -> None:
+        """Call something before and after each sync; None: nothing."""
+        self.before_sync = before or _pass
+        self.after_sync = after or _pass
+
+    @property
+    def concerns_syncs(self) -> bool:
+        """Whether syncs must go through `FaultyFile.sync`."""
+        return bool(
+            self.fails_syncs
+            or self._sync_delay_s
+            or self.before_sync is not _pass
+            or self.after_sync is not _pass
+        )
+
+    def sync(self, path: str, sync: Callable[[], None]) -> None:
+        """Sync one file, with what is wrong."""
+        self.before_sync()
+        if self._sync_delay_s:
+            self._released.wait(self._sync_delay_s)
+        if self.fails_syncs:
+            self.has_failed = True
+            raise OSError(errno.EIO, "failing_sync: a fault on purpose", path)
+        sync()
+        self.after_sync()
+
+    def check_room(self, path: str) -> None:
+        """Raise what a full disk raises."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "full_disk: a fault on purpose", path)
+
+
+class FaultyFile(PosixFile):
+    """One file on a disk with faults."""
+
+    __slots__ = ("_faults",)
+
+    def __init__(
+        self,
+        faults: DiskFaults,
+        path: str,
+        full_path: str,
+        descriptor: int,
+        key: FileKey,
+        writable: bool,
+    ) -> None:
+        super().__init__(path, full_path, descriptor, key, writable)
+        self._faults = faults
+
+    def sync(self) -> None:
+        """Make content and length durable, or not."""
+        if self._faults.concerns_syncs:
+            self._faults.sync(self.path, super().sync)
+        else:
+            super().sync()
+
+    @property
+    def sync_descriptor(self) -> int:
+        """None while syncs have to be made one by one."""
+        return -1 if self._faults.concerns_syncs else super().sync_descriptor
+
+    def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
+        """A full disk takes only bytes that the file has room for already."""
+        if self._faults.is_full and start + len(data) > self.size:
+            self._faults.check_room(self.path)
+        super().write(start, data)
+
+    def allocate(self, start: int, size: int) -> None:
+        """A full disk has no more blocks."""
+        self._faults.check_room(self.path)
+        super().allocate(start, size)
+
+
+class FaultyFileSystem(PosixFileSystem):
+    """The files of one store, on a disk with faults."""
+
+    def __init__(self, faults: DiskFaults, root: str) -> None:
+        super().__init__(root, make_file=self._faulty)
+        self._faults = faults
+
+    def usage(self) -> DiskUsage:
+        """Everything is used while the disk is full."""
+        found = super().usage()
+        return DiskUsage(found.used + found.usable, 0) if self._faults.is_full else found
+
+    def _faulty(
+        self, path: str, full_path: str, descriptor: int, key: FileKey, writable: bool
+    ) -> FaultyFile:
+        return FaultyFile(self._faults, path, full_path, descriptor, key, writable)

@@ -1,0 +1,1 @@
+"""`valueFormat=canal-json` and `debezium-json`: changes of database tables."""

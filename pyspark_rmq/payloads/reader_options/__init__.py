@@ -1,0 +1,1 @@
+"""Options of Spark's JSON reader: patterns of dates and times."""

@@ -1,0 +1,1 @@
+"""Schemas by id: registries, and the frame with the id before a body."""

@@ -1,0 +1,1 @@
+"""Columns of Spark's type VARIANT."""

@@ -1,0 +1,69 @@
+"""Messages for display."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker_core.client.pull.message_display import (
+    body_text,
+    message_html,
+    message_line,
+    user_properties,
+)
+from broker_core.client.pull.received_message import ReceivedMessage
+from broker_core.codec.records.message_record import COMPRESSED, MessageRecord
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+
+
+def message(body: bytes, text: bytes = b"", sys_flag: int = 0) -> ReceivedMessage:
+    record = MessageRecord("T", 1, body, text, sys_flag=sys_flag, queue_offset=7)
+    return ReceivedMessage(record, MessageQueue("T", "broker-a", 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"plain", ("plain", "text")),
+        (b"", ("", "text")),
+        ("a\tb\n\u00e4".encode(), ("a\tb\n\u00e4", "text")),
+        (b'{"a": 1}', ('{"a": 1}', "JSON")),
+        (b"{broken", ("{broken", "text")),
+        (b"\xff\x00", ("ff 00", "hex")),
+        (b"a\x00b", ("61 00 62", "hex")),
+    ],
+)
+def test_bodies(body: bytes, shown: tuple[str, str]) -> None:
+    assert body_text(body) == shown
+
+
+def test_long_bodies() -> None:
+    text, kind = body_text(b"\x00" * 10_000)
+    assert kind == "hex"
+    assert text.endswith(" \u2026")
+    pretty, _ = body_text(b'{"a":[1]}', pretty=True)
+    assert json.loads(pretty) == {"a": [1]}
+    assert "\n" in pretty
+
+
+def test_one_line() -> None:
+    line = message_line(message(b"hello", b"KEYS\x01k\x02TAGS\x01t\x02"))
+    assert line == "<message T 1:7 key='k' tags='t' body='hello'>"
+
+
+def test_a_body_that_cannot_be_decompressed_is_said() -> None:
+    assert "body=(" in message_line(message(b"not zlib", sys_flag=COMPRESSED))
+
+
+def test_html_is_escaped() -> None:
+    page = message_html(message(b"<script>", b"a\x01<b>\x02UNIQ_KEY\x01id\x02"))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "a=&lt;b&gt;" in page
+    assert "UNIQ_KEY=" not in page
+
+
+def test_properties_of_the_sender() -> None:
+    found = user_properties(message(b"", b"a\x01b\x02UNIQ_KEY\x01id\x02"))
+    assert found == {"a": "b"}
