@@ -65,6 +65,7 @@ _Part = TypeVar("_Part")
 
 # Old clients send on a port this far below the ordinary one.
 VIP_PORT_DISTANCE = 2
+_NO_VIP_PORT = "clients that use the VIP channel cannot connect: %s"
 # A clean stop takes less than two seconds in all.
 GRACE_MS = 1_000
 
@@ -344,10 +345,13 @@ class Broker:
         self.config = config.with_listen_port(port)
         sockets = [main]
         if config.vip_port_enable and port > VIP_PORT_DISTANCE:
+            vip_port = port - VIP_PORT_DISTANCE
+            # Beside a port that the system chose it may be one that another server has bound.
+            reuse = config.listen_port != 0
             try:
-                sockets.append(bind_address(config.listen_host, port - VIP_PORT_DISTANCE))
+                sockets.append(bind_address(config.listen_host, vip_port, reuse=reuse))
             except OSError as error:
-                _log.warning("clients that use the VIP channel cannot connect: %s", error)
+                _log.warning(_NO_VIP_PORT, error)
         return sockets
 
     def _bind_replication(self, *, any_port: bool) -> None:
@@ -469,8 +473,13 @@ class Broker:
             replication_status=self.role.status,
         )
         await observability.start(context, sources, server.budget, lambda: security.refused_count)
-        for bound in sockets:
-            await server.serve(bound)
+        main, *vip = sockets
+        await server.serve(main)
+        for bound in vip:
+            try:
+                await server.serve(bound)
+            except OSError as error:
+                _log.warning(_NO_VIP_PORT, error)
 
     async def _release(self) -> None:
         """Close everything that is open; also after a start that failed half-way."""

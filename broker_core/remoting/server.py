@@ -40,17 +40,22 @@ def _never(host: str) -> bool:
     return False
 
 
-def bind_address(host: str, port: int) -> socket.socket:
+def bind_address(host: str, port: int, *, reuse: bool = True) -> socket.socket:
     """A socket bound to an address but not listening, so that its port is known.
 
-    Raises `OSError`, with the address in its text.
+    `reuse` takes a port whose old connections are in TIME_WAIT, and also one that another socket
+    has bound and does not listen on yet: then the first one that listens has it. A port that the
+    system chooses (0) is never shared. Raises `OSError`, with the address in its text.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Explicit protocol: asyncio sets TCP_NODELAY only on sockets with IPPROTO_TCP.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse and port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        # Connections inherit it: those in TIME_WAIT must not keep a restarted server from its port.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setblocking(False)
     except OSError as error:
         bound.close()

@@ -23,7 +23,10 @@ _LOG_INTERVAL_S: Final = 1.0
 
 
 class AcceptLoop:
-    """Calls `accepted` with each socket and its peer address until it is closed."""
+    """Calls `accepted` with each socket and its peer address until it is closed.
+
+    Takes ownership of `bound`, also when it raises `OSError` because the port is taken.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,13 @@ class AcceptLoop:
         self._unlogged = 0
         self.is_closed = False
         bound.setblocking(False)
-        bound.listen(backlog)
+        try:
+            bound.listen(backlog)
+        except OSError as error:
+            host, port = bound.getsockname()[:2]
+            bound.close()
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
         self._loop.add_reader(bound, self._accept)
 
     @property

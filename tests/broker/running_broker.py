@@ -35,8 +35,14 @@ SMALL = {
 
 
 def broker_config(root: Path, **properties: str) -> BrokerConfig:
-    """A small broker on a port of the system's choice."""
-    given = {"storePathRootDir": str(root), "listenPort": "0", **SMALL, **properties}
+    """A small broker on a port of the system's choice, without the VIP port beside it."""
+    given = {
+        "storePathRootDir": str(root),
+        "listenPort": "0",
+        "vipPortEnable": "false",
+        **SMALL,
+        **properties,
+    }
     config, unknown = BrokerConfig.from_properties(given)
     assert not unknown
     return config

@@ -12,6 +12,7 @@ import pytest
 from broker_core.broker.broker import Broker
 from broker_core.errors import StoreLocked
 from broker_core.nameserver.name_server import NameServer
+from broker_core.remoting.server import RemotingServer, bind_address
 from tests.broker.running_broker import broker_config, records, running, until
 from tests.broker.send.test_processor import batch_item
 
@@ -72,7 +73,7 @@ def test_the_vip_port_serves_as_well(
     tmp_path: Path, run_async: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(directory: Path) -> bool:
-        async with running(broker_config(directory)) as asker:
+        async with running(broker_config(directory, vipPortEnable="true")) as asker:
             if "clients that use the VIP channel cannot connect" in caplog.text:
                 # Another process has the port below the one that the system chose.
                 caplog.clear()
@@ -83,6 +84,34 @@ def test_the_vip_port_serves_as_well(
             return True
 
     assert any(run_async(scenario(tmp_path / str(number))) for number in range(20))
+
+
+def test_a_vip_port_that_another_server_takes_first(
+    tmp_path: Path,
+    run_async: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both had bound it; the other one listens while this broker recovers its store."""
+
+    async def scenario() -> None:
+        with bind_address("127.0.0.1", 0) as other:
+            vip_port = other.getsockname()[1]
+            serve = RemotingServer.serve
+
+            async def later(self: RemotingServer, bound: socket.socket) -> int:
+                other.listen()
+                return await serve(self, bound)
+
+            monkeypatch.setattr(RemotingServer, "serve", later)
+            given = {"listenPort": str(vip_port + 2), "haListenPort": "-1", "vipPortEnable": "true"}
+            config = broker_config(tmp_path, **given)
+            async with running(config) as asker:
+                assert "clients that use the VIP channel cannot connect" in caplog.text
+                assert f"cannot listen on 127.0.0.1:{vip_port}" in caplog.text
+                assert (await asker.send()).code == 0
+
+    run_async(scenario())
 
 
 def test_unknown_codes_are_answered(tmp_path: Path, run_async: Run) -> None:

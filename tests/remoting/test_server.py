@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.remoting.connection import Connection
-from broker_core.remoting.server import RemotingServer
+from broker_core.remoting.server import RemotingServer, bind_address
 from tests.codec.wire_frames import frame_bytes
 from tests.remoting.peers import PATIENT_MS, echo, raw_peer, serving, until
 
@@ -273,6 +274,46 @@ def test_a_port_that_is_taken(run_async: Callable[..., Any]) -> None:
             with pytest.raises(OSError):
                 await other.start("127.0.0.1", int(address.rpartition(":")[2]))
             await other.stop()
+
+    run_async(scenario())
+
+
+def test_a_port_of_the_systems_choice_is_not_shared() -> None:
+    """A server binds long before it listens; a second one must not take its port meanwhile."""
+    with bind_address("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            bind_address("127.0.0.1", port, reuse=False)
+
+
+def test_the_first_to_listen_has_the_port(run_async: Callable[..., Any]) -> None:
+    async def scenario(first: socket.socket, second: socket.socket) -> None:
+        port = first.getsockname()[1]
+        servers = [RemotingServer(echo), RemotingServer(echo)]
+        assert await servers[0].serve(first) == port
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            await servers[1].serve(second)
+        assert second.fileno() == -1
+        for server in servers:
+            await server.stop()
+
+    with bind_address("127.0.0.1", 0) as any_port:
+        port = any_port.getsockname()[1]
+    run_async(scenario(bind_address("127.0.0.1", port), bind_address("127.0.0.1", port)))
+
+
+def test_a_server_restarts_on_the_port_that_the_system_chose(run_async: Callable[..., Any]) -> None:
+    """Its connections are in TIME_WAIT, since it closed them first."""
+
+    async def scenario() -> None:
+        port = 0
+        for _ in range(2):
+            server = RemotingServer(echo)
+            port = await server.start("127.0.0.1", port)
+            async with raw_peer(f"127.0.0.1:{port}") as peer:
+                peer.send(*numbered(1))
+                await peer.next()
+                await server.stop()
 
     run_async(scenario())
 
