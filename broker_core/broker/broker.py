@@ -145,7 +145,7 @@ class Broker:
         peer_clock: Clock | None = None,
         open_files: Callable[[str], PosixFileSystem] = PosixFileSystem,
     ) -> None:
-        """`peer_clock` is for connections and heartbeats, if it is not to be that of messages."""
+        """`peer_clock` is for connections and heartbeats; without it they use `clock`."""
         self.config = config
         self._clock: Clock = clock or SystemClock()
         self._peer_clock = peer_clock or self._clock
@@ -271,7 +271,7 @@ class Broker:
         return self._become(self.config.with_role(role, 0))
 
     async def _choose_role(self) -> None:
-        """Before anything opens: a master that was replaced starts as a slave."""
+        """Called before anything is opened: a master that was replaced starts as a slave."""
         self._stepped_down = 0
         if self.config.is_master:
             newer = await place_taken(self.config)
@@ -346,7 +346,7 @@ class Broker:
         sockets = [main]
         if config.vip_port_enable and port > VIP_PORT_DISTANCE:
             vip_port = port - VIP_PORT_DISTANCE
-            # Beside a port that the system chose it may be one that another server has bound.
+            # Beside a port that the system chose, the VIP port may belong to another server.
             reuse = config.listen_port != 0
             try:
                 sockets.append(bind_address(config.listen_host, vip_port, reuse=reuse))
@@ -355,7 +355,7 @@ class Broker:
         return sockets
 
     def _bind_replication(self, *, any_port: bool) -> None:
-        """Bind the port for slaves. They learn it from the name servers, so another one may do."""
+        """Bind the port for slaves, who get it from the name servers: another free port will do."""
         config = self.config
         if not config.is_master or config.ha_listen_port < 0:
             return

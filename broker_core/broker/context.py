@@ -28,7 +28,7 @@ from broker_core.store.message_store import MessageStore
 
 @dataclasses.dataclass(frozen=True)
 class BrokerContext:
-    """Of one start of a broker. The tables belong to the event loop."""
+    """One object for each start of a broker. The tables belong to the event loop."""
 
     config: BrokerConfig
     """As configured; `settings.config` has the changes made since."""
@@ -70,7 +70,7 @@ def open_context(
 ) -> BrokerContext:
     """Load the tables of an open store. `history()` has the epochs of its log.
 
-    `peer_clock` tells which clients are silent for too long; `clock` if None.
+    `peer_clock` measures how long clients are silent; without it `clock` does.
 
     Needs a running event loop.
     """

@@ -148,7 +148,7 @@ class ConsumeStatsProcessor:
         least: dict[int, int] = {}
         for group in self._offsets.groups_of(topic) - left_out:
             for queue_id, offset in self._offsets.queues_of(group, topic).items():
-                # The message is deleted, so the group counts as gone.
+                # Retention has deleted the message, so the group counts as no longer consuming.
                 if offset >= self._store.offsets(topic, queue_id)[0]:
                     least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues_of(compared, topic).items():

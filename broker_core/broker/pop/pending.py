@@ -19,7 +19,7 @@ from broker_core.runtime.clock import Clock
 
 _HELD: Final = "broker.held_pops"
 
-# Longest line, as in RocketMQ.
+# Maximum length of a line, as in RocketMQ.
 LINE_MAX: Final = 1_024
 
 # The queue that has changed; None for any.

@@ -203,8 +203,9 @@ class PopReads:
     def _fits(ask: PopAsk, ledger: PopLedger, batch: PopBatch) -> bool:
         """Whether redelivered messages of this queue fit into the answer.
 
-        An answer has one pop time, and they need a new one. The clock gives one unless it was set
-        back or has not moved; then such queues come first in an answer, or in the next one.
+        All messages of an answer have one pop time, and redelivered ones need a new one. The clock
+        gives it unless it was set back or has not moved since. Then these queues come first in this
+        answer, or in the next.
         """
         if not ledger.given_again(ask.attempt_id, 1):
             return True
@@ -241,7 +242,7 @@ class PopReads:
                 return
             asked = ledger.next_offset
             found = self._get(ask, key, asked, count, ask.size_max - batch.size)
-            # A read may dispatch what has just come, and that serves pops that wait.
+            # A read may dispatch new messages, which serves held pops.
             if self._is_locked(ask, ledger, own):
                 return
             if ledger.next_offset != asked:
@@ -316,7 +317,7 @@ class PopReads:
             if found and size > ask.size_max:
                 break
             found.append(messages[0])
-        # A read may dispatch what has just come, and that serves pops that wait.
+        # A read may dispatch new messages, which serves held pops.
         still = set(ledger.given_again(ask.attempt_id, len(offsets)))
         found = [message for message in found if message.queue_offset in still]
         if not found or self._is_locked(ask, ledger):

@@ -39,7 +39,7 @@ class PendingPulls:
     """Every held pull of a broker, by queue and by deadline."""
 
     def __init__(self, clock: Clock) -> None:
-        # Dictionaries as ordered sets.
+        # Dictionaries are used as ordered sets.
         self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
         self._deadlines: HeldDeadlines[_HeldPull] = HeldDeadlines(clock, self._expired)
         self._live = 0

@@ -71,7 +71,7 @@ _CODES: Final[Mapping[GetStatus, ResponseCode]] = {
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetStatus.OFFSET_TOO_SMALL: _MOVED,
-    # The next two: moved, unless the pull was for offset 0.
+    # The next two become PULL_OFFSET_MOVED unless the pull was for offset 0.
     GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
 }

@@ -128,7 +128,7 @@ class ReplicationFeature(Feature):
         )
 
     def _log_id(self) -> str:
-        """The last run of a master in the log. Logs of brokers with the same id agree."""
+        """Identifies the last run of a master in the log. Logs with the same id agree."""
         current = self._role.history.current
         return "" if current is None else current.owner
 

@@ -124,7 +124,7 @@ async def id_is_taken(config: BrokerConfig) -> bool:
 
 
 async def next_free_id(config: BrokerConfig) -> int:
-    """The next free id above the own one, so that retries reach a free id eventually."""
+    """The next free id above this broker's, so that retries reach a free id eventually."""
     members = await _all_members(config)
     taken = {broker_id for known in members for broker_id in _of_others(known, config)}
     return next(n for n in count(config.broker_id + 1) if n not in taken)

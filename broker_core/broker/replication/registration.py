@@ -178,7 +178,7 @@ class _Server:
         # None: everything.
         self._untold: dict[str, TopicConfig] | None = None
         self._has_news = asyncio.Event()
-        # Never set: awaited between two attempts; the task ends by cancellation.
+        # Never set: waiting for it is the pause between two attempts, which ends by cancellation.
         self._ended = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None

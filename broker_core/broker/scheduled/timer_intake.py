@@ -50,7 +50,9 @@ class Recalled(NamedTuple):
 
 
 class OtherBroker(NamedTuple):
-    """Progress of another broker: of these offsets it has delivered what was due before."""
+    """Another broker has delivered all messages below `until_offset` that were due before
+    `read_ms`.
+    """
 
     read_ms: int
     until_offset: int

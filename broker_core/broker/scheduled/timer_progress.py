@@ -71,7 +71,7 @@ class _Phase(enum.Enum):
 
 
 class _Snapshot(NamedTuple):
-    """True once the log is durable up to `position`."""
+    """Progress to save. It may be written once the log is durable up to `position`."""
 
     content: dict[str, Any]
     position: int

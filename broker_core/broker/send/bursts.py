@@ -72,8 +72,8 @@ class SendBursts:
     def frame_handler(self) -> FrameHandler | None:
         """`take`; None with the Python codec.
 
-        There the general decoder reads every header, being faster, and no topic becomes ready: a
-        burst would parse each send once more, in vain.
+        With the Python codec the general decoder is faster, and no topic becomes ready. A burst
+        would only parse each send a second time.
         """
         return self.take if codec_backend() == "native" else None
 

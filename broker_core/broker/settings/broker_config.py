@@ -118,7 +118,7 @@ class BrokerConfig:
     ha_frame_size: int = 1 << 20
     ha_fall_behind_max: int = 256 << 20
     ha_slaves_max: int = 16
-    # Copies that a put of a SYNC_MASTER waits for, and that it cannot do without; with the master's
+    # Copies that a put of a SYNC_MASTER waits for, and its minimum; both count the master's
     in_sync_replicas: int = 2
     min_in_sync_replicas: int = 1
     slave_timeout_ms: int = 3_000

@@ -1,6 +1,7 @@
-"""The limits of the sink in errors, with the names of `broker.conf` instead of the store's.
+"""Limits of the sink. Errors name them as `broker.conf` does, not as the store does.
 
-A prepared part must fit when it is completed, because by then other brokers show their parts.
+A part is refused before it is prepared if it may not fit when it is completed: by then other
+brokers have published their parts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _REMEDIES: Final = {
 
 
 def in_properties(text: str) -> str:
-    """The text with the names of properties and the remedy."""
+    """The text with the names of `broker.conf` properties, and the remedy."""
     for setting, (name, remedy) in _REMEDIES.items():
         if setting in text:
             return f"{text.replace(setting, name)}. {remedy}"

@@ -71,7 +71,7 @@ BATCHES_KEPT: Final = 8
 RUNS_KEPT: Final = 64
 # Decided batches on several brokers, whose parts another broker may not have completed.
 DECISIONS_KEPT: Final = 32
-# Log position in files of earlier versions, which did not store it.
+# Log position of entries in files of earlier versions, which did not store it.
 UNKNOWN: Final = -1
 
 _NOTES = GROUP_TOPIC.decode()
@@ -148,7 +148,7 @@ class SinkBatches:
     # Decisions
 
     def judge(self, identity: BatchIdentity) -> PublishedBatch | None:
-        """None: publish it. A batch: it was published before, as this one.
+        """None if the batch is to be published; the published batch if it is a repeat of that one.
 
         Raises `SinkFenced`, `SinkBatchOld`, `SinkContentDiffers` or `LimitReached`.
         """
@@ -283,7 +283,7 @@ class SinkBatches:
         self._change_count += 1
 
     def settle(self) -> bool:
-        """Bring the table in line with the log, before this broker decides.
+        """Make the table agree with the log, before this broker decides about batches.
 
         True if entries were not in the log and were removed.
         """

@@ -153,6 +153,6 @@ def _found(verification: _Verification | None) -> Verdict:
 
 
 def _look_at(verification: _Verification) -> None:
-    """Mark the error as seen: the part may never be published."""
+    """Mark the exception as retrieved: it is only raised if the part is published."""
     if not verification.cancelled():
         verification.exception()

@@ -82,7 +82,7 @@ class GroupTable(NamedTable[GroupConfig]):
         return is_system_group(name)
 
     def check_room(self, entry: GroupConfig, coming: int = 0) -> None:
-        """Raise if a group cannot be put after `coming` others."""
+        """Raise if the table has no room for a group after `coming` others."""
         name = checked_group(entry.name)
         count = len(self._entries) + coming
         if name not in self._entries and count >= self._groups_max:

@@ -96,7 +96,7 @@ class NamedTable(ABC, Generic[Entry]):
 
     @abstractmethod
     def check_room(self, entry: Entry, coming: int = 0) -> None:
-        """Raise if an entry cannot be put after `coming` others."""
+        """Raise if the table has no room for an entry after `coming` others."""
 
     @abstractmethod
     def save(self) -> None:
@@ -140,7 +140,7 @@ class NamedTable(ABC, Generic[Entry]):
         return True
 
     def _enter(self, entries: Iterable[Entry], problem_of: Callable[[str], str | None]) -> None:
-        """Add the entries of the file, but for names of other brokers that are invalid here."""
+        """Add the entries of the file, without names of another broker that are invalid here."""
         for entry in entries:
             problem = problem_of(entry.name)
             if problem is not None:

@@ -25,7 +25,7 @@ _I32_MAX: Final = (1 << 31) - 1
 
 
 class RequestMode(NamedTuple):
-    """How a group gets the messages of a topic, and with how many others a member shares queues."""
+    """Whether a group pulls or pops a topic, and with how many others a member shares queues."""
 
     mode: str = PULL
     share_queue_count: int = 0

@@ -105,7 +105,7 @@ class TopicTable(NamedTable[TopicConfig]):
     # Changes
 
     def check_room(self, entry: TopicConfig, coming: int = 0) -> None:
-        """Raise if a topic cannot be put after `coming` others."""
+        """Raise if the table has no room for a topic after `coming` others."""
         name = checked_topic(entry.name)
         self._check_queue_counts(entry)
         count = len(self._entries) + coming

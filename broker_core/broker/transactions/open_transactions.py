@@ -36,7 +36,7 @@ class OpenTransactions:
     def __init__(self, start: int) -> None:
         self.high = start
         self.open_count = 0
-        # In order of their numbers, because they are made in that order.
+        # In order of their numbers, because they are created in that order.
         self._blocks: dict[int, _Block] = {}
 
     @property

@@ -51,7 +51,7 @@ _I64_MAX: Final = (1 << 63) - 1
 
 
 class _Snapshot(NamedTuple):
-    """True once the log is durable up to `end`."""
+    """Progress to save. It may be written once the log is durable up to `end`."""
 
     half_offset: int
     op_offset: int
@@ -75,7 +75,7 @@ class TransactionProgress:
         # Half offset -> position of its copy, for copies whose op record is missing.
         self.without_op: dict[int, int] = {}
         self._op_offset = 0
-        # (op offset, half offset): op records below the one name only halves below the other.
+        # (op offset, half offset): op records below the first name only halves below the second.
         self._op_marks: deque[tuple[int, int]] = deque()
         self._saved_position = -1
         self._has_new_checks = False

@@ -234,7 +234,7 @@ class Opening:
             self._state_file = StoreStateFile.create(self._fs, settled)
             return settled
         # A power cut alone invalidates no stored position: readers only get durable ends, in every
-        # flush mode (`durable_end`). A disk that failed is not trusted.
+        # flush mode. A disk that failed is not trusted.
         disk_failed = state.flags & FLAG_SYNC_FAILED or self._pages_lost
         seen_early = state.flags & FLAG_VISIBLE_BEFORE_DURABLE
         bump = 1 if not facts.clean_stop and disk_failed and seen_early else 0
