@@ -1,8 +1,8 @@
 """Which cluster a client command is for: options of the command line, a profile, the environment.
 
-The profile is that of `--profile`, else of `RMQ_PROFILE`. Without either, the one called `default`
-is used if no name server is given in another way: its account never signs for another cluster
-than its own.
+The profile is that of `--profile`, else of `RMQ_PROFILE`. Without either, the profile `default` is
+used, but only if no name server is given otherwise: its account must never sign requests for
+another cluster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GivenCluster(NamedTuple):
 def add_cluster_options(
     parser: argparse.ArgumentParser, title: str = "cluster", *, or_local: bool = True
 ) -> Any:
-    """Add the options for name servers, profiles, accounts and TLS; the group of the first two.
+    """Add options for name servers, profiles, accounts and TLS. Returns the group of the first two.
 
     `or_local` as for `given_cluster`.
     """

@@ -32,5 +32,5 @@ def paint(text: str, style: str, stream: TextIO) -> str:
 
 
 def styled(text: str, style: str) -> str:
-    """`text` in a style, whatever shows it."""
+    """`text` in a style, whatever the output is."""
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"

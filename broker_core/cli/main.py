@@ -144,7 +144,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _imported(name: str) -> ModuleType:
-    """The module, without garbage collections on the way: what imports make stays to the end."""
+    """Import the module without garbage collection: objects of imports live until the end."""
     gc.disable()
     try:
         return import_module(name)

@@ -71,7 +71,7 @@ def run_words(words: list[str]) -> int:
         parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_session_options(parser)
     options = parser.parse_args(rest)
-    # mqadmin never asks, so neither do its names: scripts use them.
+    # The aliases of mqadmin ask for no confirmation, as mqadmin itself: scripts use them.
     is_of_mqadmin = words[0].lower() != name.split()[0]
     if verb.question is not None and not options.yes and not is_of_mqadmin:
         confirm(verb.question(options))

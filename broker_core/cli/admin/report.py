@@ -19,12 +19,12 @@ from broker_core.cli.colours import styled, wants_colour
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GAP: Final = "  "
-# Columns whose values, other than 0 and nothing, ask for attention.
+# Columns whose values are highlighted unless they are 0 or empty.
 _NOTABLE: Final = {"behind": "yellow", "waiting": "yellow", "problem": "red"}
 
 
 class EpochMs(int):
-    """A moment: a number in JSON, local time in text. 0 and less is none."""
+    """A time: a number in JSON, local time in text. 0 or less means none."""
 
     def __str__(self) -> str:
         if self <= 0:

@@ -65,7 +65,7 @@ async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
 
 
 async def _list_row(session: AdminSession, name: str) -> tuple[Any, ...]:
-    """One topic; None for what its brokers do not tell."""
+    """One topic; None for values that its brokers do not report."""
     try:
         spans = await topic_status(session.admin, name)
     except RmqError:

@@ -1,6 +1,6 @@
 """`rmq completion SHELL`: a script that completes commands and options.
 
-The script is complete in itself: completing a word does not start Python.
+The script contains all words: completing one does not start Python.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def words_by_path() -> dict[str, list[str]]:
         module = import_module(command.module)
         parser = CommandParser(f"rmq {name}", command.summary, module.EXAMPLES)
         module.add_arguments(parser)
-        # The words that may come first, if there are such.
+        # The first words, if the command has any.
         found[name] = [*getattr(module, "ACTIONS", ()), *_options(parser)]
     return found
 

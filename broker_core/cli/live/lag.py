@@ -1,4 +1,4 @@
-"""`rmq lag`: how far consumer groups are behind, once or again and again."""
+"""`rmq lag`: the lag of consumer groups, once or periodically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class LagLooks:
-    """Lags by group and topic; remembers the last look for `perSecond`, by which lag shrinks."""
+    """Lag by group and topic. Keeps the previous values to compute its change per second."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], int] = {}
@@ -77,7 +77,7 @@ class LagLooks:
         return sorted(names)
 
     def _change(self, key: tuple[str, str], behind: int, now: float) -> Any:
-        """How fast the lag grows (above 0) or shrinks; None at the first look."""
+        """Growth of the lag per second, negative when it shrinks; None in the first report."""
         before = self._before.get(key)
         if before is None or now <= self._at:
             return None

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show it, then serve until interrupted."""
+    """Run the example, then serve until interrupted."""
     with EmbeddedBroker(store=options.store, topics={TOPIC: 2}) as broker:
         server = broker.name_server
         _say(f"1. A broker runs. Clients are configured with its name server: {server}")

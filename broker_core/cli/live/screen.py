@@ -1,4 +1,4 @@
-"""A report that is printed again and again: in place on a terminal, else one after the other."""
+"""Prints a report periodically: in place on a terminal, otherwise one below the other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from broker_core.runtime.clock import sleep
 
 _CLEAR: Final = "\x1b[H\x1b[J"
 
-# Makes the report of one look.
+# Returns one report.
 Look = Callable[[AdminSession, argparse.Namespace], Awaitable[Report]]
 
 
 def add_screen_options(parser: argparse.ArgumentParser) -> None:
-    """How often to look."""
+    """Options for the interval and the number of reports."""
     parser.add_argument(
         "-i",
         "--interval",

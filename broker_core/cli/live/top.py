@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class TopLooks:
-    """Remembers the ends of the last look, for rates."""
+    """Keeps the previous end offsets to compute rates."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
@@ -83,7 +83,7 @@ class TopLooks:
 
 
 async def _behind(session: AdminSession, brokers: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Topic → group → messages that it has not consumed."""
+    """Topic → group → lag in messages."""
     names: set[str] = set()
     for address in brokers.values():
         names.update(await all_groups(session.admin, address))

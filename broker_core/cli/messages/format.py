@@ -32,7 +32,7 @@ class PrintableQueue(Protocol):
 
 
 class PrintableMessage(Protocol):
-    """What there is to print of a message; `broker_core.client` delivers such."""
+    """Interface of a message that can be printed; messages of `broker_core.client` have it."""
 
     @property
     def queue(self) -> PrintableQueue:

@@ -1,7 +1,7 @@
 """Reads a topic as a member of a consumer group.
 
-In order: a message that could not be printed is neither skipped nor sent back for a retry; it stays
-where it is, for the next member.
+Messages are printed in order. One that could not be printed is neither skipped nor sent back for a
+retry: the next member reads it again.
 """
 
 from __future__ import annotations

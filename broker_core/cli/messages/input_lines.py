@@ -1,7 +1,7 @@
 """Lines of standard input as they arrive, without blocking the event loop.
 
-A thread reads; it is a daemon, so that a read which waits for a terminal does not keep a process
-alive that has been told to end. It reads at most a few chunks ahead.
+Reads on a daemon thread: a read that waits for the terminal does not keep an ending process alive.
+Reads at most a few chunks ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNKS_AHEAD: Final = 4
 async def line_groups(
     read: Callable[[int], bytes], delimiter: bytes = b"\n"
 ) -> AsyncIterator[list[bytes]]:
-    """The lines that came together, without their ends (`\\n` or `\\r\\n`); never an empty list.
+    """Lines that arrived together, without their ends (`\\n` or `\\r\\n`); never an empty list.
 
     `read(size)` blocks until there is something and gives no bytes at the end.
     """

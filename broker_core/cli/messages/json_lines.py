@@ -20,9 +20,9 @@ FIELDS: Final = (
     "body", "bodyEncoding", "keys", "tags", "properties", "shardingKey", "delayLevel", "delayMs",
     "deliverAt",
 )  # fmt: skip
-# Other names of the same.
+# Aliases of fields.
 _ALIASES: Final[Mapping[str, str]] = {"key": "keys", "headers": "properties", "value": "body"}
-# Printed by `consume -J`; where a message was does not decide where it goes.
+# Printed by `consume -J`, and ignored here: the place of the original does not select the target.
 _IGNORED: Final = frozenset(
     {"topic", "broker", "queue", "offset", "messageId", "storeTimestamp", "bornTimestamp"}
 )

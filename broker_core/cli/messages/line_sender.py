@@ -13,7 +13,7 @@ from broker_core.client.produce.producer import Producer
 from broker_core.errors import MessageTooLarge
 
 IN_FLIGHT_MAX: Final = 256
-# Of the bodies of one batch; properties come on top.
+# Maximum bytes of the bodies of one batch, without properties.
 _BATCH_SIZE_MAX: Final = 1 << 20
 # The answer lists an id for every message, and has to fit into a header.
 _BATCH_COUNT_MAX: Final = 1_000
@@ -145,5 +145,5 @@ class LineSender:
 
 
 def _goes_alone(message: OutgoingMessage) -> bool:
-    """Messages with a queue or a time of their own are in no batch."""
+    """Whether a message has a sharding key or a delivery time, so that it cannot be in a batch."""
     return bool(message.sharding_key or message.delay_level or message.has_time)

@@ -124,7 +124,7 @@ class ProfileFile:
         return True
 
     def _place(self, name: str) -> tuple[list[str], slice]:
-        """All lines, and those of the profile; the end of the file if it is not there."""
+        """All lines, and the range of the profile's; an empty range at the end if there is none."""
         text = self._text()
         # A file that cannot be read is not changed either.
         parse_profiles(text, self.path)

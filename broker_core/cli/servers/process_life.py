@@ -95,7 +95,7 @@ def run_service(
 
 async def _serve(service: Service, options: LifeOptions, control: OwnerControl | None) -> bool:
     if control is not None and control.time is not None:
-        # Every timer of the process follows it.
+        # All timers of the process use this clock.
         asyncio.get_running_loop().time = control.time  # type: ignore[method-assign]
     end = _End(None if control is None else control.answer)
     end.on_signals()
@@ -110,8 +110,8 @@ async def _serve(service: Service, options: LifeOptions, control: OwnerControl |
         await service.stop()
         raise
     try:
-        # What was made so far stays until the end: looking through it again and again would hold
-        # requests up for milliseconds at a time.
+        # Objects made so far live until the end. Scanning them in every garbage collection would
+        # delay requests by milliseconds.
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD)
         if not end.is_asked:
@@ -194,7 +194,7 @@ class _End:
             self._timer = self._loop.call_later(_PARENT_POLL_S, self._poll_parent)
 
     def _asked(self, line: bytes) -> None:
-        """Answer the owner; without control what it writes is ignored."""
+        """Answer the owner's line; lines are ignored if the owner has no control."""
         if self._answer is not None:
             task = self._loop.create_task(self._print_answer(self._answer, line.decode()))
             self._answering.add(task)
@@ -231,11 +231,11 @@ class _InputEnd(asyncio.Protocol):
             self._asked(line)
 
     def eof_received(self) -> None:
-        """The other side closed it, or is gone."""
+        """The parent closed the input, or is gone."""
         self._ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also when the connection is lost."""
+        """A lost connection counts as the end of the input."""
         self._ended()
 
 
