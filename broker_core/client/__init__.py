@@ -1,7 +1,7 @@
-"""Clients of a RocketMQ cluster: producers, consumers, administration. Asyncio inside, sync faces.
+"""Clients of a RocketMQ cluster: producers, consumers, administration; asyncio and synchronous.
 
     ClientConfig ─► ClientInstance ─► Producer, Admin, PullConsumer, PushConsumer
 
 One instance owns the connections, the routes and the heartbeats of everything built on it, all on
-one event loop. `sync_face` offers the same to threads and notebooks.
+one event loop. `blocking/` offers the same to threads and notebooks.
 """

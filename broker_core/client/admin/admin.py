@@ -241,7 +241,7 @@ class Admin(QueueOffsets, Lifecycle):
                 text = f"topic {topic} was created, but no name server showed it within"
                 raise RequestTimeout(f"{text} {within_ms} ms")
             await sleep(_SHOWN_POLL_S)
-        # Other users of the shared client get the new route, too.
+        # Other users of the shared client then have the new route, too.
         await self.client.routes.route(topic, refresh=True)
 
     async def _is_shown(

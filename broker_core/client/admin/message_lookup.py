@@ -105,7 +105,7 @@ def _question(
 async def _query_one(
     client: ClientInstance, broker: str, ext: dict[str, str]
 ) -> RemotingCommand | None:
-    """None when there is no such message."""
+    """The answer of one broker; None when it has no such message."""
     command = RemotingCommand(RequestCode.QUERY_MESSAGE, ext)
     answer = await client.request_broker(broker, command, or_any=True)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:

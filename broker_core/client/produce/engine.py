@@ -357,7 +357,7 @@ class SendEngine:
     def _wait_at_gate(
         self, key: Gate, open_gate: Callable[[], Awaitable[object]], request: PendingSend
     ) -> None:
-        # Even if the gate has just opened: earlier sends go first, to keep the order of a queue.
+        # Also if the gate has just opened: earlier sends go first, to keep the order of a queue.
         waiting = self._gates.get(key)
         if waiting is None:
             self._gates[key] = waiting = []

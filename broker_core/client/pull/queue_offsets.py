@@ -24,8 +24,8 @@ EARLIEST_MS: Final = 0
 LATEST_MS: Final = -1
 """For `reset_offsets`: the end of each queue."""
 
-# Answers of a broker that resets only for members that are online, or not at all: 4.9 to a group
-# that is offline, and to one without progress; brokers that do not know the request.
+# Answers of brokers that cannot reset this group: 4.9 for a group that is offline or has no
+# progress, and brokers that do not know the request.
 _RESET_BY_HAND: Final = frozenset(
     {
         ResponseCode.CONSUMER_NOT_ONLINE,

@@ -53,7 +53,7 @@ class ConcurrentConsumption:
         self._is_stopping = False
 
     def begin(self, assigned: AssignedQueue) -> None:
-        """Nothing to start: `fetched` begins the calls."""
+        """Nothing to do: `fetched` begins the calls."""
 
     def fetched(self, assigned: AssignedQueue) -> None:
         """Consume new messages of the backlog."""
@@ -62,7 +62,7 @@ class ConcurrentConsumption:
         self._start_more()
 
     async def ended(self, assigned: AssignedQueue) -> None:
-        """Does not wait: another member may consume the same messages again."""
+        """Returns at once: another member may consume messages under way again."""
 
     async def stop(self, wait_ms: float) -> None:
         """Wait up to `wait_ms` for the calls under way; start no more."""

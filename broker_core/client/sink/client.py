@@ -409,7 +409,7 @@ class SinkClient(Lifecycle):
             return None
 
     async def _tell(self, broker_name: str, publication: Publication) -> None:
-        """Send a publication once; a failure is ignored."""
+        """Send a publication once and ignore a failure."""
         command = RemotingCommand(RequestCode.SINK_PUBLISH, None, encode_publication(publication))
         try:
             await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)

@@ -223,7 +223,7 @@ class StageWriter:
         self._window.clear()
         self.retry_count += len(blocks)
         for command, _, _ in blocks:
-            # One by one: a block must not overtake another on a new connection.
+            # One at a time: on a new connection no block may overtake another.
             await self._requests.ask(_again(command), True)
 
     async def _collect(self) -> None:
