@@ -57,7 +57,7 @@ def _offset_of(command: RemotingCommand, name: str) -> int:
 
 
 def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """The message is copied into the group's retry topic, so the group must be allowed it."""
+    """Copies a message into the group's retry topic: needs the group and the message's topic."""
     group = command.ext.get("group", "")
     yield group_need(group)
     topic = resources.topic_at(_offset_of(command, "offset"))
@@ -78,7 +78,7 @@ def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Nee
 
 
 def _topic_of(group: str, topic: str) -> Need:
-    """On a topic, or on the one of which a group has retries there: `%RETRY%group_topic`."""
+    """Permission on the topic; for retries of the group, `%RETRY%group_topic`, on the original."""
     for sign in "_+":
         prefix = f"{RETRY_PREFIX}{group}{sign}"
         if group and topic.startswith(prefix):
@@ -87,14 +87,16 @@ def _topic_of(group: str, topic: str) -> Need:
 
 
 def _progress(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    """Of the group itself; shows no message."""
+    """Progress of a group in a topic. Shows no message."""
     group = command.ext.get("consumerGroup", "")
     yield group_need(group)
     yield _topic_of(group, command.ext.get("topic", ""))
 
 
 def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """Every reading of the name of a retry topic must be allowed: it may hold all of them."""
+    """A retry topic's name may stand for several pairs of group and topic. All must be allowed,
+    because the topic may hold messages of each.
+    """
     yield from _progress(command, resources)
     group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
     if group and topic.startswith(f"{RETRY_PREFIX}{group}_"):

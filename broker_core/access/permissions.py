@@ -131,8 +131,8 @@ def refused(reason: str) -> NoPermission:
 
 
 def _has(account: Account, need: Need, resources: Resources) -> bool:
-    # A name that cannot be one is never covered by a default: what looks it up might read it as
-    # another that has an entry of its own.
+    # Default permissions never cover an invalid name: a look-up may normalize it to another name
+    # that has its own entry.
     if not need.name or need.name != need.name.strip():
         return False
     if need.is_group:

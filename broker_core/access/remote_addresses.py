@@ -31,7 +31,7 @@ def address_pattern(text: str) -> Matches:
 
 
 def any_pattern(texts: Iterable[str]) -> Matches:
-    """Whether one of the patterns matches; none of none."""
+    """Whether one of the patterns matches; False without patterns."""
     patterns = [address_pattern(text) for text in texts if text.strip()]
     return lambda host: any(matches(host) for matches in patterns)
 

@@ -24,9 +24,9 @@ CLOCK_SKEW_MAX_MS: Final = 300_000
 # The same right after a start, when nothing is known about earlier requests.
 _START_SKEW_MS: Final = 5_000
 SESSIONS_MAX: Final = 200_000
-# One account may have the table divided by this.
+# One account may use the table's size divided by this.
 ACCOUNT_SHARE: Final = 4
-# Sessions that one request may clear away: more than it can add.
+# Sessions that one request may remove; more than it can add.
 _SWEEP_MAX: Final = 64
 
 # Key of `Connection.attributes`: the session of this connection.
@@ -41,7 +41,7 @@ class _Session:
         self.account = account
         self.connection: Connection | None = connection
         self.sequence = 0
-        # When the connection is gone: from when on no copy can be in time.
+        # Set when the connection has ended: after this time a replay is too old to pass.
         self.forget_at = 0.0
 
 
@@ -55,7 +55,7 @@ class StrictSessions:
         self._started_ms = clock.wall_ms()
         self._sessions: dict[str, _Session] = {}
         self._counts: dict[str, int] = {}
-        # Those whose connection is gone, by the time from which on they can be forgotten.
+        # Sessions whose connection has ended, in order of `forget_at`.
         self._ended: deque[_Session] = deque()
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class StrictSessions:
         """Drop sessions that can no longer be replayed, up to a limit. Returns how many."""
         now = self._clock.monotonic()
         count = 0
-        # They come in the order in which their time ends.
+        # They are in order of `forget_at`.
         while count < count_max and self._ended and self._ended[0].forget_at <= now:
             session = self._ended.popleft()
             del self._sessions[session.name]

@@ -42,9 +42,9 @@ from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# What a client receives at once, and the size from which on records are received in place.
+# Size of a client's receive buffer; larger bodies of records are received in place.
 _RECEIVE_SIZE = 64 << 10
-# The event loop is woken when this much of such a body has come.
+# The event loop is woken when this much of such a body has arrived.
 _WOKEN_AT = 256 << 10
 _PULLS = frozenset({int(RequestCode.BULK_PULL), int(RequestCode.PULL_MESSAGE)})
 # Pieces of output from this size on are written on their own.
@@ -541,7 +541,7 @@ def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memo
 
 
 class ClientConnection(Connection, asyncio.BufferedProtocol):
-    """The connection of a client, which receives records into the memory that they stay in."""
+    """Connection of a client. Receives large bodies of records directly into their final buffer."""
 
     __slots__ = ("_buffer", "_woken_at")
 
@@ -561,15 +561,15 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
         return room
 
     def _wake_at(self, size: int) -> None:
-        """Let the kernel report data only when there are `size` bytes, or the end of it.
+        """Set the low-water mark: the kernel reports data from `size` bytes on, or its end.
 
-        A body is of no use before its last byte, and each report costs as much as the copy of many
-        bytes. TLS reads the socket itself, and needs each of its records.
+        A body cannot be used before its last byte, and each wake-up costs as much as copying many
+        bytes. With TLS the socket is read by OpenSSL, which needs each record as it arrives.
         """
         transport = self._transport
         if size == self._woken_at or transport is None:
             return
-        # Other kernels may wait for more than the socket has room for.
+        # Other kernels may wait for more bytes than the socket's buffer holds.
         if sys.platform == "linux" and transport.get_extra_info("sslcontext") is None:
             sock = transport.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -577,7 +577,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
         self._woken_at = size
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were received there."""
+        """`nbytes` were received into the buffer of `get_buffer`."""
         room = self._parser.body_room()
         if room is None:
             self.data_received(bytes(self._buffer[:nbytes]))
@@ -585,7 +585,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
             self._liveness.last_activity = self._owner.clock.monotonic()
             self._parser.body_received(nbytes)
             rest = len(room) - nbytes
-            # Never more than what is still to come.
+            # Never more than the rest of the body.
             self._wake_at(min(rest, self._woken_at) if rest else 1)
             self._take_commands()
 

@@ -1,7 +1,7 @@
 """Answers to a client that speaks gRPC (HTTP/2) to a port of the remoting protocol.
 
-Every call gets the status UNIMPLEMENTED with a text that says what to do. Closing the connection,
-or a GOAWAY frame, would make gRPC clients reconnect without an end and show no reason.
+Every call gets the status UNIMPLEMENTED with a text that says what to do. After a closed connection
+or a GOAWAY frame, gRPC clients would reconnect endlessly and show no reason.
 """
 
 from __future__ import annotations

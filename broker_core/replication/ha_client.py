@@ -120,7 +120,7 @@ class HaClient:
                 await self._follow()
             except LogsDiverged as error:
                 self._note(error)
-                # The owner ends this task, unless it is busy with another change.
+                # The owner ends this task, unless another change of role is under way.
                 self._diverged(error)
             except ReplicationRefused as refusal:
                 self._note(refusal)

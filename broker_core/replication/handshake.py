@@ -95,7 +95,7 @@ class Signing(NamedTuple):
     nonces: bytes = b""
 
     def mac(self, body: bytes) -> bytes:
-        """Over the numbers and the body; zeros without a key."""
+        """HMAC over the random numbers and the body; zeros without a key."""
         if not self.key:
             return _NO_MAC
         return hmac.digest(self.key, b"rmq-ha-1" + self.nonces + body, hashlib.sha256)

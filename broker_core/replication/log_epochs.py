@@ -23,7 +23,7 @@ _MARK: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9A-Za-z-]{0,64})",
 
 
 class Epoch(NamedTuple):
-    """One run of one master: `owner` is random, so that no two runs are taken for one."""
+    """One run of one master. `owner` is random, so that two runs are never confused."""
 
     number: int
     owner: str
@@ -84,11 +84,12 @@ class EpochHistory(NamedTuple):
         return self._replace(epochs=kept)
 
     def reached(self, end: int) -> int:
-        """Number of the epoch that a log which ends at `end` has come to; 0 before there is any.
+        """Number of the epoch that a log with the end `end` has reached; 0 before there is any.
 
-        A slave knows all epochs of its master before it has their bytes. One that begins right at
-        the end counts when it is a promotion, which decides how the log goes on; after a restart
-        this log may be shorter than one that has never heard of it.
+        A slave knows all epochs of its master before it has their bytes, so later epochs do not
+        count. An epoch that begins exactly at `end` counts only if it is a promotion: that decides
+        how the log continues. After a mere restart of the master, a log without that epoch may be
+        longer than this one.
         """
         number = 0
         for epoch in self.epochs:
@@ -107,7 +108,8 @@ class EpochHistory(NamedTuple):
     def has_run(self, mark: RunMark, end: int) -> bool | None:
         """Whether a log that ends at `end` has the bytes that `mark` stands for.
 
-        None when nothing contradicts and the log does not go that far: a slave may get them yet.
+        None when the log ends before the mark and nothing contradicts it: a slave may still receive
+        the bytes.
         """
         later = [epoch for epoch in self.epochs if epoch.number > mark.number]
         is_known = any((e.number, e.owner) == mark[1:] for e in self.epochs)

@@ -43,7 +43,7 @@ class TlsListener:
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._arrivals: set[_Arrival] = set()
-        # Sockets that may not be a connection yet.
+        # Sockets that are accepted and not a connection yet.
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
