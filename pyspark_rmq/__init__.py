@@ -29,8 +29,7 @@ __all__ = [
 def spark_conf() -> dict[str, str]:
     """Settings for `SparkSession.builder.config(map=…)` that speed up every Python data source.
 
-    They need to be there when the application starts. What each of them does on which release of
-    Spark: `docs/source.md`.
+    Set them before the application starts. `docs/source.md` describes them, by release of Spark.
     """
     from pyspark_rmq.spark_settings import SPARK_CONF
 

@@ -1,7 +1,7 @@
-"""Errors of planning as Spark shows them: the message, and next to nothing before it.
+"""Shortens the errors of planning that Spark shows, to little more than the message.
 
-Spark puts the traceback of a Python data source before its message. The frames of this package say
-nothing to the user who gave a wrong option.
+Spark puts the traceback of a Python data source before its message. Frames of this package do not
+help a user who gave a wrong option.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ def watch(
 
     One line that is rewritten in a terminal, a line per batch where the output is no terminal, and
     a block of HTML that is updated in a notebook. Returns the last `QueryView`; a query that failed
-    is shown as such and raises nothing. An interrupt ends the watch, and the query goes on.
-    `background` returns a `Watch` at once, and the display goes on while other cells run. `out` is
-    the output to use instead of the notebook or `sys.stdout`.
+    is shown as such and raises nothing. An interrupt ends the watch, and the query continues. With
+    `background` a `Watch` is returned at once, and the display continues while other cells run.
+    `out` is the output to use instead of the notebook or `sys.stdout`.
     """
     watched = Watch(query, _display(out), interval_s)
     if background:

@@ -9,7 +9,7 @@ from broker_core import MessageQueue, errors
 
 
 class BadRecord(errors.RmqError):
-    """badRecords=fail, and a body is not what the format and the schema say."""
+    """A body does not match the format or the schema, and badRecords=fail."""
 
 
 class BadRow(NamedTuple):

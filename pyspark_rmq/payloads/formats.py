@@ -18,7 +18,7 @@ AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
 CANAL: Final = "canal-json"
 DEBEZIUM: Final = "debezium-json"
-# Changes of tables, which only the source has.
+# Changes of tables, which only the source reads.
 CHANGES: Final = (CANAL, DEBEZIUM)
 WRITTEN_FORMATS: Final = (BINARY, STRING, JSON, MSGPACK, AVRO, PROTOBUF)
 VALUE_FORMATS: Final = (*WRITTEN_FORMATS, *CHANGES)
@@ -98,7 +98,7 @@ class PayloadOptions(NamedTuple):
 
     @property
     def finds_schema(self) -> bool:
-        """Whether a reader without a schema has one with the fields of the payload."""
+        """Whether a reader without `.schema(…)` takes the fields from the payload's schema."""
         is_known = self.infers or self.value_format in WITH_SCHEMA
         return is_known and self.key_format == STRING
 
@@ -122,7 +122,7 @@ class PayloadOptions(NamedTuple):
         )
 
     def checked(self, given: frozenset[str]) -> PayloadOptions:
-        """Raises `InvalidArgument` for options that have no effect together."""
+        """Raises `InvalidArgument` for options that do not work together."""
         for name in ("badRecords", "mode", "deadLetterTopic", "flattenValue", "timeZone"):
             has_use = self.is_typed or (self.key_format != STRING and name != "flattenValue")
             if name in given and not has_use:
@@ -183,7 +183,7 @@ def bad_records(values: Any) -> tuple[str, bool]:
 
 
 def time_pattern(name: str, text: str) -> str:
-    """A pattern that can be used. Raises `InvalidConfig`."""
+    """Checks a pattern of dates and times. Raises `InvalidConfig`."""
     TimePattern(name, text)
     return text
 
@@ -200,7 +200,7 @@ def written_format(name: str, text: str) -> str:
 
 
 def schema_options(value_format: str, values: Any, writes: bool = False) -> SchemaOptions:
-    """The schema of a format that needs one. Raises `InvalidArgument` for a schema in vain."""
+    """The schema of a format that needs one. Raises `InvalidArgument` if the format uses none."""
     for name, accepted in _SCHEMA_OPTIONS.items():
         if name in values.given and value_format not in accepted:
             raise errors.InvalidArgument(

@@ -179,7 +179,7 @@ def _lines(bodies: Any) -> Any:
 
 
 def _has_words(raw: Any, text: Any) -> bool:
-    """Whether there are numbers like `Inf`, of which the parser and JSON readers accept others."""
+    """Whether there are words such as `Inf`: the parser accepts other ones than Spark's reader."""
     for first, second, third in (b"Inf", b"NaN"):
         at = np.flatnonzero(raw[:-2] == first)
         if ((raw[at + 1] == second) & (raw[at + 2] == third)).any():
@@ -188,10 +188,10 @@ def _has_words(raw: Any, text: Any) -> bool:
 
 
 def _may_be_deep(raw: Any, bodies: Any) -> bool:
-    """Whether some body has enough brackets to be nested too deeply, which the parser allows."""
+    """Whether some body has enough brackets to be nested too deeply: the parser has no limit."""
     # The two brackets differ in one bit.
     if np.count_nonzero((raw & 0xDF) == ord("[")) < len(bodies) + DEPTH_MAX:
-        # One for each body, and too few are left.
+        # Each body has one; the rest is too few.
         return False
     brackets = np.flatnonzero((np.frombuffer(bodies.buffers()[2], np.uint8) & 0xDF) == ord("["))
     counts = np.diff(np.searchsorted(brackets, _bounds(bodies)))
@@ -253,7 +253,7 @@ def _parsed_field(kind: Any, times: TimeTexts) -> Any:
 
 
 def _is_usual(times: TimeTexts) -> bool:
-    """Whether the parser reads timestamps as they are to be read."""
+    """Whether the parser reads timestamps as Spark would."""
     return times.time_zone == UTC and not times.patterns.timestamp
 
 

@@ -197,7 +197,7 @@ def _variant(value: Any) -> Any:
 
 
 def _refuse_words(value: Any) -> None:
-    """JSON has no NaN, and neither has Spark's `parse_json`."""
+    """Neither JSON nor Spark's `parse_json` has NaN."""
     if type(value) is _Number and value.lstrip("-")[:1].isalpha():
         raise ValueError
     if isinstance(value, dict | list):

@@ -46,7 +46,7 @@ def _null_offsets(array: Any, mask: Any) -> Any:
 
 
 def spread(values: Any, is_valid: Any) -> Any:
-    """`values`, one for each true of `is_valid`, at their places; null at the others."""
+    """An array with the `values`, in order, where `is_valid` is true, and null elsewhere."""
     if len(values) == len(is_valid):
         return values
     places = pc.subtract(pc.cumulative_sum(is_valid.cast(pa.int64())), 1)
@@ -54,7 +54,7 @@ def spread(values: Any, is_valid: Any) -> Any:
 
 
 def with_numbers(array: Any) -> Any:
-    """`array` with times and dates as numbers: Python has fewer years."""
+    """`array` with times and dates as numbers, because Python's types have fewer years."""
     return with_leaves(array, _numeric(array.type), lambda leaf, kind: leaf.cast(kind))
 
 
@@ -76,7 +76,7 @@ def fields_of(kind: Any) -> list[Any]:
 
 
 def leaves(array: Any) -> list[Any]:
-    """The arrays of all values, also of those that are inside of nulls."""
+    """The arrays at the leaves, with the values below nulls."""
     if pa.types.is_struct(array.type):
         return [
             leaf for place in range(array.type.num_fields) for leaf in leaves(array.field(place))

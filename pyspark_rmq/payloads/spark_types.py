@@ -16,7 +16,7 @@ from broker_core import errors
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ: Final = pa.timestamp("us")
-# Unlike a STRUCT of a schema its fields are never null.
+# Unlike those of a schema's STRUCT, its fields are never null.
 VARIANT: Final = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -87,7 +87,7 @@ def has_variant(kind: Any) -> bool:
 
 
 def usual_type(kind: Any) -> Any:
-    """The type that a reader has: settings of Spark decide on a writer's zones and offsets."""
+    """The reader's form of a writer's type, whose zones and offsets depend on settings of Spark."""
     if is_variant(kind):
         return VARIANT
     if pa.types.is_struct(kind):

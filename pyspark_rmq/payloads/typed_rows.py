@@ -222,7 +222,7 @@ def _is(role: str, column: ReadColumn) -> bool:
 
 
 def _joined(of_values: Sequence[BadRow], of_keys: Sequence[BadRow]) -> list[BadRow]:
-    """One for each row, in the order of rows; that of the value, if both are bad."""
+    """The bad rows in order, one for each row; that of the value if key and value are bad."""
     found = {bad.row: bad for bad in (*of_keys, *of_values)}
     return [found[row] for row in sorted(found)]
 

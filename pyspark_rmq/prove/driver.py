@@ -21,7 +21,7 @@ from pyspark_rmq.prove.traps import DRIVER, FOLDER_VARIABLE, name_processes
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.1
-# A driver lives for a few batches only, so compilation does not pay off.
+# A driver runs for a few batches only, so compiling code does not pay off.
 _JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 

@@ -122,10 +122,10 @@ async def _publish(
 
 
 async def _complete(client: ClientInstance, options: SinkOptions, identity: BatchIdentity) -> None:
-    """Complete what an earlier try of this batch left, if it had rows; this one has none.
+    """This attempt has no rows. Complete the parts of an earlier attempt that had some.
 
     An empty batch is not published. But if the driver died before every broker had published its
-    parts, only a repeat of the batch completes them.
+    parts, only a repeat of that batch completes them.
     """
     if _settled.find(client, identity, set()):
         # Not the first batch of this run, so it is no repeat.

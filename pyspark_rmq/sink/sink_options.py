@@ -81,7 +81,7 @@ SINK_OPTIONS: Final[Mapping[str, Known]] = MappingProxyType(
         "send.inFlight": Known(_number(1, 1_024), 4),
         "send.timeoutMs": Known(_number(1, _DAY_MS), 30_000),
         "send.retries": Known(_number(0, 1_000), 10),
-        # Spark's own options, which it passes on
+        # Options of Spark, which passes them on
         "checkpointLocation": Known(_text, ""),
         "queryName": Known(_text, ""),
     }

@@ -59,7 +59,7 @@ class FilterCheck:
             _log.info("filterSql was not checked at %s: %s", queue.broker_name, text)
             return
         except errors.RmqError as error:
-            # Not reachable; checked again at the next look.
+            # Not reachable; checked again with the next batch.
             _log.info("filterSql was not checked at %s: %s", queue.broker_name, error)
             return
         self._checked.add((queue.topic, queue.broker_name))

@@ -53,7 +53,7 @@ class Seen(NamedTuple):
     """Broker -> whether its log has everything that was read before, if it knows."""
 
     def since(self, start: StreamOffset) -> Seen:
-        """The same, but a slave that lags does not move positions back.
+        """These answers, with positions that a lagging slave does not move back.
 
         A slave that cannot name its log is left out: its log may differ from its master's.
         """

@@ -36,7 +36,7 @@ def rmq_session_broker() -> Iterator[EmbeddedBroker]:
 def rmq_broker(rmq_session_broker: EmbeddedBroker) -> EmbeddedBroker:
     """A running broker; one that an earlier test has killed is started again.
 
-    One whose clock an earlier test has moved begins anew, with the time of the machine.
+    If an earlier test has moved its clock, it is started again, with the time of the machine.
     """
     if rmq_session_broker.is_clock_advanced:
         rmq_session_broker.stop()

@@ -1,4 +1,4 @@
-"""`processed(query, until=…)`: waits for what a test means, and never for a fixed time."""
+"""`processed(query, until=…)`: waits for a condition of a query, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ends = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 class NotProcessed(AssertionError):
-    """A query did not get there in time, or ended before."""
+    """The condition was not met in time, or the query ended before."""
 
 
 def processed(
@@ -40,7 +40,7 @@ def processed(
     deadline = time.monotonic() + timeout_s
     ends = _ends_of(until) if isinstance(until, Topic) else {}
     if isinstance(until, Topic) and not any(ends.values()) and query.lastProgress is None:
-        # It may not have decided where it begins: what is sent next must not be skipped.
+        # The query may not have chosen its start position: messages sent next must not be skipped.
         _all_available(query, timeout_s)
     is_there = _condition(query, until, ends)
     while not is_there():
@@ -109,7 +109,7 @@ def _covers(offset: Any, ends: Ends) -> bool:
 
 
 def _unread(report: Any, until: object) -> str:
-    """Says so if no source of the query reads the topic that is waited for."""
+    """A text for the error if no source of the query reads the topic that is waited for."""
     if not isinstance(until, Topic) or not isinstance(report, Mapping):
         return ""
     found: set[str] = set()

@@ -1,10 +1,9 @@
 """Avro bodies to Arrow values.
 
-Where it is built, the compiled decoder (`native/`) decodes all bodies of a batch. This one decides
-about those that it refuses. It is composed of functions `read(body, at) -> (value, end)`, one for
-each type of the schema. Those of fields that are not selected only find the end. Every length and
-number is checked, so that bytes of another schema are found out wherever Avro's encoding permits
-it.
+If the compiled decoder (`native/`) is built, it decodes all bodies of a batch, and this one only
+those that it refuses. This one is composed of functions `read(body, at) -> (value, end)`, one for
+each type of the schema; for fields that are not selected they only find the end. Every length and
+number is checked, to detect bytes of another schema as far as Avro's encoding allows.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class AvroDecoder:
             return self._framed(body)
         if not is_framed:
             return _whole(self._by_id[None], body, 0)
-        # A body without a frame may begin with a zero byte, too.
+        # A body without a frame may also begin with a zero byte.
         try:
             plain = _whole(self._by_id[None], body, 0)
         except Undecodable:
@@ -153,7 +152,7 @@ def reader(schema: AvroType, kind: Any, path: str) -> Read:
 
 
 def skipper(schema: AvroType) -> Read:
-    """Finds the end of a value, which is checked as if it was read."""
+    """Finds the end of a value, with the same checks as when it is read."""
     if schema.kind == "union":
         return _branches([skipper(one) for one in schema.inner])
     if schema.kind == "record":

@@ -77,7 +77,7 @@ def _branch(schema: AvroType, path: str) -> Any:
     kinds = [described(one, path) for one in schema.inner if one.kind != "null"]
     if len(kinds) == 1:
         return kinds[0]
-    # As `from_avro`: these widen to one type.
+    # As in `from_avro`, these types widen to one.
     for accepted in (("integer", "long"), ("float", "double")):
         if kinds and all(kind in accepted for kind in kinds):
             return accepted[1]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from broker_core import errors
 
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-# Both are far above what a table has. Nested decoders call each other.
+# Far above what real tables have. Decoders of nested types are recursive.
 _DEPTH_MAX: Final = 64
 _WEIGHT_MAX: Final = 100_000
 # Logical type -> the types that it can annotate; others are ignored, as Avro demands.
@@ -27,7 +27,7 @@ _LOGICAL: Final = {
 
 
 class _Refused(ValueError):
-    """The reason."""
+    """The schema cannot be used; the text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Changes of tables to Arrow values: one for each changed row."""
+"""Changes of tables to Arrow values, one for each changed row."""
 
 from __future__ import annotations
 

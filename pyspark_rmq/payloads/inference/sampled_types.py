@@ -1,8 +1,7 @@
 """The Spark type of a sample of bodies, by the rules of `spark.read.json`.
 
-A value has the narrowest type that holds it. Two types of one field have the narrowest type that
-holds both; in JSON that is STRING at last, which takes every value. Fields are in the order of
-their names.
+A value has the narrowest type that holds it. Two types of one field become the narrowest type that
+holds both; in JSON that is STRING if there is no other. Fields are in the order of their names.
 """
 
 from __future__ import annotations
@@ -141,13 +140,13 @@ def _is_array(kind: Any) -> bool:
 
 
 def _finished(kind: Any) -> Any:
-    """Only nulls are a STRING; an object without fields is nothing (None)."""
+    """The final type: STRING if all values were null, None for an object without fields."""
     if kind == _NULL:
         return "string"
     fields = fields_of(kind)
     if fields is not None:
         kept = [(name, _finished(fields[name])) for name in sorted(fields)]
-        # Spark has no columns without a name, either.
+        # Spark has no columns without a name.
         kept = [(name, inner) for name, inner in kept if name and inner is not None]
         return struct_of(kept) if kept else None
     if _is_array(kind):

@@ -27,7 +27,7 @@ def planned_avro(
 ) -> PlannedDecoder | None:
     """Decodes bodies of schemas by id, all of which fit `kind`; None as for `plans.planned`.
 
-    That they fit is known: `reader` of `avro/bodies.py` accepted them.
+    The caller has checked that they fit, with `reader` of `avro/bodies.py`.
     """
     columns = plans.flat_columns(kind)
     if columns is None:

@@ -155,7 +155,8 @@ def flat_columns(kind: Any) -> list[FlatColumn] | None:
 
 def _children(kind: Any) -> list[tuple[str, Any]] | None:
     if pa.types.is_struct(kind):
-        # A struct of a schema has neither; others mean something else than their fields.
+        # A struct of a user's schema has neither. Other structs, such as VARIANT, are not plain
+        # fields.
         is_plain = all(field.nullable and not field.metadata for field in kind)
         return [(field.name, field.type) for field in kind] if is_plain else None
     if pa.types.is_list(kind):
@@ -176,7 +177,7 @@ def planned(
     roots: Iterable[Root] = (),
     framing: int = NEVER_FRAMED,
 ) -> PlannedDecoder | None:
-    """None where nothing is compiled, or not for this type.
+    """None if the native module is missing, or does not have this type.
 
     `takes_local`: times without a zone are in UTC.
     """

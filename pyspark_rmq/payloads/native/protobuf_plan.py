@@ -21,13 +21,13 @@ _NO_COLUMN: Final = -1
 
 
 class _Unplanned(Exception):
-    """The message has something that is left to Python."""
+    """The message has something that only Python decodes."""
 
 
 def planned_protobuf(kind: Any, descriptor: Any) -> PlannedDecoder | None:
     """Decodes bodies of a message, which fits `kind`; None if all of them are left to Python.
 
-    That it fits is known: `_messages` of `protobuf/bodies.py` accepted it.
+    The caller has checked that it fits, with `_messages` of `protobuf/bodies.py`.
     """
     columns = plans.flat_columns(kind)
     if columns is None:
@@ -54,7 +54,7 @@ class _Steps:
         place = len(self.steps)
         if column == _NO_COLUMN:
             self._skipped[descriptor.full_name] = place
-        # The library knows extensions of them, which are none of their fields.
+        # The library also reads their extensions, which are not among the fields.
         if descriptor.is_extendable or len(descriptor.oneofs) > _ONEOFS_MAX:
             raise _Unplanned
         self.steps.append(Step(_FIELDS))
@@ -78,7 +78,7 @@ class _Steps:
     def _field(self, field: Any, column: int) -> Step:
         is_map = field.message_type and field.message_type.GetOptions().map_entry
         if field.is_required or field.type == field.TYPE_GROUP or (is_map and column != _NO_COLUMN):
-            # The order of a map is that of the library.
+            # Only the library knows the order of a map.
             raise _Unplanned
         more = _REPEATED * field.is_repeated | _PRESENCE * field.has_presence
         if field.containing_oneof is not None:

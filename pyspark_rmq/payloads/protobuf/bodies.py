@@ -1,8 +1,9 @@
 """Protobuf bodies to Arrow values.
 
-Bodies are parsed by Protobuf's own library. What is composed here takes the selected fields out of
-messages; a message that contains itself is read as deep as the columns are. Where it is built, the
-compiled decoder (`native/`) decodes all bodies of a batch, and this one those that it refuses.
+If the compiled decoder (`native/`) is built, it decodes all bodies of a batch, and this one only
+those that it refuses. This one parses bodies with Protobuf's own library and then takes the
+selected fields out of the messages. A message that contains itself is read as deep as the columns
+are.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _singles(field: Any, kind: Any, path: str) -> Convert:
 
 
 def _text(value: Any) -> str:
-    # The library checks texts of proto3, and returns others of proto2 as bytes.
+    # The library rejects invalid texts of proto3, and returns those of proto2 as bytes.
     if isinstance(value, bytes):
         raise Undecodable("not Protobuf: a text is not UTF-8")
     return str(value)
@@ -151,7 +152,7 @@ def _text(value: Any) -> str:
 
 def _integers(kind: Any, path: str) -> Convert:
     is_decimal = pa.types.is_decimal(kind)
-    # The first number that is too large; a type with a sign has one more below zero.
+    # The first number that is too large. A signed type has one more number below zero.
     end = 10 ** (kind.precision - kind.scale) if is_decimal else 1 << kind.bit_width - 1
     least = 1 - end if is_decimal else -end
 

@@ -1,4 +1,4 @@
-"""Decoders of bodies with frames, around those of the formats."""
+"""Decoders of framed bodies, which use the decoders of the formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_rmq.payloads.registry.frames import FRAME_SIZE, frame_ids, path_siz
 from pyspark_rmq.payloads.schema_options import ALWAYS, NONE, SchemaOptions
 
 _UNFRAMED: Final = "it does not begin with a zero byte and a schema id"
-# Ids of random bytes are forgotten again.
+# Bounds the memory: random bytes look like ids, too.
 _DECODERS_MAX: Final = 1_000
 
 
@@ -119,7 +119,7 @@ def _field_names(schema: AvroType) -> set[str]:
 
 
 class FramedProtobufDecoder:
-    """Takes frames off. A Protobuf message never begins with a zero byte, so none is ambiguous."""
+    """Removes frames. A Protobuf message never begins with a zero byte, so no body is ambiguous."""
 
     def __init__(self, decoder: Decoder, framing: str) -> None:
         self._decoder = decoder

@@ -125,7 +125,7 @@ def assembled(at: Mapping[str, Any], options: SinkOptions) -> SinkColumns:
     return SinkColumns(
         at.get("value"),
         at.get("key"),
-        # The option beats the column.
+        # The option has priority over the column.
         None if options.topic else at["topic"],
         at.get("tags"),
         at.get("properties"),
