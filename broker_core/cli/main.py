@@ -46,14 +46,12 @@ COMMANDS: Final = {
     "namesrv": Command(
         "broker_core.cli.servers.namesrv", "name server: tells clients which broker has a topic"
     ),
-    "broker": Command(
-        "broker_core.cli.servers.broker", "broker: stores messages and hands them out"
-    ),
+    "broker": Command("broker_core.cli.servers.broker", "broker: stores and delivers messages"),
     "produce": Command(
         "broker_core.cli.messages.produce", "send each line of standard input as a message"
     ),
     "consume": Command("broker_core.cli.messages.consume", "print the messages of a topic"),
-    "lag": Command("broker_core.cli.live.lag", "how far consumer groups are behind"),
+    "lag": Command("broker_core.cli.live.lag", "the lag of consumer groups"),
     "top": Command("broker_core.cli.live.top", "topics, rates, sizes and lag, live"),
     "dlq": Command("broker_core.cli.dlq.command", "list, show and replay dead letters"),
     "store": Command(
@@ -74,7 +72,7 @@ COMMANDS: Final = {
         "broker_core.cli.live.completion", "a script that completes commands in your shell"
     ),
     "admin": Command(
-        "broker_core.cli.admin.command", "look at and change topics, groups, offsets, brokers"
+        "broker_core.cli.admin.command", "show and change topics, groups, offsets, brokers"
     ),
 }
 

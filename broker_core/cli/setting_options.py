@@ -11,10 +11,10 @@ from broker_core.errors import InvalidArgument
 def add_setting_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of both forms."""
     parser.add_argument(
-        "settings", type=key_and_value, nargs="*", metavar="KEY=VALUE", help="what to change"
+        "settings", type=key_and_value, nargs="*", metavar="KEY=VALUE", help="setting to change"
     )
-    parser.add_argument("-k", "--key", metavar="KEY", help="as mqadmin has it: with -v")
-    parser.add_argument("-v", "--value", metavar="VALUE", help="as mqadmin has it: with -k")
+    parser.add_argument("-k", "--key", metavar="KEY", help="mqadmin's form: the key; with -v")
+    parser.add_argument("-v", "--value", metavar="VALUE", help="mqadmin's form: the value; with -k")
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:

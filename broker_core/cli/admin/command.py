@@ -29,7 +29,7 @@ from broker_core.errors import (
 _HELP: Final = """\
 usage: rmq admin COMMAND [OPTION ...]
 
-Look at and change what a RocketMQ cluster has: ours, or Apache's 4.9 and 5.x.
+Show and change a RocketMQ cluster: ours, or Apache's 4.9 and 5.x.
 
 {commands}
 

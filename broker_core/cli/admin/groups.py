@@ -104,7 +104,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-r", "--retry-max", type=count, default=16, metavar="N",
-        help="how often a message is tried again (default: 16)",
+        help="maximum retries of a message (default: 16)",
     )  # fmt: skip
 
 
@@ -136,7 +136,9 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     group_option(parser)
     parser.add_argument("-c", "--cluster", metavar="NAME", help="its cluster, if there are several")
     parser.add_argument(
-        "--keep-offsets", action="store_true", help="a group of that name goes on where it was"
+        "--keep-offsets",
+        action="store_true",
+        help="keep the offsets: a new group of that name continues from them",
     )
 
 

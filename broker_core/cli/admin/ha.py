@@ -82,7 +82,7 @@ def _promote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also when the master answers, another slave has more or one does not answer: "
+        help="promote even if the master answers, another slave has more, or one does not answer; "
         "acknowledged messages may be lost",
     )
 
@@ -108,7 +108,7 @@ async def _promote(session: AdminSession, options: argparse.Namespace) -> Report
         Facts(facts),
         Note(
             f"Set brokerRole={done.role} and brokerId=0 in the configuration of {done.address}: "
-            "its next start goes by that. The old master follows by itself when it comes back."
+            "its next start reads that. The old master follows automatically when it returns."
         ),
     ]
 

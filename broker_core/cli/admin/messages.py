@@ -82,8 +82,10 @@ def _id_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--id", required=True, help="the message id, the client's or the broker's"
     )
-    parser.add_argument("-g", "--group", help="hand it to a consumer of this group")
-    parser.add_argument("-d", "--client", default="", metavar="ID", help="which consumer")
+    parser.add_argument("-g", "--group", help="deliver it to a consumer of this group")
+    parser.add_argument(
+        "-d", "--client", default="", metavar="ID", help="client id of the consumer"
+    )
 
 
 async def _by_id(session: AdminSession, options: argparse.Namespace) -> Report:
@@ -127,7 +129,12 @@ def _key_arguments(parser: argparse.ArgumentParser) -> None:
     topic_option(parser)
     parser.add_argument("-k", "--key", required=True, help="one of the message's keys")
     parser.add_argument(
-        "-m", "--max", type=count, default=_COUNT, metavar="N", help="how many (default: 32)"
+        "-m",
+        "--max",
+        type=count,
+        default=_COUNT,
+        metavar="N",
+        help="maximum number of messages (default: 32)",
     )
     parser.add_argument("--begin", type=parse_time, default=0, metavar="TIME", help="stored since")
     parser.add_argument("--end", type=parse_time, metavar="TIME", help="stored until")
@@ -196,7 +203,7 @@ def _print_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--begin", type=parse_time, metavar="TIME", help="stored since")
     parser.add_argument(
         "-c", "--count", type=count, default=_COUNT, metavar="N",
-        help="at most so many of each queue (default: 32)",
+        help="maximum number of messages of each queue (default: 32)",
     )  # fmt: skip
     parser.add_argument(
         "-s", "--expression", default="*", metavar="TAGS", help="tags like 'a || b' (default: *)"

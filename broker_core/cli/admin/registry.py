@@ -55,34 +55,36 @@ _ADMIN: Final = "broker_core.cli.admin"
 ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
     "cluster list": AdminEntry(
         f"{_ADMIN}.clusters:LIST",
-        "clusters, their brokers, and what these do now",
+        "clusters and the state of their brokers",
         ("clusters", "clusterList"),
     ),
     "broker status": AdminEntry(
-        f"{_ADMIN}.brokers:STATUS", "everything that a broker counts", ("brokerStatus",)
+        f"{_ADMIN}.brokers:STATUS", "all statistics of a broker", ("brokerStatus",)
     ),
-    "broker config": AdminEntry(f"{_ADMIN}.brokers:CONFIG", "its settings", ("getBrokerConfig",)),
+    "broker config": AdminEntry(
+        f"{_ADMIN}.brokers:CONFIG", "settings of a broker", ("getBrokerConfig",)
+    ),
     "broker set": AdminEntry(
-        f"{_ADMIN}.brokers:SET", "change settings while it runs", ("updateBrokerConfig",)
+        f"{_ADMIN}.brokers:SET", "change settings of a running broker", ("updateBrokerConfig",)
     ),
     "broker backlog": AdminEntry(
-        f"{_ADMIN}.brokers:BACKLOG", "how far all groups are behind", ("brokerConsumeStats",)
+        f"{_ADMIN}.brokers:BACKLOG", "lag of all groups of a broker", ("brokerConsumeStats",)
     ),
     "broker stats": AdminEntry(
-        f"{_ADMIN}.brokers:STATS", "a count of the last minute, hour and day"
+        f"{_ADMIN}.brokers:STATS", "one statistic of the last minute, hour and day"
     ),
     "broker drain": AdminEntry(
-        f"{_ADMIN}.brokers:WIPE", "keep producers away from a broker", ("wipeWritePerm",)
+        f"{_ADMIN}.brokers:WIPE", "stop producers from using a broker", ("wipeWritePerm",)
     ),
     "broker undrain": AdminEntry(
-        f"{_ADMIN}.brokers:ALLOW", "let producers come back", ("addWritePerm",)
+        f"{_ADMIN}.brokers:ALLOW", "allow producers to use a broker again", ("addWritePerm",)
     ),
     "broker clean-queues": AdminEntry(
         f"{_ADMIN}.brokers:CLEAN_QUEUES", "remove expired queue files", ("cleanExpiredCQ",)
     ),
     "broker clean-topics": AdminEntry(
         f"{_ADMIN}.brokers:CLEAN_TOPICS",
-        "remove queues of topics that are gone",
+        "remove queues of deleted topics",
         ("cleanUnusedTopic",),
     ),
     "broker clean-log": AdminEntry(
@@ -90,65 +92,65 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
     ),
     "ha": AdminEntry(
         f"{_ADMIN}.ha:HA",
-        "who copies from whom, and how far behind slaves are",
+        "replication state: masters, slaves and their lag",
         ("haStatus",),
     ),
     "promote": AdminEntry(
         f"{_ADMIN}.ha:PROMOTE",
         "make a slave the master of its name",
     ),
-    "topic list": AdminEntry(
-        f"{_ADMIN}.topics:LIST", "the topics there are", ("topics", "topicList")
-    ),
+    "topic list": AdminEntry(f"{_ADMIN}.topics:LIST", "list topics", ("topics", "topicList")),
     "topic create": AdminEntry(
-        f"{_ADMIN}.topics:CREATE", "create a topic or change it", ("updateTopic",)
+        f"{_ADMIN}.topics:CREATE", "create or change a topic", ("updateTopic",)
     ),
-    "topic show": AdminEntry(f"{_ADMIN}.topics:SHOW", "how it is configured"),
+    "topic show": AdminEntry(f"{_ADMIN}.topics:SHOW", "configuration of a topic"),
     "topic permission": AdminEntry(
-        f"{_ADMIN}.topics:PERMISSION", "allow reading, writing or both", ("updateTopicPerm",)
+        f"{_ADMIN}.topics:PERMISSION",
+        "set whether a topic can be read and written",
+        ("updateTopicPerm",),
     ),
     "topic delete": AdminEntry(
         f"{_ADMIN}.topics:DELETE", "delete a topic and its messages", ("deleteTopic",)
     ),
     "topic status": AdminEntry(
-        f"{_ADMIN}.topics:STATUS", "offsets of its queues", ("topicStatus",)
+        f"{_ADMIN}.topics:STATUS", "offsets of the queues of a topic", ("topicStatus",)
     ),
-    "topic route": AdminEntry(f"{_ADMIN}.topics:ROUTE", "which brokers have it", ("topicRoute",)),
+    "topic route": AdminEntry(
+        f"{_ADMIN}.topics:ROUTE", "brokers and queues of a topic", ("topicRoute",)
+    ),
     "topic clusters": AdminEntry(
-        f"{_ADMIN}.topics:CLUSTERS", "which clusters have it", ("topicClusterList",)
+        f"{_ADMIN}.topics:CLUSTERS", "clusters that have a topic", ("topicClusterList",)
     ),
-    "topic groups": AdminEntry(f"{_ADMIN}.topics:GROUPS", "who consumes it"),
-    "topic stats": AdminEntry(
-        f"{_ADMIN}.topics:STATS", "messages in, out and waiting", ("statsAll",)
-    ),
+    "topic groups": AdminEntry(f"{_ADMIN}.topics:GROUPS", "groups that consume a topic"),
+    "topic stats": AdminEntry(f"{_ADMIN}.topics:STATS", "rates and lag of topics", ("statsAll",)),
     "topic order": AdminEntry(
         f"{_ADMIN}.name_servers:ORDER",
-        "in which queues its ordered messages are",
+        "queues for ordered messages of a topic",
         ("updateOrderConf",),
     ),
-    "group list": AdminEntry(f"{_ADMIN}.groups:LIST", "the consumer groups there are", ("groups",)),
+    "group list": AdminEntry(f"{_ADMIN}.groups:LIST", "list consumer groups", ("groups",)),
     "group create": AdminEntry(
-        f"{_ADMIN}.groups:CREATE", "create a group or change it", ("updateSubGroup",)
+        f"{_ADMIN}.groups:CREATE", "create or change a consumer group", ("updateSubGroup",)
     ),
     "group show": AdminEntry(
-        f"{_ADMIN}.groups:SHOW", "how it is configured", ("getConsumerConfig",)
+        f"{_ADMIN}.groups:SHOW", "configuration of a consumer group", ("getConsumerConfig",)
     ),
     "group delete": AdminEntry(
-        f"{_ADMIN}.groups:DELETE", "delete a group and its progress", ("deleteSubGroup",)
+        f"{_ADMIN}.groups:DELETE", "delete a consumer group and its offsets", ("deleteSubGroup",)
     ),
     "group progress": AdminEntry(
-        f"{_ADMIN}.groups:PROGRESS", "how far it has consumed", ("consumerProgress",)
+        f"{_ADMIN}.groups:PROGRESS", "offsets and lag of a group", ("consumerProgress",)
     ),
     "group connections": AdminEntry(
-        f"{_ADMIN}.groups:CONNECTIONS", "its members now", ("consumerConnection",)
+        f"{_ADMIN}.groups:CONNECTIONS", "connected members of a group", ("consumerConnection",)
     ),
     "group running": AdminEntry(
-        f"{_ADMIN}.groups:RUNNING", "what its members are doing", ("consumerStatus",)
+        f"{_ADMIN}.groups:RUNNING", "running state of the members of a group", ("consumerStatus",)
     ),
-    "group brokers": AdminEntry(f"{_ADMIN}.groups:BROKERS", "where it is known"),
+    "group brokers": AdminEntry(f"{_ADMIN}.groups:BROKERS", "brokers that know a group"),
     "producer connections": AdminEntry(
         f"{_ADMIN}.groups:PRODUCER_CONNECTIONS",
-        "the members of a producer group",
+        "connected members of a producer group",
         ("producerConnection",),
     ),
     "producer list": AdminEntry(
@@ -163,14 +165,16 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         f"{_ADMIN}.offsets:SKIP", "move a group to the end", ("skipAccumulatedMessage",)
     ),
     "offset clone": AdminEntry(
-        f"{_ADMIN}.offsets:CLONE", "move a group to where another is", ("cloneGroupOffset",)
+        f"{_ADMIN}.offsets:CLONE", "copy the offsets of another group", ("cloneGroupOffset",)
     ),
     "offset positions": AdminEntry(
-        f"{_ADMIN}.offsets:POSITIONS", "where its members say they are", ("getConsumerStatus",)
+        f"{_ADMIN}.offsets:POSITIONS",
+        "positions that the members of a group report",
+        ("getConsumerStatus",),
     ),
     "message show": AdminEntry(
         f"{_ADMIN}.messages:BY_ID",
-        "a message by its id, and what became of it",
+        "a message by its id, and the groups that consumed it",
         ("queryMsgById", "queryMsgByUniqueKey"),
     ),
     "message by-key": AdminEntry(
@@ -185,7 +189,7 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         ("printMsg", "printMsgByQueue", "consumeMessage"),
     ),
     "message send": AdminEntry(f"{_ADMIN}.messages:SEND", "send one message", ("sendMessage",)),
-    "kv list": AdminEntry(f"{_ADMIN}.name_servers:KV_LIST", "keys of a namespace"),
+    "kv list": AdminEntry(f"{_ADMIN}.name_servers:KV_LIST", "list the keys of a namespace"),
     "kv put": AdminEntry(f"{_ADMIN}.name_servers:KV_PUT", "set a key", ("updateKvConfig",)),
     "kv delete": AdminEntry(
         f"{_ADMIN}.name_servers:KV_DELETE", "delete a key", ("deleteKvConfig",)
@@ -194,7 +198,9 @@ ADMIN_COMMANDS: Final[dict[str, AdminEntry]] = {
         f"{_ADMIN}.name_servers:CONFIG", "settings of the name servers", ("getNamesrvConfig",)
     ),
     "namesrv set": AdminEntry(
-        f"{_ADMIN}.name_servers:SET", "change them", ("updateNamesrvConfig",)
+        f"{_ADMIN}.name_servers:SET",
+        "change settings of the name servers",
+        ("updateNamesrvConfig",),
     ),
 }
 

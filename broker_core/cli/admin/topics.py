@@ -41,7 +41,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also topics of the system, and retry and dead letter topics of groups",
+        help="include system topics, and retry and dead letter topics of groups",
     )
     parser.add_argument("--names", action="store_true", help="names only: asks no broker")
 
@@ -60,7 +60,7 @@ async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
         part = shown[first : first + _ASKED_AT_ONCE]
         rows += await asyncio.gather(*(_list_row(session, name) for name in part))
     hidden = len(names) - len(shown)
-    note = [Note(f"{hidden} topics of the system are not shown (--all)")] if hidden else []
+    note = [Note(f"{hidden} system topics are not shown (--all)")] if hidden else []
     return [Table(("topic", "brokers", "queues", "messages", "lastUpdated"), rows), *note]
 
 
@@ -97,10 +97,18 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker_choice(parser)
     parser.add_argument("-q", "--queues", type=count, metavar="N", help="queues (default: 8)")
     parser.add_argument(
-        "-r", "--read-queues", type=_queue_count, metavar="N", help="queues to read, if others"
+        "-r",
+        "--read-queues",
+        type=_queue_count,
+        metavar="N",
+        help="queues to read, if their number differs",
     )
     parser.add_argument(
-        "-w", "--write-queues", type=_queue_count, metavar="N", help="queues to write, if others"
+        "-w",
+        "--write-queues",
+        type=_queue_count,
+        metavar="N",
+        help="queues to write, if their number differs",
     )
     parser.add_argument(
         "-p", "--permission", choices=_PERMISSIONS, metavar="N", default="6",

@@ -27,9 +27,7 @@ COLUMNS: Final = ("group", "topic", "queues", "behind", "perSecond")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group_option(parser, required=False)
     topic_option(parser, required=False)
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="look again and again, until Ctrl-C"
-    )
+    parser.add_argument("-w", "--watch", action="store_true", help="repeat until Ctrl-C")
     add_screen_options(parser)
 
 

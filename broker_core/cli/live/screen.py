@@ -29,10 +29,10 @@ def add_screen_options(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=2,
         metavar="SECONDS",
-        help="time between two looks (default: 2)",
+        help="time between two tables (default: 2)",
     )
     parser.add_argument(
-        "--looks", type=count, metavar="N", help="end after N looks (default: never)"
+        "--looks", type=count, metavar="N", help="end after N tables (default: never)"
     )
     add_session_options(parser)
 

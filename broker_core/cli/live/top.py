@@ -23,7 +23,7 @@ BROKER_COLUMNS: Final = ("broker", "address", "inPerSecond", "outPerSecond", "di
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="also topics of the system")
+    parser.add_argument("--all", action="store_true", help="include system topics")
     add_screen_options(parser)
 
 
@@ -73,7 +73,7 @@ class TopLooks:
         return [
             Table(BROKER_COLUMNS, shown, "brokers"),
             Table(TOPIC_COLUMNS, rows, "topics"),
-            Note("rates are those since the last look; Ctrl-C ends"),
+            Note("rates are those since the last table; Ctrl-C ends"),
         ]
 
     def _rate(self, topic: str, end: int, now: float) -> float | None:

@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-e",
         "--exit-at-end",
         action="store_true",
-        help="end where the topic ended when this began",
+        help="end at the position where the topic ended at the start",
     )
     parser.add_argument(
         "-G",
         "--group",
-        help="read as a member of this group: members share the queues, progress is kept by the "
-        "brokers, and -o counts only where there is none yet",
+        help="read as a member of this group: members share the queues, brokers store the "
+        "progress, and -o applies only where there is none",
     )
     parser.add_argument(
         "-q", "--queue", type=_queue_id, metavar="N", help="read the queues of this number only"

@@ -101,7 +101,7 @@ def test_topics_of_the_system_are_hidden_unless_asked_for(shell: Shell, topic: s
     assert {"TOPIC", topic} <= {*names}
     hidden = {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a", "SELF_TEST_TOPIC"}
     assert not hidden & {*names}
-    assert "topics of the system are not shown (--all)" in shown
+    assert "system topics are not shown (--all)" in shown
     everything = {row["topic"] for row in shell.json("topic", "list", "--all", "--names")}
     assert hidden | {topic} <= everything
     assert len(everything) >= len(names)
