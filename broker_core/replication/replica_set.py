@@ -42,15 +42,25 @@ class ReplicaSet:
     """Implements the store's `ReplicaGate`. Owner thread only."""
 
     def __init__(
-        self, settings: ReplicaSettings, end: Callable[[], int], confirmed: int | None = None
+        self,
+        settings: ReplicaSettings,
+        end: Callable[[], int],
+        confirmed: int | None = None,
+        *,
+        on_confirmed: Callable[[], object] = lambda: None,
+        on_enough: Callable[[bool], object] = lambda enough: None,
     ) -> None:
-        """`confirmed`: what slaves had in the last run; all of the log if unknown."""
+        """`confirmed`: what slaves had in the last run; all of the log if unknown.
+
+        `on_confirmed()` is called when `confirmed` has moved, `on_enough(enough)` when there begin
+        or cease to be enough slaves in sync.
+        """
         self._settings = settings
         self._end = end
+        self._on_confirmed = on_confirmed
+        self._on_enough = on_enough
         self._replicas: list[Replica] = []
         self.confirmed = Watermark(end() if confirmed is None else confirmed)
-        self.on_confirmed: Callable[[], object] | None = None
-        self.on_enough: Callable[[bool], object] | None = None
         self._had_enough = True
 
     @property
@@ -125,13 +135,11 @@ class ReplicaSet:
             positions = sorted((r.position for r in self._replicas), reverse=True)
             if len(positions) >= needed and positions[needed - 1] > self.confirmed.position:
                 self.confirmed.advance(min(positions[needed - 1], self._end()))
-                if self.on_confirmed is not None:
-                    self.on_confirmed()
+                self._on_confirmed()
         self._tell_enough()
 
     def _tell_enough(self) -> None:
         enough = self.in_sync_count() >= self._settings.min_in_sync_replicas
         if enough is not self._had_enough:
             self._had_enough = enough
-            if self.on_enough is not None:
-                self.on_enough(enough)
+            self._on_enough(enough)

@@ -165,11 +165,15 @@ class Node:
         settings = ReplicaSettings(self.in_sync_replicas)
         waits = self.in_sync_replicas > 1
         confirmed = self.history.confirmed if waits else None
-        self.replicas = ReplicaSet(settings, lambda: self.log.end, confirmed)
+        self.replicas = ReplicaSet(
+            settings,
+            lambda: self.log.end,
+            confirmed,
+            on_confirmed=self.confirmed_moved if waits else lambda: None,
+        )
         assert self.store is not None
         if waits:
             self.note = ConfirmedNote(self.disk, self.history.seen, self.history.confirmed)
-            self.replicas.on_confirmed = self.confirmed_moved
             self.store.replication.require_replicas(self.replicas, TIMEOUT_MS)
             self.store.replication.hold_back(self.history.confirmed)
         self.server = HaServer(

@@ -243,16 +243,18 @@ class ReplicationRole:
             config.ha_fall_behind_max,
             config.ha_slaves_max,
         )
-        confirmed = self.history.confirmed if waits else None
-        replicas = ReplicaSet(settings, lambda: self._log.end, confirmed)
-        if waits:
-            replicas.on_confirmed = self._confirmed_moved
-            replicas.on_enough = lambda enough: store.set_running(
-                Running.REPLICAS_MISSING, not enough
-            )
-            store.require_replicas(replicas, config.slave_timeout_ms)
-            self._hold_back(self.history.confirmed)
-            replicas.refresh()
+        if not waits:
+            return ReplicaSet(settings, lambda: self._log.end)
+        replicas = ReplicaSet(
+            settings,
+            lambda: self._log.end,
+            self.history.confirmed,
+            on_confirmed=self._confirmed_moved,
+            on_enough=lambda enough: store.set_running(Running.REPLICAS_MISSING, not enough),
+        )
+        store.require_replicas(replicas, config.slave_timeout_ms)
+        self._hold_back(self.history.confirmed)
+        replicas.refresh()
         return replicas
 
     def _confirmed_before(self) -> int:
