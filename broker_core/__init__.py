@@ -83,6 +83,7 @@ _PUBLIC = {
     "BatchIdentity": "broker_core.codec.wire.bodies.sink_messages",
     "DeadLetterWriter": "broker_core.client.dead_letters.writer",
     "LocalRange": "broker_core.codec.wire.bodies.local_range",
+    "MASTER_ID": "broker_core.protocol_codes",
     "SinkClient": "broker_core.client.sink.client",
     "StagedPart": "broker_core.codec.records.staged_block",
     "TopicEnds": "broker_core.client.pull.reader_requests",

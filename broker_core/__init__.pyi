@@ -58,7 +58,7 @@ from broker_core.embedded.embedded_cluster import EmbeddedCluster
 from broker_core.embedded.named_broker import named_broker
 from broker_core.notebook.cluster import Cluster
 from broker_core.notebook.topic import Topic
-from broker_core.protocol_codes import BrokerRole, FlushDiskType, GetStatus, PutStatus
+from broker_core.protocol_codes import MASTER_ID, BrokerRole, FlushDiskType, GetStatus, PutStatus
 from broker_core.runtime.malloc_tuning import keep_freed_memory
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reads.read_only_store import ReadOnlyStore
@@ -67,6 +67,7 @@ from broker_core.store.writes.message import Message
 __version__: str
 
 __all__ = [
+    "MASTER_ID",
     "Admin",
     "BadMessage",
     "BatchIdentity",

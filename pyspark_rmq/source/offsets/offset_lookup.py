@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core import (
+    MASTER_ID,
     Admin,
     ClientInstance,
     MessageQueue,
@@ -29,7 +30,6 @@ T = TypeVar("T")
 _ASKED_AT_ONCE: Final = 64
 _SAMPLE_ROWS: Final = 8
 _TIME_STEP: Final = 32
-_MASTER_ID: Final = 0
 
 
 class Look(NamedTuple):
@@ -184,7 +184,7 @@ class OffsetLookup:
                 failure = failure or error
                 continue
             is_other = capabilities.is_known(address) and not known.topic_ends
-            if known.store_id or (is_other and broker_id == _MASTER_ID):
+            if known.store_id or (is_other and broker_id == MASTER_ID):
                 store = StoreIdentity(known.store_id, known.epoch, known.run)
                 if not read.run or store.store_id != read.store_id:
                     return store
