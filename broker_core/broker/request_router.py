@@ -44,7 +44,6 @@ class RequestRouter:
     def __call__(
         self, connection: Connection, command: RemotingCommand
     ) -> Result | Awaitable[Result]:
-        """Call the handler of a request."""
         handler = self._handlers.get(command.code)
         if handler is None:
             raise RequestNotSupported(

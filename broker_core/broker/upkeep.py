@@ -44,7 +44,6 @@ class BrokerUpkeep(Feature):
         self._saved_at = self._expired_at = self._sampled_at = self._sinks_saved_at = now
 
     async def start(self) -> None:
-        """Start the timer."""
         self._schedule()
 
     async def stop(self) -> None:

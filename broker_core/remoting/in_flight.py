@@ -73,7 +73,6 @@ class InFlightRequests:
         return True
 
     def fail_all(self, reason: str) -> None:
-        """Fail all pending requests."""
         for answer, timer, _ in self._drain():
             timer.cancel()
             if not answer.done():

@@ -132,7 +132,6 @@ class HaServer:
         read.add_done_callback(self._reads.discard)
 
     def closed(self, connection: _SlaveConnection) -> None:
-        """Remove the connection."""
         self._connections.discard(connection)
         if self._empty is not None and not self._connections:
             self._empty.set()

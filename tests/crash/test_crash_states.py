@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.storage.log import append_scan_cache as written_steps
-from broker_core.storage.log import commit_log, group_writer
+from broker_core.storage.log import append_scan_cache, commit_log, group_writer
 from broker_core.storage.log.append_scan_cache import AppendScanCache
 from broker_core.storage.log.log_walk import Step
 from tests.crash.harness import Limits, Tally, violation_report
@@ -76,8 +75,8 @@ def test_the_ways_of_long_appends(
 
     monkeypatch.setattr(AppendScanCache, "keep", counting)
     monkeypatch.setattr(commit_log, "LARGE_SIZE", 0)
-    monkeypatch.setattr(written_steps, "SIZE_MIN", 1)
-    monkeypatch.setattr(written_steps, "SCANS_PAY", True)
+    monkeypatch.setattr(append_scan_cache, "SIZE_MIN", 1)
+    monkeypatch.setattr(append_scan_cache, "SCANS_PAY", True)
     monkeypatch.setattr(group_writer, "SHARED_SIZE_MIN", 1)
     tally = cut_everywhere(CrashJob(workload, mode, 0, 11, CI if long_run else OTHER_WAY))
     assert not tally.violation_count, violation_report(tally)

@@ -137,7 +137,6 @@ class PopLedgers:
     def acknowledge(
         self, key: OffsetKey, ledger: PopLedger, offset: int, pop_time_ms: int
     ) -> AckOutcome:
-        """Acknowledge a message."""
         outcome = ledger.acknowledge(offset, pop_time_ms)
         if outcome is AckOutcome.DONE:
             self._in_flight -= 1

@@ -50,12 +50,10 @@ def recall_entry(wake_ms: int, position: int) -> int:
 
 
 def entry_wake_ms(entry: int) -> int:
-    """Wake time."""
     return entry >> 64
 
 
 def entry_position(entry: int) -> int:
-    """Position of the record."""
     return entry & _POSITION
 
 
@@ -89,7 +87,6 @@ class TimerRun:
 
     @property
     def path(self) -> str:
-        """Path of its file."""
         return f"{RUNS_DIR}/{self.number:020d}"
 
     @property
@@ -99,12 +96,10 @@ class TimerRun:
 
     @property
     def is_written(self) -> bool:
-        """Whether the file is written."""
         return self._data is None
 
     @property
     def state(self) -> RunState:
-        """The state to save."""
         return RunState(self.number, self.count, self.cursor, self.checksum)
 
     def entry(self, index: int) -> int | None:
@@ -166,7 +161,6 @@ class TimerRun:
         return checksum == self.checksum
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -196,7 +190,6 @@ class PendingTimers:
         return list(self._runs.values())
 
     def add(self, entry: int) -> None:
-        """Add an entry."""
         heapq.heappush(self._fresh, entry)
 
     def head(self) -> int | None:
@@ -278,7 +271,6 @@ class PendingTimers:
             merged.close()
 
     def close(self) -> None:
-        """Close all files."""
         for run in self._runs.values():
             run.close()
 

@@ -1,9 +1,8 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: from a request to a stored message.
 
-A plain message or batch (see `codec.plain_send`) to a known topic takes the fast path: its property
-text is stored unchanged and the answer is assembled from constants. Everything else (retries,
-delays, binary headers, hooks, errors) goes through `SendPlan`.
-"""
+A plain message or batch (see `codec/wire/plain_send.py`) to a known topic takes the fast path: its
+property text is stored unchanged and the answer is assembled from constants. Everything else
+(retries, delays, binary headers, hooks, errors) goes through `SendPlan`."""
 
 from __future__ import annotations
 

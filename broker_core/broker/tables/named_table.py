@@ -43,7 +43,6 @@ class NamedTable(ABC, Generic[Entry]):
     # Queries
 
     def find(self, name: str) -> Entry | None:
-        """The entry of that name."""
         return self._entries.get(name)
 
     def names(self) -> list[str]:

@@ -257,12 +257,10 @@ class OffsetTable:
     # Forgetting
 
     def remove_group(self, group: str) -> None:
-        """Forget a group."""
         for topic in self.topics_of(group):
             self._remove(group, topic)
 
     def remove_queue(self, group: str, topic: str, queue_id: int) -> None:
-        """Forget one queue."""
         queues = dict(self._queues(group, topic))
         if queues.pop(queue_id, None) is None:
             return

@@ -47,7 +47,6 @@ class RequestModes:
         self._recount()
 
     def find(self, topic: str, group: str) -> RequestMode:
-        """The mode of a group in a topic."""
         return self._modes.get(topic, {}).get(group, _PULLS)
 
     def set(self, topic: str, group: str, mode: RequestMode) -> None:

@@ -79,7 +79,6 @@ class TransactionCheck:
         self._timer = timers.call_later(self._interval_ms / 1000, self._begin_round)
 
     def stop(self) -> None:
-        """Stop the rounds."""
         self._timers = None
         if self._timer is not None:
             self._timer.cancel()

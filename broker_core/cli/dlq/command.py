@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action."""
     for name, actions in _ONLY.items():
         if getattr(options, name) and options.action not in actions:
             option = f"--{name.replace('_', '-')}"

@@ -65,7 +65,6 @@ class TlsListener:
                 accepted.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 

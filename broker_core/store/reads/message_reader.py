@@ -225,7 +225,7 @@ class MessageReader:
     def read_columns(
         self, topic: str, queue_id: int, start: int, until: int, wanted: int
     ) -> dict[str, Any]:
-        """Exactly `[start, until)` as column buffers; `wanted` is a mask of `record_columns`."""
+        """Exactly `[start, until)` as column buffers; `wanted` is a mask of `column_names`."""
         self._catch_up()
         check_numbers(queue_id=queue_id, start=start, until=until, wanted=wanted)
         name = _name(topic)

@@ -120,7 +120,7 @@ class ReadOnlyStore:
             start += len(units) // UNIT_SIZE
 
     def columns(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
-        """The records of a run as columns, see `codec.column_names`; bodies stay compressed."""
+        """The records of a run as columns, see `column_names`; bodies stay compressed."""
         try:
             return self._decoded(topic, queue_id, run, wanted)
         except CorruptRecord:

@@ -382,7 +382,7 @@ class Appender:
     def replies(
         self, result: PutResult, marks: bytes, texts: bytes, constants: bytes, ending: bytes
     ) -> bytes:
-        """The answers to what `append_rows` stored; see `codec.send_burst_loops`."""
+        """The answers to what `append_rows` stored; see `codec/reference/send_burst.py`."""
         segment = self._segments.find(result.position)
         assert segment is not None
         return join_sent_replies(

@@ -59,7 +59,6 @@ class TimePattern:
     def __init__(self, option: str, pattern: str) -> None:
         self._option, self._pattern = option, pattern
         self._fields: list[str] = []
-        self.has_zone = False
         self._regex = re.compile(self._compiled(), re.IGNORECASE | re.ASCII)
 
     def days(self, text: str) -> int:
@@ -129,8 +128,6 @@ class TimePattern:
         most = _COUNT_MAX.get(letter, 2)
         if forms is None or count > most or not forms[min(count, len(forms)) - 1]:
             raise self._refused(f"{letter * count}")
-        if letter in _ZONES:
-            self.has_zone = True
         self._fields.append(letter)
         if letter == "S":
             return f"([0-9]{{1,{count}}})"

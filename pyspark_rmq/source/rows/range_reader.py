@@ -99,7 +99,6 @@ class _Located:
         self._maker = maker
 
     def batch(self, run: Records, queue: MessageQueue) -> Any:
-        """(batch, queue)"""
         return self._maker.batch(run, queue), queue
 
 

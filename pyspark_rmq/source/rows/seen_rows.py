@@ -60,7 +60,6 @@ class Indexes:
         return (place >= 0) & (numbers < self.ends[place])
 
     def add(self, numbers: Any) -> None:
-        """Add numbers."""
         numbers = np.unique(numbers)
         cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
         starts = numbers[np.concatenate(([0], cuts))]
