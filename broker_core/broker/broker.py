@@ -134,7 +134,8 @@ class Features:
 
 class Broker:
     """One broker of one process. `context`, `features`, `role`, `registration` and `router` are
-    there while it runs, and new after each change of its role."""
+    there while it runs, and new after each change of its role.
+    """
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Options of client commands for accounts and TLS. A secret comes from a file, never from the
-command line, which every user of a machine can read."""
+command line, which every user of a machine can read.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def add_security_options(parser: argparse.ArgumentParser) -> None:
 
 def security_of(options: argparse.Namespace) -> dict[str, Any]:
     """The given options as arguments of `ClientConfig`. Raises `InvalidConfig` for an unusable
-    file."""
+    file.
+    """
     if bool(options.access_key) != bool(options.secret_key_file):
         raise CommandFailed("--access-key and --secret-key-file go together", MISUSED)
     for name in ("tls_ca", "tls_cert", "tls_key"):

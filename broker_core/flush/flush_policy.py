@@ -48,7 +48,8 @@ class GroupCommit:
 
 class RealTimeFlush:
     """Async flush: every interval, if enough pages are dirty or the thorough interval has
-    passed."""
+    passed.
+    """
 
     def __init__(
         self, interval_ms: int, least_pages: int, thorough_ms: int, *, timed: bool

@@ -141,7 +141,8 @@ class ConsumeStatsProcessor:
 
     def _corrections(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         """The lowest offset of any group by queue. Nothing is corrected in a queue in which the
-        compared group is behind."""
+        compared group is behind.
+        """
         topic = required_text(command.ext, "topic")
         compared = required_text(command.ext, "compareGroup")
         left_out = {name.strip() for name in command.ext.get("filterGroups", "").split(",")}

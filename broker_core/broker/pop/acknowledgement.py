@@ -41,7 +41,8 @@ class _Receipt(NamedTuple):
 
 class PopAckProcessor:
     """Event loop only. `changed()` reports a new deadline, `freed(group, topic)` that waiting pops
-    may find messages."""
+    may find messages.
+    """
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ from broker_core.errors import CorruptStore
 
 class BrokerResources:
     """Answers from the log, the tables, and the sink's staging, which `sink_of` and `topics_of`
-    ask by staging id."""
+    ask by staging id.
+    """
 
     def __init__(
         self,

@@ -311,7 +311,8 @@ class SendPlanner:
 
 def _without_transaction(sys_flag: int) -> int:
     """Remove transaction bits that a client has set: a message with them would be acknowledged and
-    never shown to consumers."""
+    never shown to consumers.
+    """
     return sys_flag & ~TRANSACTION_BITS
 
 

@@ -2,7 +2,8 @@
 
 A plain message or batch (see `codec/wire/plain_send.py`) to a known topic takes the fast path: its
 property text is stored unchanged and the answer is assembled from constants. Everything else
-(retries, delays, binary headers, hooks, errors) goes through `SendPlan`."""
+(retries, delays, binary headers, hooks, errors) goes through `SendPlan`.
+"""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ class OffsetTable:
 
     def take_reset(self, group: str, topic: str, queue_id: int, pulled: int) -> int | None:
         """Where a pull from `pulled` must continue after a reset. Reported once, and not to a pull
-        that is there already."""
+        that is there already.
+        """
         key = (group, topic, queue_id)
         settling = self._settling.get(key)
         if settling is not None and settling[0] == pulled:

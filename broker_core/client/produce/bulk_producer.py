@@ -50,7 +50,8 @@ _Tasks = set[asyncio.Task[list[StoredRun]]]
 
 class SendWindow:
     """Requests under way, begun in order. May outlive a call, so that the next messages are sent
-    before the last answers have arrived."""
+    before the last answers have arrived.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size

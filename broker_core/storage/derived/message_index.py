@@ -199,7 +199,8 @@ class MessageIndex:
 
     def _drop_damaged_end(self) -> int | None:
         """Verify the last file before anything is appended: new entries continue from its
-        header."""
+        header.
+        """
         damaged_from = None
         while self._files:
             last = self._files[-1]

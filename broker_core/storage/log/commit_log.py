@@ -177,7 +177,8 @@ class CommitLog:
 
     def has_room_for(self, batch: ColumnBatch) -> bool:
         """Whether all rows fit into the current file. Conservative: may be False for a close
-        fit."""
+        fit.
+        """
         segment = self._segments.last
         return segment is not None and segment.size - segment.wrote > _size_max(batch)
 

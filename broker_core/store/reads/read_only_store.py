@@ -142,7 +142,8 @@ class ReadOnlyStore:
 
     def _decoded_anew(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
         """Distinguish damage from files that were replaced or entries that were rebuilt
-        meanwhile."""
+        meanwhile.
+        """
         for base in self._bases(run):
             if base in self._segments:
                 self._segments.pop(base).close()

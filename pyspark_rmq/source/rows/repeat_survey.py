@@ -72,7 +72,8 @@ def survey(
     task: Task, seen: SeenRows, options: SourceOptions, connected: Connected, ranges_max: int
 ) -> tuple[Repeats, dict[MessageQueue, int]]:
     """Offsets of copies per queue, and how far each queue was read. Stops early when there are more
-    than `ranges_max` ranges of copies. The task has one range per queue."""
+    than `ranges_max` ranges of copies. The task has one range per queue.
+    """
     check_stores(task, options, connected)
     repeats: dict[MessageQueue, Pairs] = {}
     reached = {part.queue: part.until for part in task.ranges}
