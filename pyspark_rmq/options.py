@@ -250,7 +250,9 @@ class SourceOptions:
     def for_stream(self) -> SourceOptions:
         """Check options for `spark.readStream`, which begins at the latest messages by default."""
         if self.describe:
-            raise errors.InvalidArgument("option describe is for spark.read: it describes a moment")
+            raise errors.InvalidArgument(
+                "option describe is for spark.read: it shows the state at one moment"
+            )
         if self.payload.infers:
             raise errors.InvalidArgument(
                 errors.explained(

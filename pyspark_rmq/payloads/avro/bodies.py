@@ -384,7 +384,7 @@ def _times(read: Read, unit: int, path: str) -> Read:
     def convert(body: bytes, at: int) -> tuple[int, int]:
         number, at = read(body, at)
         if number * unit not in _I64:
-            raise Undecodable(f"{path} is {number} ms, which is no time")
+            raise Undecodable(f"{path} is {number} ms, which is not a valid time")
         return number * unit, at
 
     return convert

@@ -178,7 +178,9 @@ def _enums(enum: Any, path: str) -> Convert:
 def _micros(value: Any, path: str) -> int:
     micros: int = value.seconds * 1_000_000 + value.nanos // 1_000
     if not 0 <= value.nanos < 1_000_000_000 or not -(1 << 63) <= micros < 1 << 63:
-        raise Undecodable(f"{path} is {value.seconds} s and {value.nanos} ns, which is no time")
+        raise Undecodable(
+            f"{path} is {value.seconds} s and {value.nanos} ns, which is not a valid time"
+        )
     return micros
 
 

@@ -25,7 +25,7 @@ def message_class(given: SchemaOptions) -> Any:
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(given.descriptors).file
     except DecodeError:
-        raise errors.InvalidArgument(_no_set(given, "its content is none")) from None
+        raise errors.InvalidArgument(_no_set(given, "it cannot be parsed")) from None
     if not files:
         raise errors.InvalidArgument(_no_set(given, "it has no files"))
     pool = descriptor_pool.DescriptorPool()

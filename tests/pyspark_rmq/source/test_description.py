@@ -93,5 +93,5 @@ def test_columns() -> None:
 
 def test_not_for_streams() -> None:
     options = SourceOptions.parse({"nameServer": "h:1", "describe": "lag"})
-    with pytest.raises(errors.InvalidArgument, match="it describes a moment"):
+    with pytest.raises(errors.InvalidArgument, match="it shows the state at one moment"):
         options.for_stream()

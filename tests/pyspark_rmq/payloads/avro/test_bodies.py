@@ -112,7 +112,7 @@ def test_golden_bytes(schema: Any, kind: Any, body: str, value: Any) -> None:
         ({"type": "array", "items": "int"}, pa.list_(pa.int32()), "ff" * 9 + "0100", "a block of"),
         ({"type": "bytes", **MONEY}, pa.decimal128(4, 2), "0602e0b0", "too large for DECIMAL(4,2)"),
         ({"type": "bytes", **MONEY}, pa.decimal128(4, 2), "00", "or has no bytes"),
-        (one("long", "timestamp-millis"), TIMESTAMP, "feffffffffffffffff01", "which is no time"),
+        (one("long", "timestamp-millis"), TIMESTAMP, "feffffffffffffffff01", "is not a valid time"),
     ],
 )  # fmt: skip
 def test_bad_bytes(schema: Any, kind: Any, body: str, reason: str) -> None:

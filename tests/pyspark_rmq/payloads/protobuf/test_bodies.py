@@ -69,8 +69,8 @@ def test_a_message_in_itself_is_read_as_deep_as_the_columns() -> None:
         ("n", "10", "not Protobuf"), ("id", "0a05", "not Protobuf"), ("n", "07", "not Protobuf"),
         ("id", "0a01ff", "not Protobuf"), ("n", "10" + "ff" * 10 + "01", "not Protobuf"),
         ("size", "5007", "value.size is 7, which is no value of shop.Size"),
-        ("at", "620b 10ffffffffffffffffff01", "-1 ns, which is no time"),
-        ("at", "620a 08ffffffffffffffff7f", "which is no time"),
+        ("at", "620b 10ffffffffffffffffff01", "-1 ns, which is not a valid time"),
+        ("at", "620a 08ffffffffffffffff7f", "which is not a valid time"),
     ],
 )  # fmt: skip
 def test_bad_bodies(name: str, body: str, reason: str) -> None:

@@ -31,7 +31,7 @@ def test_a_name_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("descriptors", "text"),
     [
-        (b"syntax = 'proto3';", "its content is none"),
+        (b"syntax = 'proto3';", "it cannot be parsed"),
         (b"", "it has no files"),
         (descriptor_set(with_imports=False), "timestamp.proto.*--include_imports"),
     ],
