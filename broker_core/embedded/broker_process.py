@@ -38,7 +38,7 @@ class BrokerProcess:
         # Tests may cause faults from several threads, and answers have no numbers.
         self._asking = threading.Lock()
         with log_path.open("ab") as log:
-            # Out of the terminal's process group: an interrupt is meant for the application.
+            # Not in the terminal's process group: an interrupt is meant for the application.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "broker_core", command, *arguments],
                 stdin=subprocess.PIPE,
@@ -89,9 +89,10 @@ class BrokerProcess:
         return line
 
     def request(self, command: Mapping[str, object], timeout_s: float) -> dict[str, object]:
-        """Ask the broker for a fault or a later time; its answer.
+        """Request a fault or a later time from the broker; returns its answer.
 
-        Raises `InvalidArgument` with its reason to refuse, `EmbeddedBrokerFailed` if it is gone.
+        Raises `InvalidArgument` with the reason of a refusal, `EmbeddedBrokerFailed` if it has
+        ended.
         """
         with self._asking:
             given = self._process.stdin
@@ -124,7 +125,7 @@ class BrokerProcess:
         self._finish()
 
     def leave(self) -> None:
-        """Let it run without this process, which it must have been told to outlive."""
+        """Let it run without this process. It must have been started to outlive this process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -151,7 +152,7 @@ class BrokerProcess:
 
 
 def log_tail(path: Path) -> str:
-    """The last lines of a log, or as much of them as is reasonable."""
+    """The last lines of a log, of limited size."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, 2)
@@ -163,7 +164,7 @@ def log_tail(path: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, with a way to this package from any directory."""
+    """The environment of this process, in which this package can be imported from any directory."""
     given = os.environ.get("PYTHONPATH", "").split(":")
     paths = [str(_PACKAGE_ROOT), *(str(Path(path).resolve()) for path in given if path)]
     return {**os.environ, "PYTHONPATH": ":".join(dict.fromkeys(paths))}

@@ -1,4 +1,4 @@
-"""One member of an embedded cluster: its process, its directory, its ports."""
+"""One member of an embedded cluster: its process, directory and ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BROKER_READY = re.compile(r"rmq broker \S+ ready on (\S+:\d+)[^\n]*\s*")
 
 
 class ClusterNode:
-    """A name server or a broker. Starts, dies and starts again at the same place."""
+    """A name server or a broker. A restart uses the same directory and ports."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ClusterNode:
 
     @property
     def ha_address(self) -> str:
-        """`host:port` at which it hands out its log while it is a master."""
+        """`host:port` for slaves, while it is a master."""
         return f"{HOST}:{self._properties['haListenPort']}"
 
     @property
@@ -77,7 +77,7 @@ class ClusterNode:
 
     @property
     def broker_id(self) -> int:
-        """0 for a master, as its name says; a promotion changes that and not the name."""
+        """0 for a master, as in its name. A promotion changes the id and not the name."""
         return int(self.name.partition(":")[2] or "0")
 
     @property

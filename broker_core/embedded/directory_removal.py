@@ -30,7 +30,7 @@ def _unlink(entry: Path) -> None:
 
 
 def remove_node(top: Path) -> None:
-    """Remove the directory of one of several processes, and what is around it after the last."""
+    """Remove the directory of one of several processes, and with the last one its parent."""
     remove_tree(top)
     try:
         top.parent.rmdir()

@@ -88,7 +88,7 @@ class EmbeddedBroker(ClusterActions):
         self._held = _Held()
         self._addresses: tuple[str, str] | None = None
         self._shared_name = ""
-        # Also when it is forgotten, and at the end of the interpreter.
+        # Called when the object is garbage, and at the end of the interpreter.
         self._last_resort = weakref.finalize(self, _Held.release, self._held)
 
     def __enter__(self) -> EmbeddedBroker:
@@ -113,7 +113,7 @@ class EmbeddedBroker(ClusterActions):
         """
         name = check_name(name)
         broker = _by_name.get(name)
-        # A forked child has the object and not the process.
+        # A forked child has the object, but does not own the process.
         if broker is not None and not broker._held.is_mine:
             broker = None
         if broker is None or not broker.is_running:
@@ -121,7 +121,7 @@ class EmbeddedBroker(ClusterActions):
             if note is not None:
                 broker = cls._joined(note)
             elif broker is None or (broker._held.directory is None and settings):
-                # Also after `stop`: the settings may be others now. The ports stay.
+                # Also after `stop`: the settings may differ now. The ports stay.
                 ports = (0, 0) if broker is None else broker._ports
                 broker = cls(**settings)
                 broker._ports = broker._ports[0] or ports[0], broker._ports[1] or ports[1]
@@ -192,7 +192,7 @@ class EmbeddedBroker(ClusterActions):
     def checkpoint(self, name: str = "query") -> str:
         """A directory for the checkpoint of a query, kept and removed together with the store.
 
-        A checkpoint refers to offsets of this store: with another store it is worthless.
+        A checkpoint refers to offsets of this store and cannot be used with another one.
         """
         if not name or name in (".", "..") or "/" in name:
             raise InvalidArgument(f"checkpoint {name!r:.80} is not the name of a directory")
@@ -202,7 +202,7 @@ class EmbeddedBroker(ClusterActions):
 
     @property
     def faults(self) -> Faults:
-        """Faults to cause on purpose: kills, cuts, a slow or full disk and others."""
+        """Faults for tests: kills, network cuts, a slow or full disk and others."""
         return Faults(
             lambda: self._held.process,
             self._has_faults,
@@ -319,7 +319,7 @@ class EmbeddedBroker(ClusterActions):
         note = left_behind(store.resolve())
         if note is None:
             return
-        # Not before: most programs that import this module log nothing.
+        # Imported here: most programs that import this module log nothing.
         import logging
 
         logging.getLogger(__name__).warning(

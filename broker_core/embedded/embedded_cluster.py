@@ -97,7 +97,7 @@ class EmbeddedCluster(ClusterActions):
         self._start_timeout_s = start_timeout_s
         self._clock: Clock = clock or SystemClock()
         self._held = _Held()
-        # Also when it is forgotten, and at the end of the interpreter.
+        # Called when the object is garbage, and at the end of the interpreter.
         self._last_resort = weakref.finalize(self, _Held.release, self._held)
 
     def __enter__(self) -> EmbeddedCluster:
@@ -217,13 +217,13 @@ class EmbeddedCluster(ClusterActions):
         """Make a slave the master of its name, now and at its next starts.
 
         Raises `PromotionRefused` while the master runs or when another slave has more; `force`
-        does it all the same. The old master follows the new one when it is started again.
+        promotes anyway. The old master follows the new one when it is started again.
         """
         found = self.node(node)
         role = BrokerRole(self._master_role)
         with SyncAdmin(self.name_server) as admin:
             members = admin.call(replication_members(admin.asynchronous, found.broker_name))
-            # One that was a master before has another id now than its name says.
+            # The id of a former master differs from the one in its name.
             numbers = [item.broker_id for item in members if item.address == found.address]
             number = max(numbers, default=found.broker_id)
             done = admin.call(
@@ -263,10 +263,10 @@ class EmbeddedCluster(ClusterActions):
             )
 
     def _give_roles(self) -> None:
-        """What each member is from its next start on; one may have been promoted before."""
+        """Set the role of each member for its next start; one may have been promoted before."""
         slaves = self._counts[1]
         for name in {node.broker_name: None for node in self.nodes}:
-            # There may be more on the disk than are to be started.
+            # The directory may have more members than are started now.
             found = {n: self._path(f"{name}:{n}") / STORE_DIR for n in range(SLAVES_MAX + 1)}
             master = kept_master({n: str(path) for n, path in found.items() if path.is_dir()})
             if master > slaves:

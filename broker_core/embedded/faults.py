@@ -1,7 +1,7 @@
-"""`broker.faults`: what can go wrong with a broker, on purpose, for tests of pipelines.
+"""`broker.faults`: faults of a broker for tests of pipelines.
 
-The broker is asked over the pipe that is its standard input, which only the process that has
-started it holds. Pauses and kills are signals.
+Faults are requested over the pipe that is the broker's standard input, which only the process that
+has started it has. Pauses and kills are signals.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Faults:
     def kill_at(
         self, point: str, *, occurrence: int = 1, limit_s: float = LIMIT_S
     ) -> Iterator[KillPoint]:
-        """Kill the broker when it passes `point` for the so many-th time in the block.
+        """Kill the broker when it passes `point` for the `occurrence`-th time in the block.
 
         At the end of the block a broker that was killed is started again on the same store. The
         points are listed in `docs/testing.md`.
@@ -82,7 +82,7 @@ class Faults:
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on. Harmless for one that runs."""
+        """Let a paused process continue. Harmless for one that runs."""
         self._running().send_signal(signal.SIGCONT)
 
     @contextmanager
@@ -109,7 +109,7 @@ class Faults:
 
     @contextmanager
     def refused_sends(self) -> Iterator[None]:
-        """Refuse every send during the block; reads go on.
+        """Refuse every send during the block; reads continue.
 
         A client that knows the route is answered `NoPermission`. One that asks for it gets no
         writable queue and fails with `BrokerNotExist`.
@@ -124,7 +124,7 @@ class Faults:
 
     @contextmanager
     def latency(self, seconds: float, *, limit_s: float = LIMIT_S) -> Iterator[None]:
-        """Delay everything that arrives at the broker by so many seconds during the block."""
+        """Delay everything that arrives at the broker by `seconds` during the block."""
         with self._fault("latency", seconds=seconds, limit_s=limit_s):
             yield
 
@@ -142,7 +142,7 @@ class Faults:
         """Cut the network between clients and broker, name server included, during the block.
 
         Connections stay open, what is sent in either direction arrives after the block, and the
-        broker goes on meanwhile.
+        broker keeps running.
         """
         with self._fault("partition", limit_s=limit_s):
             yield
@@ -151,7 +151,7 @@ class Faults:
 
     @contextmanager
     def slow_sync(self, seconds: float, *, limit_s: float = LIMIT_S) -> Iterator[None]:
-        """Have each sync of a file take so many seconds longer during the block."""
+        """Make each sync of a file take `seconds` longer during the block."""
         with self._fault("slow_sync", seconds=seconds, limit_s=limit_s):
             yield
 
@@ -171,7 +171,7 @@ class Faults:
 
     @contextmanager
     def full_disk(self, *, limit_s: float = LIMIT_S) -> Iterator[None]:
-        """Have no more room on the disk during the block: sends are refused, reads go on.
+        """Leave no room on the disk during the block: sends are refused, reads continue.
 
         As on a disk that is really full, the broker removes its oldest log files of 64 MiB.
         """
@@ -186,7 +186,7 @@ class Faults:
         try:
             yield
         finally:
-            # One that was killed or stopped in the block begins without faults.
+            # A broker that was killed or stopped in the block restarts without faults.
             if self._is_running():
                 self._ask("end", name)
 
@@ -227,7 +227,7 @@ class Faults:
 
 
 class KillPoint:
-    """A kill that was asked for."""
+    """A kill that was requested with `kill_at`."""
 
     def __init__(self, point: str, process: BrokerProcess | ForeignProcess) -> None:
         self.point = point

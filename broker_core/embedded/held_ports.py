@@ -17,13 +17,13 @@ _HOST: Final = "127.0.0.1"
 
 
 class HeldPorts:
-    """Give them back with `release`; the end of the process does as well."""
+    """Released by `release`, or by the end of the process."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
 
     def hold(self, port: int = 0) -> int:
-        """Keep `port`, or any free one for 0; the number.
+        """Reserve `port`, or any free one for 0; returns its number.
 
         A port in use is not reserved; the server that is to listen there reports the error.
         """
@@ -46,7 +46,7 @@ class HeldPorts:
         return number
 
     def release(self) -> None:
-        """Keep none of them any longer. Safe to call twice."""
+        """Release all of them. Safe to call twice."""
         for bound in self._sockets.values():
             bound.close()
         self._sockets.clear()

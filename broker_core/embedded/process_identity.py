@@ -1,6 +1,7 @@
-"""Processes of this machine: which one started which, and whether a number is still the same one.
+"""Processes of this machine: their ancestors, and whether a process id still means the same
+process.
 
-Linux only. Elsewhere a process has no known birth and no known ancestors.
+Linux only. On other systems start time and ancestors of a process are unknown.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _PROCESSES = Path("/proc")
 
 
 def birth_of(process_id: int) -> str:
-    """When a process was started, in the kernel's count: a number may be given out again.
+    """Start time of a process, in the kernel's ticks: process ids are reused.
 
-    Empty where the system does not tell, `GONE` for a process that has ended.
+    Empty where the system does not report it, `GONE` for a process that has ended.
     """
     if not _PROCESSES.joinpath("self", "stat").exists():
         return ""
@@ -75,7 +76,7 @@ def wait_for_end(process_id: int, timeout_s: float) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a file's lock; the end of the process gives it back."""
+    """Hold a file's lock; the end of the process releases it."""
     path.touch(mode=0o600)
     with path.open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

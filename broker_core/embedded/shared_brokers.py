@@ -67,7 +67,7 @@ class BrokerNote(NamedTuple):
 
 
 def check_name(name: object) -> str:
-    """The name of a shared broker, unless it is none."""
+    """The name, if a shared broker can have it; raises `InvalidArgument` otherwise."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InvalidArgument(f"{name!r:.80} cannot name a broker: give a text such as 'demo'")
     return name.strip()
@@ -95,10 +95,10 @@ def new_note(
 
 
 def write_note(note: BrokerNote) -> Path:
-    """Make a broker known; returns the file, to be removed when it stops."""
+    """Write the note of a broker; returns the file, to be removed when it stops."""
     path = _folder(create=True) / _file_name(note.name, note.owner_id)
     for other, noted in _notes():
-        # Its owner was killed. One without a process may be started again.
+        # The owner was killed. A note with an owner stays: its broker may be started again.
         if not noted.has_owner:
             other.unlink(missing_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.draft")

@@ -1,6 +1,7 @@
-"""Name server and broker on one event loop: everything that a client needs, in one process.
+"""Name server and broker on one event loop, in one process.
 
-Small files, so that a store takes megabytes and not gigabytes; every other setting is a broker's.
+Files are small, so that a store takes megabytes and not gigabytes. All other settings are a
+broker's defaults.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STANDALONE_PROPERTIES: Final[Mapping[str, str]] = {
 
 
 class StandaloneSettings(NamedTuple):
-    """`config` decides everything about the broker but its name server; ports of 0 are chosen."""
+    """`config` has all settings of the broker but its name server. A port of 0 is any free one."""
 
     config: BrokerConfig
     name_server_port: int = 0
@@ -80,7 +81,7 @@ class StandaloneServer:
     def _make_topic(self, name: str, queue_count: int) -> None:
         assert self._broker is not None
         topics = self._broker.context.topics
-        # A restart leaves a topic as an administrator has changed it since.
+        # A restart keeps changes that an administrator has made to a topic.
         if topics.find(name) is None:
             try:
                 topics.put(TopicConfig(name, queue_count, queue_count))
@@ -95,7 +96,7 @@ class StandaloneServer:
 
 
 def _check_protected(config: BrokerConfig) -> None:
-    """The name server is protected as the broker is, so the broker must be let in."""
+    """The name server has the broker's accounts and TLS, so the broker needs both to register."""
     if config.acl_enable and not config.inner_access_key:
         accepted = "an account with broker or admin: the name server has the same accounts"
         raise InvalidConfig("innerAccessKey", "", accepted)

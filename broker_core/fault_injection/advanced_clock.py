@@ -11,7 +11,7 @@ ADVANCE_MAX_S: Final = 366 * 86_400.0
 
 
 class AdvancedClock(SystemClock):
-    """The clock of the machine, moved forward by what was asked for. It never goes back."""
+    """The clock of the machine, moved forward on request. It never goes back."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self._ahead_s = ahead_s
@@ -27,7 +27,7 @@ class AdvancedClock(SystemClock):
 
     @property
     def ahead_s(self) -> float:
-        """By how much it is ahead of the machine's clock."""
+        """How far it is ahead of the machine's clock."""
         return self._ahead_s
 
     def advance(self, seconds: float) -> None:

@@ -1,13 +1,13 @@
-"""Faults of a test broker, asked for by the process that has started it.
+"""Faults of a test broker, requested by the process that has started it.
 
-Requests come as lines of JSON over the broker's standard input, a pipe that only its owner holds.
-No port leads here, and a broker that other machines can reach has no control at all.
+Requests are lines of JSON on the broker's standard input, a pipe that only its owner has. They
+cannot be sent to a port, and a broker that other machines can reach has no such control.
 
     {"do": "begin", "fault": "latency", "limit_s": 600, "seconds": 0.2}     {"ok": true}
     {"do": "end", "fault": "latency"}                                       {"ok": true}
     {"do": "advance", "seconds": 10}                                        {"ok": true, …}
 
-Every fault ends by itself after `limit_s`.
+Every fault ends after `limit_s` at the latest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FaultControl:
     """Faults of one broker and its name server. Event loop only."""
 
     def __init__(self, config: BrokerConfig, *, clock_ahead_s: float | None = None) -> None:
-        """`clock_ahead_s` gives it a clock to move, which begins so much ahead."""
+        """`clock_ahead_s` adds a clock that can be moved and starts this far ahead."""
         if config.allow_remote:
             raise InvalidConfig(
                 "allowRemote", "true", "false for a broker with faults: others could be affected"
@@ -63,7 +63,7 @@ class FaultControl:
         self._broker = Broker(
             config,
             clock=self.clock,
-            # Silence is measured in real time, or every client would be gone after a jump.
+            # Client expiry uses real time; otherwise a jump would expire every client.
             peer_clock=SystemClock(),
             open_files=partial(FaultyFileSystem, self.disk),
         )
@@ -159,7 +159,7 @@ class FaultControl:
 
     def _full_disk(self, request: Request | None) -> None:
         self.disk.is_full = request is not None
-        # Otherwise it would be noticed with the next round of retention.
+        # Otherwise only the next round of retention would notice it.
         self._started.context.store.clean()
 
     def _kill_at(self, request: Request | None) -> None:

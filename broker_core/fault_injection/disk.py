@@ -1,6 +1,6 @@
-"""A disk that is slow, fails to sync or is full, on purpose.
+"""Faults of a disk: slow syncs, failing syncs, no room.
 
-The files are real. While no fault is on, they behave as `PosixFile` does.
+The files are real. Without an active fault they behave as `PosixFile` does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from broker_core.storage.files.record_locks import FileKey
 
 
 def _pass() -> None:
-    """Nothing happens at a sync."""
+    """Called at a sync without a watch; does nothing."""
 
 
 class DiskFaults:
-    """What is wrong with the disk. Set on the event loop, looked at by every thread."""
+    """The active faults of the disk. Set on the event loop, read on every thread."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -33,7 +33,7 @@ class DiskFaults:
         self._released = threading.Event()
 
     def delay_syncs(self, seconds: float) -> None:
-        """Have each sync take so much longer; 0 ends it, also for those under way."""
+        """Make each sync take longer; 0 ends the delay, also for syncs under way."""
         self._sync_delay_s = seconds
         if seconds:
             self._released = threading.Event()
@@ -58,7 +58,7 @@ class DiskFaults:
         )
 
     def sync(self, path: str, sync: Callable[[], None]) -> None:
-        """Sync one file, with what is wrong."""
+        """Sync one file, with the active faults."""
         self.before_sync()
         if self._sync_delay_s:
             self._released.wait(self._sync_delay_s)

@@ -1,4 +1,4 @@
-"""A network that is slow, cut or loses connections, on purpose.
+"""Faults of a network: latency, a cut, lost connections.
 
 `FaultyLink` stands between the transport and the connection of one client. Links are put in place
 when the first fault begins, so that a broker without faults has none.
@@ -19,7 +19,7 @@ BeforeWrite = Callable[[Connection, bytes], None]
 
 
 class NetworkFaults:
-    """What is wrong between one server and its clients. Event loop only."""
+    """The active faults between one server and its clients. Event loop only."""
 
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
@@ -40,7 +40,7 @@ class NetworkFaults:
                 connection.abort("dropped_connections: a fault on purpose")
 
     def changed(self) -> None:
-        """Put links in place if a fault is on now; let held data pass if none is."""
+        """Insert links if a fault is active; release held data if none is."""
         is_on = self.is_cut or self.delay_s or self.drop_every or self.before_write
         self._server.link = self._new_link if is_on else None
         if is_on:
@@ -79,13 +79,13 @@ class FaultyLink(asyncio.Protocol):
         self._unsent: list[bytes] = []
 
     def take_over(self) -> None:
-        """Step between a connection and its transport."""
+        """Insert this link between a connection and its transport."""
         self._transport = self.connection.replace_transport(cast(asyncio.Transport, self))
         if self._transport is not None:
             self._transport.set_protocol(self)
 
     def release(self) -> None:
-        """Let pass what a cut has held back."""
+        """Pass on the data that a cut has held back."""
         unsent, self._unsent = self._unsent, []
         for data in unsent:
             self.write(data)

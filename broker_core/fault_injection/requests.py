@@ -65,7 +65,7 @@ def _kill() -> None:
 
 
 class RequestFaults:
-    """What is wrong with the handling of requests. Event loop only."""
+    """The active faults of request handling. Event loop only."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RequestFaults:
         self._changed()
 
     def kill_at(self, point: str, occurrence: int = 1) -> None:
-        """Kill the process when it passes `point` for the so many-th time; "" ends that."""
+        """Kill the process when it passes `point` for the `occurrence`-th time; "" ends that."""
         if point and point not in KILL_POINTS:
             raise InvalidArgument(f"no point {point!r:.80}: give one of {', '.join(KILL_POINTS)}")
         self._point, self._left = point, occurrence

@@ -75,7 +75,7 @@ class NameServer:
         return self._server.addresses
 
     async def start(self, host: str = "127.0.0.1", port: int = 9876) -> int:
-        """Listen; the port that was bound, which matters when 0 was asked for."""
+        """Listen; returns the bound port, which the system chose for 0."""
         bound = await self._server.start(host, port)
         if self._access is not None:
             self._access.start(self._accounts_changed)

@@ -35,7 +35,7 @@ class ClusterActions:
 
     @property
     def client_config(self) -> ClientConfig:
-        """What a client of this cluster is configured with."""
+        """The configuration of a client of this cluster."""
         from broker_core.client.blocking.face import client_config
 
         return client_config(self.name_server)
@@ -129,7 +129,7 @@ class ClusterActions:
         from broker_core.notebook import operations
 
         config = self._reachable()
-        # The plain text says that it does not run.
+        # The plain text says that the cluster does not run.
         if config is None:
             return None
         return operations.picture_html(config, repr(self).strip("<>"))

@@ -30,7 +30,7 @@ _ACCEPTED: Final = "a list of texts, bytes or dictionaries, or a pandas, Arrow o
 
 
 class SharedFields(NamedTuple):
-    """Fields of all messages of a call; a row's own win."""
+    """Fields of all messages of a call; fields of a row take precedence."""
 
     topic: str
     tags: str = ""
@@ -41,7 +41,9 @@ class SharedFields(NamedTuple):
 
 
 def outgoing_messages(messages: object, shared: SharedFields) -> Iterator[OutgoingMessage]:
-    """The messages of an argument of `produce`. Raises `InvalidArgument`, also on the way."""
+    """The messages of an argument of `produce`. Raises `InvalidArgument`, also during the
+    iteration.
+    """
     _refuse_single(messages)
     rows = _frame_rows(messages)
     if rows is not None:
@@ -127,7 +129,7 @@ def _field(number: int, name: str, value: Any) -> Any:
     if name in _NUMBERS:
         return int(value)
     if name == "properties":
-        # Arrow has maps as lists of pairs.
+        # Maps of Arrow are lists of pairs.
         pairs = value.items() if isinstance(value, Mapping) else value
         try:
             return {str(key): str(text) for key, text in pairs if not _is_missing(text)}
@@ -180,7 +182,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, and what frames have instead: NaN and NaT."""
+    """Whether it is None, or the NaN or NaT that frames have instead."""
     if value is None or type(value).__name__ in ("NaTType", "NAType"):
         return True
     return isinstance(value, float) and math.isnan(value)

@@ -12,11 +12,11 @@ from broker_core.client.produce.producer import Producer
 from broker_core.client.produce.queue_choice import Turn, queue_for_key
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 
-# Messages that are held at once.
+# Messages that are in memory at once.
 _PORTION: Final = 20_000
 _BATCH_COUNT: Final = 500
 _BATCH_SIZE: Final = 256 << 10
-# So many are stored in their order also across queues, which batches are not.
+# Up to this many messages are sent one by one, which keeps their order across queues.
 _IN_ORDER: Final = 1_000
 
 

@@ -43,7 +43,7 @@ class Topic:
 
     @property
     def client_config(self) -> ClientConfig:
-        """What a client of its cluster is configured with."""
+        """The configuration of a client of its cluster."""
         return self._home.client_config
 
     def produce(self, messages: Any, **fields: Any) -> int:
