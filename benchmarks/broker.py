@@ -4,8 +4,8 @@
 
 One line per goal: `ratio NAME VALUE goal >=X`; where a goal is a plain number, so is the value.
 Medians of alternating rounds after equal warm-up; client and brokers share the machine. Needs Java
-for all parts that compare. Nothing here passes or fails: machines differ, and so do their
-neighbours.
+for all parts that compare. Nothing here passes or fails, because machines and the load beside the
+run differ.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ async def measure_pulls(
 
 @contextmanager
 def java_pulls(name_server: str) -> Iterator[Callable[[MessageQueue, int], float]]:
-    """A call that has Apache's Java client pull so many messages of a queue; messages/s."""
+    """A function that makes Apache's Java client pull `count` messages of a queue; messages/s."""
     with JavaClient(APACHE, LOAD_FLAGS, quick_start=False) as java:
         java.call(
             "pull.start", consumer="single", ns=name_server, instance="single", group="single"

@@ -1,4 +1,4 @@
-"""What our broker costs at rest and with many of everything: start, memory, connections, topics."""
+"""Cost of our broker when idle and with many connections and topics: start, memory, rates."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def idle_clients(cluster: BrokerCluster, count: int) -> list[Wire]:
 
 
 async def idle_connections(cluster: BrokerCluster, count: int) -> list[Wire]:
-    """Connections that say nothing."""
+    """Connections that send nothing."""
     wires: list[Wire] = []
     while len(wires) < count:
         more = min(CONNECT_AT_ONCE, count - len(wires))
@@ -182,7 +182,7 @@ async def measure_topics(address: str, many: Sequence[str], quick: bool) -> None
 
 
 async def first_ack(address: str) -> None:
-    """Until a send is acknowledged, whatever that takes."""
+    """Wait until a send is acknowledged, without a time limit."""
     while True:
         try:
             wire = await Wire.open(address)
@@ -223,7 +223,7 @@ def run_start(root: Path, quick: bool) -> None:
 
 
 def run_idle(root: Path, quick: bool) -> None:
-    """Many that do nothing."""
+    """Many idle connections."""
     if OURS in kinds():
         with one_cluster(root, OURS) as cluster:
             run_loop(measure_idle(cluster, quick))

@@ -67,7 +67,7 @@ class Records(NamedTuple):
         return self.sql_of(len(self.fields))
 
     def sql_of(self, count: int) -> str:
-        """So many of the fields, spread over all of them."""
+        """Some of the fields, spread evenly over all of them."""
         chosen = self.fields[:: len(self.fields) // count][:count]
         return ", ".join(f"{field.name}: {field.sql}" for field in chosen)
 

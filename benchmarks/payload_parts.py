@@ -181,7 +181,9 @@ class Benchmark:
         return found
 
     def _check(self, name: str, frame: Any, count: int) -> None:
-        """Everybody returns all rows, with values; otherwise the figures mean nothing."""
+        """Check that each competitor returns all rows, with values; otherwise the figures mean
+        nothing.
+        """
         last = frame.schema["value"].dataType.names[-1]
         [found] = frame.selectExpr("count(*) AS n", f"count(value.`{last}`) AS v").collect()
         if (found.n, found.v) != (count, count):

@@ -13,7 +13,7 @@ from benchmarks.payload_bodies import Records
 from benchmarks.results import info
 from tests.interop.maven_artifacts import PeerUnavailable, resolved_jars
 
-# The newest of each that can be had for the release of Spark; not every release is published.
+# The newest of each that exists for the release of Spark; not every release is published.
 _JARS: Final = {
     payload_bodies.AVRO: ("spark-avro_2.13", (kafka_peer.SPARK, "4.2.0", "4.1.1")),
     payload_bodies.PROTOBUF: ("spark-protobuf_2.13", (kafka_peer.SPARK, "4.2.0", "4.1.1")),
@@ -21,7 +21,7 @@ _JARS: Final = {
 
 
 def format_jars() -> list[Path]:
-    """The jars of `from_avro` and `from_protobuf` that can be had."""
+    """The jars of `from_avro` and `from_protobuf` that can be resolved."""
     return [path for body_format in _JARS if (path := format_jar(body_format)) is not None]
 
 

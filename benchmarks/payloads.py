@@ -5,10 +5,10 @@
 Records of 5 and of 50 fields (texts, integers, doubles, times) by `spark.read`, `local[2]`, 4
 queues or partitions. `valueFormat=…` against our source with `value BINARY` only and Spark's own
 function behind it: `from_json`, `from_avro`, `from_protobuf`. For msgpack Spark has no function, so
-a pandas UDF with the package msgpack stands there, and one with the package protobuf where the jar
-with `from_protobuf` is not to be had; the row says so. Everybody returns the same STRUCT. Every row
-names its settings and shows median and range, the order of the competitors changes from round to
-round, and the first round only warms up. Runs on Spark 4.2.1, as `spark_source.py` does. Nothing
+a pandas UDF with the package msgpack stands there, and one with the package protobuf where no jar
+with `from_protobuf` can be resolved; the row says so. All competitors return the same STRUCT. Every
+row names its settings and shows median and range, the order of the competitors changes from round
+to round, and the first round only warms up. Runs on Spark 4.2.1, as `spark_source.py` does. Nothing
 here passes or fails.
 
     json, msgpack, avro, protobuf   one format: 5 and 50 fields, and 3 of 50 against all of them

@@ -7,7 +7,7 @@
     apache  synchronous double write of ours beside that of Apache 5.5.0, loaded by Java producers
 
 One line per goal: `ratio NAME VALUE goal >=X`. Master, slave and load share the machine. Nothing
-here passes or fails: machines differ, and so do their neighbours.
+here passes or fails, because machines and the load beside the run differ.
 """
 
 from __future__ import annotations

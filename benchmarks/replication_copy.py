@@ -47,7 +47,7 @@ async def _master(root: Path, name: str) -> AsyncIterator[Broker]:
 
 
 async def _append(broker: Broker, size: int) -> int:
-    """Append so many bytes in batches; the end of the log."""
+    """Append `size` bytes in batches; returns the end of the log."""
     store = broker.context.store
     batch = column_batch(BATCH_ROWS, BODY_SIZE)
     end = store.log_range[1] + size
@@ -87,7 +87,7 @@ async def _copy_rate(root: Path, size: int) -> float:
 
 
 async def _late_rate(root: Path, size: int) -> float:
-    """MB/s of a slave that comes late, its start included."""
+    """MB/s of a slave that starts late, its start included."""
     async with _master(root, "fed") as broker:
         await _append(broker, size)
         with _slave(root, "late", broker.config.ha_address):

@@ -1,10 +1,10 @@
-"""What a send waits longer for when a slave has to have it, synced there.
+"""Latency that waiting for a synced copy at a slave adds to a send.
 
 Measured against a round trip to a bare process that writes what it gets to a file, syncs it and
 answers. The sends with and without the wait and these round trips take turns in short blocks, since
 a shared disk changes its speed several times while this runs. A round trip and a sync are also
-taken by themselves, each in a tight loop: their sum leaves out that a process which waits for
-either has to be woken, so it is told, and is not the measure.
+measured alone, each in a tight loop. Their sum leaves out the wake-ups of waiting processes, so it
+is printed but is not the reference.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ while True:
 
 @contextlib.contextmanager
 def _round_trips(*file: str) -> Iterator[Callable[[], None]]:
-    """A call that sends bytes to another process and waits for 8; with a file, synced there."""
+    """A function that sends bytes to another process and waits for 8; with a file, synced there."""
     command = [sys.executable, "-c", _FAR_END, str(BODY_SIZE), *file]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -82,7 +82,7 @@ def _round_trips(*file: str) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _syncs(path: Path) -> Iterator[Callable[[], None]]:
-    """A call that makes appended bytes durable in a file that has its size and its blocks."""
+    """A function that makes appended bytes durable in a file that has its size and its blocks."""
     payload = os.urandom(BODY_SIZE)
     with path.open("wb", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, FILE_SIZE)

@@ -2,9 +2,9 @@
 
     python benchmarks/report.py [--quick] [--only NAME ...] [--results DIR] [--output FILE]
 
-Takes hours; with --quick, about one. Wants a machine that does nothing else: the page shows how
-many cores were busy before each run and says so if others were at work. The records of each run
-stay in `--results`, and `--again` writes the page from them without measuring.
+Takes hours; with --quick, about one. Needs an idle machine: the page shows how many cores were busy
+before each run, and marks runs beside other work. The records of each run stay in `--results`, and
+`--again` writes the page from them without measuring.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ SAMPLES_FOR_P90: Final = 100
 
 
 class Figure(NamedTuple):
-    """What the rounds of one competitor gave, in their order."""
+    """Results of the rounds of one competitor, in order."""
 
     values: tuple[float, ...]
 
@@ -52,9 +52,9 @@ def figure(values: Iterable[float]) -> Figure:
 def order(number: int, count: int) -> list[int]:
     """Who runs when in round `number`: a row of a balanced Latin square.
 
-    Within `count` rounds everybody has every place once; for an even count everybody follows every
-    other one once. What one competitor leaves behind (dirty pages, warm caches, background work)
-    then meets all the others alike.
+    Within `count` rounds each competitor has each place once; for an even count each follows every
+    other one once. So dirty pages, warm caches and background work of one competitor affect all
+    others alike.
     """
     zigzag = [-place // 2 if place % 2 else place // 2 for place in range(count)]
     return [(number + step) % count for step in zigzag]
@@ -63,7 +63,7 @@ def order(number: int, count: int) -> list[int]:
 def in_turns(
     names: Sequence[str], take: Callable[[str, int], object], rounds: int, warm_ups: int = 1
 ) -> None:
-    """Call `take(name, round)` for everybody in every round; rounds below 0 are warm-ups."""
+    """Call `take(name, round)` for each competitor in every round; rounds below 0 are warm-ups."""
     if rounds < MIN_ROUNDS:
         raise ValueError(f"{rounds} rounds: a range needs at least {MIN_ROUNDS}")
     for number in range(-warm_ups, rounds):
@@ -101,7 +101,7 @@ def better(
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """The percentiles that so many samples can tell: p99 needs a thousand, p90 a hundred."""
+    """The percentiles that these samples can show: p99 needs a thousand, p90 a hundred."""
     ordered = sorted(samples)
     shares = {"p50": 50}
     if len(ordered) >= SAMPLES_FOR_P90:

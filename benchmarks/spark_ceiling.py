@@ -2,9 +2,9 @@
 
 `run_on` starts a script again under the release of Spark that has a Kafka connector, in a
 virtualenv that is made when it is missing. `null_arrow` reads and writes Arrow batches that are
-made once in each worker: whatever a connector does with its rows, it cannot be faster. Its tasks
-have their input acknowledged at once, as ours have (`pyspark_rmq/tcp_quickack.py`), so that no
-ratio above 1 is possible but by noise.
+made once in each worker, so no connector can be faster. Its tasks have their input acknowledged at
+once, as ours have (`pyspark_rmq/tcp_quickack.py`), so that no ratio above 1 is possible but by
+noise.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def new_session(
 ) -> SparkSession:
     """`local[2]`, 4 GB, no UI, quiet; the null source is registered.
 
-    `is_tuned`: with `pyspark_rmq.spark_conf()`, for everybody who is measured in it.
+    `is_tuned`: with `pyspark_rmq.spark_conf()`, for all competitors in the session.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

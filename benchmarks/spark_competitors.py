@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-# For reads of a backlog: large polls and fetches. Spark asks its consumer for so many records at
-# once, and the consumer asks the broker for so many bytes.
+# For reads of a backlog: large polls and fetches, in records that Spark requests from its consumer
+# and in bytes that the consumer requests from the broker.
 KAFKA_READS_TUNED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "kafka.max.poll.records": "50000",
@@ -33,7 +33,7 @@ KAFKA_TUNED: Final = "kafka tuned"
 
 
 class Reading(NamedTuple):
-    """One competitor: a format with its options, and the columns it is asked for."""
+    """One competitor: a format with its options, and the columns to read."""
 
     name: str
     format: str

@@ -17,7 +17,7 @@ is made when it is missing. Nothing here passes or fails.
     disk       exactly once with SYNC_FLUSH, against the disk's own write + sync
     publish    100 MB in one batch: time, and how long another producer waits meanwhile
     apache     at least once into Apache's broker, against Apache's own producer with equal batches
-    trickle    fixed cost of a micro-batch, source and sink, one partition for everybody
+    trickle    fixed cost of a micro-batch, source and sink, one partition for all
 """
 
 from __future__ import annotations

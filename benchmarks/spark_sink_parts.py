@@ -224,7 +224,7 @@ class Benchmark:
         ratio("at_least_once_over_apache_batch_producer", value, ">=1", peer)
 
     def trickle(self) -> None:
-        """Source to sink, a few rows at a time; one partition and so one task for everybody."""
+        """Source to sink, a few rows at a time; one partition and so one task for all."""
         count = 15 if self._quick else 40
         with self._broker(UNSYNCED) as broker:
             pipes = self._pipes(broker)
@@ -354,7 +354,7 @@ def writings(
     kafka: Mapping[str, str],
     topics: Mapping[str, str],
 ) -> list[Writing]:
-    """Everybody who writes; the options of a connection to each server, and the topics there."""
+    """All writers; the options of a connection to each server, and its topics."""
     found = [Writing("null", "null_arrow", {}, "batches taken and dropped, nothing stored")]
     for mode, options, flush in (("synced", synced, SYNCED), ("unsynced", unsynced, UNSYNCED)):
         text = settings_text(flush) + (" (the defaults)" if mode == "synced" else "")
@@ -413,13 +413,13 @@ def _new_topic(broker: EmbeddedBroker, queues: int = QUEUES) -> str:
 
 
 def _stored_size(rows: int, size: int) -> int:
-    """What so many rows of this size take in the log."""
+    """Bytes in the log of `rows` rows of `size` bytes."""
     batch = column_batch(1_000, size, QUEUES, topic="sink-000")._replace(append_crc=True)
     return measure_batch(batch)[0] * rows // batch.count
 
 
 def _plain_write(path: Path, size: int) -> float:
-    """Seconds to write so many bytes one after the other and to sync them."""
+    """Seconds to write `size` bytes sequentially and to sync them."""
     block = os.urandom(1 << 20)
     whole, rest = divmod(size, len(block))
     started = time.perf_counter()

@@ -266,7 +266,8 @@ class Benchmark:
 
     def _latencies(self, reading: Reading, count: int) -> list[float]:
         """Milliseconds of each row; those of the first batches, which waited for the start of the
-        query, are left out."""
+        query, are left out.
+        """
         spent: list[float] = []
 
         def take(frame: Any, number: int) -> None:
@@ -313,7 +314,7 @@ def column_readings(
     broker: tuple[Any, str],
     kafka: tuple[Any, str],
 ) -> list[Reading]:
-    """Everybody who reads this set of columns; (server, topic) each."""
+    """All readers of this set of columns; (server, topic) each."""
     schema = {"value": VALUE, "seven": SEVEN, "default": ""}[columns]
     found = [
         Reading(
@@ -363,7 +364,7 @@ def _note_batches(query: Any, spent: dict[int, float]) -> int:
 
 @contextmanager
 def _single_pulls(name_server: str, topic: str, rows: int) -> Iterator[Callable[[], float]]:
-    """A call that pulls, each time after the last answer; messages per second.
+    """A function that pulls, each time after the last answer; messages per second.
 
     The connection is there before the first call.
     """

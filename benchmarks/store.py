@@ -3,7 +3,7 @@
     python benchmarks/store.py [--quick] [--only NAME ...] [--directory DIR]
 
 One line per goal: `ratio NAME VALUE goal >=X`. Medians of five rounds (three for the long ones).
-Nothing here passes or fails: machines differ, and so do their neighbours.
+Nothing here passes or fails, because machines and the load beside the run differ.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def beside_java(root: Path, body_size: int, count: int, batch_rows: int, rounds:
     from benchmarks.java_store import java_store_append
 
     batch = column_batch(batch_rows, body_size)
-    # The same bytes, and the same kind of memory to put them into, for everybody.
+    # The same bytes, and the same kind of memory for them, for both stores.
     size = count * (body_size + 120)
     default = StoreConfig(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
 

@@ -74,8 +74,8 @@ def by_queue_count(root: Path, quick: bool) -> None:
 def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[Figure, Figure]:
     """Rows per second into queues that exist, and out of them, at the end of a log of one size.
 
-    Every queue gets its first rows unmeasured, and the log has as many rows whatever the number of
-    queues is: a queue is made once, and the age of what is read is another question.
+    Every queue gets its first rows unmeasured, because a queue is created once. The log has the
+    same number of rows for any number of queues, so that the age of the rows is the same.
     """
     batch = column_batch(ROWS, 1024, topic="bench", queues=1)
     spent = []

@@ -1,4 +1,4 @@
-"""The main job: orders in one topic become invoices in another, exactly once, whatever is killed.
+"""The main job: orders in one topic become invoices in another, exactly once, despite kills.
 
     python examples/pipeline_demo.py [--orders 60000]
 
@@ -85,7 +85,7 @@ def invoice_count(broker: EmbeddedBroker) -> int:
 
 
 def wait_for(broker: EmbeddedBroker, query: subprocess.Popen[bytes], count: int) -> int:
-    """Until so many invoices are there."""
+    """Wait until there are `count` invoices."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if query.poll() is not None:
@@ -146,7 +146,7 @@ def demo(orders: int) -> int:
 def finish(
     broker: EmbeddedBroker, query: subprocess.Popen[bytes], checkpoint: Path, orders: int
 ) -> subprocess.Popen[bytes]:
-    """Until all is there; a query that gave up while the broker was away is started again."""
+    """Wait for all invoices; a query that gave up while the broker was away is started again."""
     deadline = time.monotonic() + LIMIT_S
     while invoice_count(broker) < orders:
         if time.monotonic() > deadline:

@@ -81,7 +81,7 @@ def check(store: MessageStore, acknowledged: dict[tuple[int, int], int]) -> tupl
 
 
 async def append_group(directory: str) -> None:
-    """200,000 rows over two queues that appear all at once or not at all."""
+    """Append 200,000 rows over two queues, all visible at once or not at all."""
     offsets = np.arange(GROUP_ROWS + 1, dtype=np.int64) * 100
     batch = ColumnBatch(
         count=GROUP_ROWS,

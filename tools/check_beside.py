@@ -20,7 +20,7 @@ SHOWN = ("pyspark-rmq", "pyspark", "pandas", "pyarrow", "numpy", *BESIDE)
 
 
 def check(wheel: Path) -> None:
-    """Raises on the first thing that is wrong."""
+    """Raises on the first problem."""
     with tempfile.TemporaryDirectory(prefix="rmq-beside-") as directory:
         venv.create(directory, with_pip=True)
         python = str(Path(directory, "bin", "python"))

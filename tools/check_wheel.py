@@ -44,7 +44,7 @@ def check_files(wheel: Path) -> None:
 
 
 def check(wheel: Path) -> None:
-    """Raises on the first thing that is wrong."""
+    """Raises on the first problem."""
     check_files(wheel)
     _, version, _, _, platform = wheel.stem.split("-")
     backend = "python" if platform == "any" else "native"
