@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import ssl
@@ -33,6 +34,7 @@ TURN_SIZE: Final = 4 << 20
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 # Connections that have not completed the handshake, besides the slaves.
 UNAUTHENTICATED_MAX: Final = 16
+_LOG_INTERVAL_S: Final = 1.0
 _BACKLOG: Final = 100
 
 
@@ -71,6 +73,9 @@ class HaServer:
         self._grew_once = False
         self._empty: asyncio.Event | None = None
         self._reads: set[asyncio.Future[bytes]] = set()
+        # Rejected connections: time of the last one that was logged, and how many were not.
+        self._logged_at = -math.inf
+        self._unlogged = 0
 
     async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept on a bound socket; with `tls` only encrypted connections."""
@@ -118,13 +123,21 @@ class HaServer:
 
     # What connections call
 
-    def opened(self, connection: _SlaveConnection) -> ReplicationRefused | None:
-        """Register a connection; returns the reason if it must be closed at once."""
+    def opened(self, connection: _SlaveConnection, address: str) -> bool:
+        """Register a connection; False if it must be closed at once."""
         self._connections.add(connection)
         unauthenticated = len(self._connections) - len(self.replicas.replicas)
-        if unauthenticated > UNAUTHENTICATED_MAX:
-            return ReplicationRefused("limit", "too many connections to the replication port")
-        return None
+        if unauthenticated <= UNAUTHENTICATED_MAX:
+            return True
+        now = self.clock.monotonic()
+        if now < self._logged_at + _LOG_INTERVAL_S:
+            # A line for each of them would let anyone fill the disk of the log.
+            self._unlogged += 1
+            return False
+        more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""
+        _log.info("slave %s: too many connections to the replication port%s", address, more)
+        self._logged_at, self._unlogged = now, 0
+        return False
 
     def reading(self, read: asyncio.Future[bytes]) -> None:
         """Register a read of the log on a thread, which must end before the log is closed."""
@@ -210,9 +223,9 @@ class _SlaveConnection(asyncio.Protocol):
             server.clock.monotonic(),
             server.admit,
         )
-        refusal = server.opened(self)
-        if refusal is not None:
-            self.abort(str(refusal))
+        if not server.opened(self, self._address):
+            self._session = None
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         session = self._session

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker_core.broker.broker import Broker
 from broker_core.protocol_codes import BrokerRole, PutStatus
+from broker_core.replication import ha_server
 from broker_core.replication.ha_frames import encode_report
 from broker_core.replication.handshake import MAGIC
 from broker_core.store.writes.message import Message
@@ -134,7 +138,11 @@ async def test_a_slave_that_does_not_read_costs_no_more_than_its_buffer(tmp_path
 
 
 @on_loop
-async def test_too_many_strangers(tmp_path: Path) -> None:
+async def test_too_many_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ha_server, "_LOG_INTERVAL_S", 3_600.0)
+    caplog.set_level(logging.INFO)
     async with lone_master(tmp_path) as master:
         peers = [await connect(master) for _ in range(40)]
         closed = 0
@@ -143,6 +151,7 @@ async def test_too_many_strangers(tmp_path: Path) -> None:
                 assert await asyncio.wait_for(reader.read(), TIMEOUT_S) == b""
             closed += 1
         assert closed == 24
+        assert caplog.text.count("too many connections") == 1
         for _, writer in peers:
             writer.close()
 

@@ -74,6 +74,22 @@ def test_a_deleted_checkpoint_drops_nothing(inner: Inner) -> None:
     assert inner.values() == Counter(["aaa", "bbb", "xxx", "yyy"])
 
 
+def test_a_deleted_checkpoint_drops_nothing_with_a_batch_id(inner: Inner) -> None:
+    """The function gives the number of the batch itself, and the rows are the same again."""
+    inner.feed("0", "aaa", "bbb")
+
+    def function(frame: Any, batch: int) -> None:
+        inner.write(frame, batchId=str(batch))
+
+    first = inner.run(function)
+    inner.run(function)
+    assert inner.values() == Counter(["aaa", "bbb"])
+    shutil.rmtree(inner.checkpoint)
+    with pytest.raises(Exception, match=f"belongs to query {first}.*another sinkId"):
+        inner.run(function)
+    assert inner.values() == Counter(["aaa", "bbb"])
+
+
 def test_a_restored_checkpoint_is_told_apart(inner: Inner) -> None:
     inner.feed("0", "aaa")
     inner.run()
@@ -110,6 +126,28 @@ def test_a_job_group_that_the_function_sets(inner: Inner) -> None:
         assert sum(inner.values().values()) == batch + 1
     inner.run(function)
     assert inner.values() == Counter("abc")
+
+
+def test_job_tags_that_the_function_removes(inner: Inner) -> None:
+    """The job group that Spark has set tells the runs apart; without both nothing is written."""
+    inner.feed("0", "a")
+
+    def function(frame: Any, batch: int, *, fails: bool = False, group: str = "") -> None:
+        context = frame.sparkSession.sparkContext
+        context.clearJobTags()
+        if group:
+            context.setJobGroup(group, "my own text")
+        inner.write(frame)
+        if fails:
+            raise RuntimeError("planted")
+
+    with pytest.raises(Exception, match="clearJobTags and set the job group"):
+        inner.run(lambda frame, number: function(frame, number, group="mine"))
+    assert not inner.values()
+    with pytest.raises(Exception, match="planted"):
+        inner.run(lambda frame, number: function(frame, number, fails=True))
+    inner.run(function)
+    assert inner.values() == Counter("a")
 
 
 def test_frames_of_another_session(inner: Inner) -> None:

@@ -1,10 +1,12 @@
 """Request handlers of the exactly-once sink.
 
 STAGE_BEGIN    ext sinkId, batchId, runId, lineage?, once?   -> stagingId, bornHost, storeHostSize,
-                                                                root?, storeId?, bootId? (only to
-                                                                clients on this machine)
+                                                                root?, storeId?, bootId?,
+                                                                expiryMs? (only to clients on this
+                                                                machine)
 STAGE_APPEND   ext stagingId, index; body: one block         -> count
-               ext stagingId, size: reserve room in a file that the client writes itself
+               ext stagingId, size: reserve room in a file that the client writes itself; with
+               the size of before: only renew the drafts of the batch
 STAGE_SEAL     ext stagingId                                 -> count, size, checksum
                ext stagingId, count, size, checksum: seal a file that the client wrote itself
 STAGE_DROP     body: staging ids                             -> dropped
@@ -91,6 +93,8 @@ class SinkPublishProcessor:
             # The writer compares both with what it finds there before it writes anything.
             fields |= {"root": self._local_root, "storeId": self._store.store_id}
             fields["bootId"] = self._store.boot_id
+            # Its appends do not come here, so it says from time to time that it is still at work.
+            fields["expiryMs"] = f"{self._store.staging.expiry_ms:.0f}"
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _append(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -98,8 +102,10 @@ class SinkPublishProcessor:
         if "size" in ext:
             self._check_offered(connection, "STAGE_APPEND with a size")
             staging_id, size = required_text(ext, "stagingId"), required_number(ext, "size", 0)
-            # It asks for more when the room that it reserved before is full.
-            self._publisher.written(staging_id, self._staging.grow(staging_id, size))
+            before = self._staging.grow(staging_id, size)
+            if size > before:
+                # It asks for more when the room that it reserved before is full.
+                self._publisher.written(staging_id, before)
             return command.reply(ResponseCode.SUCCESS)
         queues, records = parse_block(command.body)
         index = required_number(ext, "index", 0, _BLOCKS_MAX)

@@ -12,6 +12,7 @@ and reserves room in it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -45,6 +46,8 @@ BLOCK_SIZE: Final = 1 << 20
 WINDOW_SIZE: Final = 8 << 20
 # Room that a writer of the staging file reserves at a time.
 GROWTH_SIZE: Final = 32 << 20
+# Share of the expiry after which a writer of a file renews its batch.
+_RENEWAL_SHARE: Final = 1 / 8
 
 _PLACEHOLDER: Final = {8: bytes(8), 20: bytes(20)}
 # After these errors the block may have been accepted.
@@ -101,6 +104,9 @@ class StageWriter:
         if not STAGING_ID.fullmatch(self.staging_id):
             raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}: stagingId is none")
         self._granted = 0
+        # Writing to a file renews nothing at the broker: ask often enough, if it says how often.
+        self._renew_s = _expiry_ms(begun) * _RENEWAL_SHARE / 1000
+        self._asked_at = clock.monotonic()
         self._file: StagingFile | None = None
         # A remote broker could name any file: accept the directory only over loopback.
         if may_write_file and "root" in begun.ext:
@@ -191,9 +197,11 @@ class StageWriter:
             for size in file.append(batch):
                 if size > self._granted:
                     self._granted = size + GROWTH_SIZE
-                    ext = {"stagingId": self.staging_id, "size": str(self._granted)}
-                    command = RemotingCommand(RequestCode.STAGE_APPEND, ext)
-                    await self._requests.ask(command, True)
+                elif self._clock.monotonic() - self._asked_at < self._renew_s:
+                    continue
+                ext = {"stagingId": self.staging_id, "size": str(self._granted)}
+                await self._requests.ask(RemotingCommand(RequestCode.STAGE_APPEND, ext), True)
+                self._asked_at = self._clock.monotonic()
         except OSError as error:
             raise DiskFull(f"cannot stage at broker {self.broker_name}: {error}") from error
         self.record_count += batch.count
@@ -231,6 +239,14 @@ class StageWriter:
         for _, _, answer in self._window:
             await asyncio.wait((answer,))
             answer.exception()
+
+
+def _expiry_ms(begun: RemotingCommand) -> float:
+    """After how long without work the broker drops drafts; infinite for brokers that do not say."""
+    try:
+        return whole_number(begun.ext["expiryMs"], "expiryMs", 1)
+    except (KeyError, InvalidArgument):
+        return math.inf
 
 
 _SEAL_FIELDS: Final = ("count", "size", "checksum")

@@ -179,6 +179,11 @@ class StagingArea:
         """Limit of `size`."""
         return self._size_max
 
+    @property
+    def expiry_ms(self) -> float:
+        """After how long without work the drafts of a batch are dropped."""
+        return self._expiry_ms
+
     def drafts(self) -> Iterator[tuple[str, BatchIdentity, Draft]]:
         """Drafts whose writer is known, with their ids."""
         for staging_id, draft in self._drafts.items():

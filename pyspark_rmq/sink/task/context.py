@@ -18,6 +18,7 @@ _GROUP = "spark.jobGroup.id"
 # Spark tags every execution with its session, and each start of a query has a session of its own.
 # The root execution is that of the query's batch; executions inside of it have the same root.
 _ROOT_SESSION = re.compile(r"spark-session-([0-9a-f-]{36})-execution-root-id-(\d+)")
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROOT = "spark.sql.execution.root.id"
 # Owner of the sinks of jobs with a batchId; it is not the id of any query.
 JOBS = "jobs that give a batchId"
@@ -47,16 +48,24 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
     """Identity of a task of `df.write`: the job, or with a `sinkId` its batch."""
     context = _context()
     batch, query = context.getLocalProperty(_BATCH), context.getLocalProperty(_QUERY)
-    run = _run(context)
     if not options.sink_id:
         return TaskIdentity(job, 0, job, *_attempt(context), once=True)
     if options.batch_id is not None:
+        # Inside foreachBatch the batches belong to that query: another one, which begins anew, may
+        # give the same number to rows that look the same.
         attempt = _attempt(context)
-        return TaskIdentity(options.sink_id, options.batch_id, job, *attempt, query=JOBS)
-    if not batch or not run or not query:
+        return TaskIdentity(options.sink_id, options.batch_id, job, *attempt, query=query or JOBS)
+    run = _run(context)
+    if not batch or not query:
         raise errors.InvalidArgument(
             "option sinkId of df.write needs the number of the batch: give batchId, or write"
             " inside foreachBatch, where Spark numbers them"
+        )
+    if not run:
+        raise errors.InvalidArgument(
+            "Spark's job tags and job group do not tell which start of the query this is: code"
+            " inside foreachBatch has called clearJobTags and set the job group. Remove only your"
+            " own tags (removeJobTag), or give batchId"
         )
     # A function of foreachBatch may write several times, each time with another sinkId.
     return TaskIdentity(
@@ -72,10 +81,11 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
 
 
 def _run(context: Any) -> str:
-    """The run: changes with every start of a query, and not within one.
+    """The run: changes with every start of a query, and not within one. Empty if it is not known.
 
     Spark stores the run id in the job group, but code inside `foreachBatch` may overwrite that. So
-    the session of the root execution is used where Spark tags it.
+    the session of the root execution is used, which Spark tags. Where that tag is gone, only a job
+    group that has the form of a run id counts.
     """
     root = context.getLocalProperty(_ROOT)
     tags = _ROOT_SESSION.findall(context.getLocalProperty(_TAGS) or "")
@@ -83,7 +93,8 @@ def _run(context: Any) -> str:
     if sessions:
         # Two sessions if the function writes a DataFrame of another session than its query.
         return "+".join(sessions)
-    return str(context.getLocalProperty(_GROUP) or "")
+    group = str(context.getLocalProperty(_GROUP) or "")
+    return group if _RUN_ID.fullmatch(group) else ""
 
 
 def _context() -> Any:

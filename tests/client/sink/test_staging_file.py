@@ -162,6 +162,32 @@ def test_space_is_asked_for(
     run_async(scenario())
 
 
+def test_every_append_can_renew_the_batch(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that needs no more room: the broker does not see what is written to the file."""
+    monkeypatch.setattr(stage_writer, "_RENEWAL_SHARE", 1e-12)
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path) as (asker, sink):
+            sealed = await sink.stage(WHO, "broker-a")
+            await sealed.append(batch_of(b"early", queues=((b"T", 0),)))
+            staged = [await sealed.seal()]
+            draft = asker.broker.context.store.staging.find(sealed.staging_id)
+            assert draft is not None
+            slow = await sink.stage(WHO, "broker-a")
+            assert slow.is_local
+            renewed = [draft.lease.renewed]
+            for number in range(3):
+                await slow.append(batch_of(b"%d" % number, queues=((b"T", 0),)))
+                renewed.append(draft.lease.renewed)
+            assert renewed == sorted(set(renewed))
+            await sink.publish(WHO, [*staged, await slow.seal()])
+            assert await bodies(asker) == [b"early", b"0", b"1", b"2"]
+
+    run_async(scenario())
+
+
 def test_a_full_disk(tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")

@@ -82,6 +82,16 @@ def test_the_job_group_is_not_the_run(seen: Callable[..., None]) -> None:
     # Tags of other executions, and versions without tags.
     seen(spark_job_tags=f"spark-session-{OTHER}-execution-root-id-1")
     assert job_identity(inner, "job-5").run == SEEN["spark.jobGroup.id"]
+    # Both overwritten: the same text in every start would take a repeat for a second write.
+    seen(spark_job_tags="usertag", spark_jobGroup_id="mine")
+    with pytest.raises(errors.InvalidArgument, match="clearJobTags and set the job group"):
+        job_identity(inner, "job-6")
+    assert job_identity(options(sinkId="S", batchId="7"), "job-7").run == "job-7"
+
+
+def test_a_batch_id_inside_a_query_belongs_to_the_query(seen: Callable[..., None]) -> None:
+    numbered: Any = job_identity(options(sinkId="S", batchId="7"), "job-1")
+    assert numbered.batch_identity == ("S", 7, "job-1", "", "", False, QUERY)
 
 
 def test_jobs(seen: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
