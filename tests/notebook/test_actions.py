@@ -16,7 +16,7 @@ from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
-from broker_core.errors import MessageTooLarge, TopicNotExist
+from broker_core.errors import MessageTooLarge, RmqError, TopicNotExist
 from broker_core.notebook.display import (
     ClusterPicture,
     TopicPicture,
@@ -287,6 +287,23 @@ def test_a_broker_that_does_not_run() -> None:
     gone = Cluster(address, request_timeout_ms=1_000)
     assert address in gone.describe()
     assert "could not be reached" in gone._repr_html_()  # type: ignore[operator]
+
+
+def test_a_stopped_broker_says_so() -> None:
+    stopped = EmbeddedBroker()
+    with stopped:
+        pass
+    for use in (
+        stopped.topics,
+        stopped.lag,
+        stopped.stats,
+        lambda: stopped.produce("t", ["a"]),
+        lambda: stopped.consume("t"),
+        lambda: stopped.create_topic("t"),
+    ):
+        with pytest.raises(RmqError) as failure:
+            use()
+        assert str(failure.value) == "EmbeddedBroker not running: start() it first"
 
 
 def test_any_cluster_by_its_address(
