@@ -13,7 +13,7 @@ from broker_core.cli.admin.session import AdminSession, add_session_options, adm
 from broker_core.cli.client_session import connection_failure, run_client
 from broker_core.cli.command_parser import count
 from broker_core.cli.exit_codes import DONE, CommandFailed
-from broker_core.errors import ConnectionLost
+from broker_core.errors import ConnectionLost, RmqError
 from broker_core.runtime.clock import sleep
 
 _CLEAR: Final = "\x1b[H\x1b[J"
@@ -53,9 +53,11 @@ async def _repeat(options: argparse.Namespace, look: Look, looks: int | None) ->
             try:
                 report = await look(session, options)
                 shown = report
-            except ConnectionLost as error:
+            except RmqError as error:
                 if not (done and is_live):
-                    raise CommandFailed(connection_failure(error)) from None
+                    if isinstance(error, ConnectionLost):
+                        raise CommandFailed(connection_failure(error)) from None
+                    raise
                 # A cluster that is started again is seen again.
                 shown = [*report, Note(f"the last look, because {error}; looking again")]
             between = "\n" if done and not options.json else ""
