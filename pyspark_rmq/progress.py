@@ -76,10 +76,26 @@ def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
     return QueryLag(
         str(progress.get("name") or progress.get("id") or "query"),
         int(progress.get("batchId") or 0),
-        int(progress.get("numInputRows") or 0),
-        float(progress.get("processedRowsPerSecond") or 0.0),
+        int(total_of(progress, "numInputRows")),
+        total_of(progress, "processedRowsPerSecond"),
         tuple(queues),
     )
+
+
+def total_of(progress: Mapping[str, Any], name: str) -> float:
+    """A figure of a report; over Spark Connect only the sources have it."""
+    found = progress.get(name)
+    if found is None:
+        sources = [each for each in progress.get("sources") or () if isinstance(each, Mapping)]
+        return sum(_number(source.get(name)) for source in sources)
+    return _number(found)
+
+
+def _number(value: object) -> float:
+    """Spark reports NaN and infinity for batches that took no time."""
+    if not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return 0.0
+    return float(value)
 
 
 def _lag_report(source: Any) -> list[QueueLag] | None:

@@ -178,6 +178,7 @@ OS_PROCESS_FACTS = frozenset(
         "environ",
         "getenv",
         "geteuid",
+        "get_terminal_size",
         "getpid",
         "getppid",
         "strerror",

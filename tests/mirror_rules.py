@@ -216,7 +216,6 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "pyspark_rmq/testing": (
         TestedTogether("plugin processed stream_test", "tests/spark/test_stream_test.py", _SPARK),
     ),
-    "pyspark_rmq/notebook": (TestedTogether("live_progress", "tests/spark/test_watch.py", _SPARK),),
     "pyspark_rmq/prove": (
         TestedTogether(
             "brokers driver killing_sink rehearsal",

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.cli.event_loop import run_on_loop
 from broker_core.cli.exit_codes import CommandFailed
-from broker_core.errors import ConnectionLost, TopicNotExist
+from broker_core.errors import ConnectionLost, NameServersSilent, TopicNotExist, explained
 
 _SIGNAL_CODE = 128
 
@@ -48,8 +48,21 @@ def cluster_errors(topic: str, servers: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except TopicNotExist:
-        raise CommandFailed(
-            f"topic {topic!r:.140} is not known to name server {';'.join(servers):.200}"
-        ) from None
+        text = (
+            f"topic {topic!r:.140} is not known to name server {';'.join(servers):.200}: rmq admin"
+            " topic list shows those that are"
+        )
+        raise CommandFailed(explained(text, "topic-not-found")) from None
     except ConnectionLost as error:
-        raise CommandFailed(str(error)) from None
+        raise CommandFailed(connection_failure(error)) from None
+
+
+def connection_failure(error: ConnectionLost) -> str:
+    """The text of an error, with the way on where it is known."""
+    if not isinstance(error, NameServersSilent):
+        return str(error)
+    return explained(
+        f"{error}. Give the address of a name server with -n or --profile, or start one with a"
+        " broker: rmq standalone",
+        "name-servers-not-reached",
+    )

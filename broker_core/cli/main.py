@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_help())
         return MISUSED
     first = words[0]
+    if first == "help" and len(words) > 1:
+        return main([*words[1:], "--help"])
     if first in ("-h", "--help", "help"):
         sys.stdout.write(_help())
         return DONE
@@ -107,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_version())
         return DONE
     if first not in COMMANDS:
-        kind = "option" if first.startswith("-") else "command"
-        _complain("rmq", f"unknown {kind} {first!r:.60}; commands are {', '.join(COMMANDS)}")
+        _complain("rmq", _unknown(first))
         return MISUSED
     return _run(first, words[1:])
 
@@ -124,7 +125,7 @@ def _run(name: str, words: list[str]) -> int:
             return int(module.run_words(words))
         parser = CommandParser(program, command.summary, module.EXAMPLES)
         module.add_arguments(parser)
-        return int(module.run(parser.parse_args(words)))
+        return _ended(int(module.run(parser.parse_args(words))))
     except CommandFailed as error:
         _complain(program, str(error))
         return error.exit_code
@@ -138,7 +139,7 @@ def _run(name: str, words: list[str]) -> int:
         _complain(program, str(error))
         return FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _ended(INTERRUPTED)
 
 
 def _imported(name: str) -> ModuleType:
@@ -151,11 +152,30 @@ def _imported(name: str) -> ModuleType:
         gc.enable()
 
 
+def _unknown(word: str) -> str:
+    from difflib import get_close_matches
+
+    kind = "option" if word.startswith("-") else "command"
+    near = get_close_matches(word.lower(), COMMANDS, 1)
+    known = f"did you mean rmq {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
+    return f"unknown {kind} {word!r:.60}; {known}"
+
+
 def _complain(program: str, text: str) -> None:
     # One line, even if the text of a peer or the system has several.
     from broker_core.cli.colours import paint
 
+    reason, link, anchor = text.rpartition("\nSee ")
+    if link:
+        text = f"{reason}{'' if reason.endswith(('.', '?')) else '.'} See {anchor}"
     sys.stderr.write(f"{program}: {paint('error:', 'red', sys.stderr)} {' '.join(text.split())}\n")
+
+
+def _ended(code: int) -> int:
+    # Terminals show ^C; the prompt comes below it.
+    if code == INTERRUPTED and sys.stderr.isatty():
+        sys.stderr.write("\n")
+    return code
 
 
 def _forget_output() -> None:

@@ -184,10 +184,11 @@ class FaultControl:
 
 
 def _number(request: Request, name: str, high: float = float("inf")) -> float:
-    value = float(request[name])
-    if not 0 < value <= high:
-        raise InvalidArgument(f"{name}={value:g}: give a number above 0, at most {high:g}")
-    return value
+    value = request[name]
+    if type(value) not in (int, float) or not 0 < value <= high:
+        limit = f" and at most {high:g}" if high < float("inf") else ""
+        raise InvalidArgument(f"{name}={value!r:.40}: give a number above 0{limit}")
+    return float(value)
 
 
 def _count(request: Request, name: str) -> int:

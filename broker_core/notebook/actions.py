@@ -5,10 +5,11 @@ The client is imported on first use, so that starting an embedded broker stays c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from broker_core.errors import EmbeddedBrokerFailed
+from broker_core.errors import EmbeddedBrokerFailed, NameServersSilent
 
 if TYPE_CHECKING:
     from broker_core.client.connection.config import ClientConfig
@@ -53,9 +54,10 @@ class ClusterActions:
         """Create a topic, or change the number of its queues."""
         from broker_core.notebook import operations
 
-        operations.gather(
-            self.client_config, lambda admin: admin.create_topic(name, queue_count=queue_count)
-        )
+        with self._said_to_be_stopped():
+            operations.gather(
+                self.client_config, lambda admin: admin.create_topic(name, queue_count=queue_count)
+            )
 
     def produce(
         self,
@@ -80,13 +82,15 @@ class ClusterActions:
         from broker_core.notebook.message_rows import SharedFields
 
         shared = SharedFields(topic, tags, keys, dict(properties or {}), delay_level, delay_ms)
-        return operations.produce(self.client_config, messages, shared)
+        with self._said_to_be_stopped():
+            return operations.produce(self.client_config, messages, shared)
 
     def consume(self, topic: str) -> list[ReceivedMessage]:
         """Every message of a topic, queue by queue."""
         from broker_core.notebook import operations
 
-        return operations.consume(self.client_config, topic)
+        with self._said_to_be_stopped():
+            return operations.consume(self.client_config, topic)
 
     def topic(self, name: str) -> Topic:
         """One topic, for its messages and figures. It need not exist yet."""
@@ -100,19 +104,22 @@ class ClusterActions:
         """Table of topics: queues, messages, messages per second in the last minute, newest."""
         from broker_core.notebook import operations
 
-        return operations.topic_table(self.client_config, system=system)
+        with self._said_to_be_stopped():
+            return operations.topic_table(self.client_config, system=system)
 
     def lag(self, group: str = "", topic: str = "") -> Any:
         """Table of consumer groups, or of one: committed offset and lag in each queue."""
         from broker_core.notebook import operations
 
-        return operations.lag_table(self.client_config, group, topic)
+        with self._said_to_be_stopped():
+            return operations.lag_table(self.client_config, group, topic)
 
     def stats(self) -> Any:
         """Table of everything that the brokers report about themselves."""
         from broker_core.notebook import operations
 
-        return operations.stats_table(self.client_config)
+        with self._said_to_be_stopped():
+            return operations.stats_table(self.client_config)
 
     # Display
 
@@ -133,6 +140,16 @@ class ClusterActions:
         if config is None:
             return None
         return operations.picture_html(config, repr(self).strip("<>"))
+
+    @contextlib.contextmanager
+    def _said_to_be_stopped(self) -> Iterator[None]:
+        """Name servers that this object has stopped are silent for a reason that it knows."""
+        try:
+            yield
+        except NameServersSilent:
+            if getattr(self, "is_running", True):
+                raise
+            raise NameServersSilent(f"{repr(self).strip('<>')}: start() it first") from None
 
     def _reachable(self) -> ClientConfig | None:
         """None when this object has started a cluster that does not run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from broker_core.client.pull.message_display import body_text, html_facts, message_line
@@ -12,7 +13,9 @@ from broker_core.errors import RmqError
 from broker_core.notebook.figures import BrokerFigures, GroupLag, TopicFigures
 from broker_core.notebook.tables import moment
 
-_TOPICS_SHOWN: Final = 50
+TOPICS_SHOWN: Final = 50
+"""The others are counted."""
+_ROWS_SHOWN: Final = 64
 _QUEUES_DRAWN: Final = 64
 _BODY_SHOWN: Final = 200
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -27,6 +30,8 @@ class ClusterPicture(NamedTuple):
     name_server: str
     brokers: Sequence[BrokerFigures]
     topics: Sequence[TopicFigures]
+    more_topics: int
+    """Topics that are not among those."""
     lags: Sequence[GroupLag]
 
 
@@ -50,9 +55,8 @@ def cluster_html(picture: ClusterPicture) -> str:
         for broker in picture.brokers
     ]
     parts = [f"<b>{html.escape(picture.title)}</b>", html_facts(facts)]
-    shown = picture.topics[:_TOPICS_SHOWN]
-    if shown:
-        most = max(_depths(shown), default=0)
+    if picture.topics:
+        most = max(_depths(picture.topics), default=0)
         rows = [
             (
                 html.escape(topic.topic),
@@ -62,12 +66,12 @@ def cluster_html(picture: ClusterPicture) -> str:
                 _queue_bars(topic, most),
                 html.escape(_time(topic.newest_ms)),
             )
-            for topic in shown
+            for topic in picture.topics
         ]
         heads = ("topic", "queues", "messages", "messages/s", "per queue", "newest (UTC)")
         parts.append(_html_table(heads, rows))
-        if len(picture.topics) > len(shown):
-            parts.append(f"<i>and {len(picture.topics) - len(shown)} more topics</i>")
+        if picture.more_topics:
+            parts.append(f"<i>{_more(picture.more_topics, 'topics')}</i>")
     else:
         parts.append("<i>no topics yet</i>")
     parts += _lag_html(picture.lags)
@@ -84,10 +88,12 @@ def cluster_text(picture: ClusterPicture) -> str:
     ]
     rows = [
         (t.topic, str(len(t.queues)), f"{t.messages:,}", f"{t.rate:,.1f}", _time(t.newest_ms))
-        for t in picture.topics[:_TOPICS_SHOWN]
+        for t in picture.topics
     ]
     heads = ("topic", "queues", "messages", "messages/s", "newest (UTC)")
     lines += _text_table(heads, rows) if rows else ["  no topics yet"]
+    if picture.more_topics:
+        lines.append(f"  {_more(picture.more_topics, 'topics')}")
     lines += _lag_text(picture.lags)
     return "\n".join(lines)
 
@@ -105,12 +111,15 @@ def topic_html(picture: TopicPicture) -> str:
             _bar(span.end - span.low, most),
             html.escape(_time(span.newest_ms)),
         )
-        for queue, span in figures.queues.items()
+        for queue, span in islice(figures.queues.items(), _ROWS_SHOWN)
     ]
     heads = ("broker", "queue", "first", "next", "messages", "newest (UTC)")
     title = f"<b>topic {html.escape(figures.topic)}</b> {figures.messages:,} messages"
     messages = [tuple(map(html.escape, row)) for row in map(_message_row, picture.messages)]
-    parts = [title, _html_table(heads, rows), *_lag_html(picture.lags)]
+    parts = [title, _html_table(heads, rows)]
+    if len(figures.queues) > _ROWS_SHOWN:
+        parts.append(f"<i>{_more(len(figures.queues) - _ROWS_SHOWN, 'queues')}</i>")
+    parts += _lag_html(picture.lags)
     if messages:
         parts.append(_html_table(_MESSAGE_HEADS, messages))
     else:
@@ -124,9 +133,11 @@ def topic_text(picture: TopicPicture) -> str:
     lines = [f"topic {figures.topic}: {figures.messages:,} messages, {figures.rate:,.1f}/s"]
     rows = [
         (queue.broker_name, str(queue.queue_id), f"{span.low:,}", f"{span.end:,}")
-        for queue, span in figures.queues.items()
+        for queue, span in islice(figures.queues.items(), _ROWS_SHOWN)
     ]
     lines += _text_table(("broker", "queue", "first", "next"), rows)
+    if len(figures.queues) > _ROWS_SHOWN:
+        lines.append(f"  {_more(len(figures.queues) - _ROWS_SHOWN, 'queues')}")
     lines += _lag_text(picture.lags)
     lines += [f"  {message_line(message)}" for message in picture.messages]
     return "\n".join(lines)
@@ -160,19 +171,31 @@ def _message_row(message: ReceivedMessage) -> tuple[str, ...]:
 
 
 def _lag_html(lags: Sequence[GroupLag]) -> list[str]:
-    if not lags:
+    found = _lag_rows(lags)
+    if not found:
         return []
-    most = max(behind for _, _, behind in _lag_rows(lags))
+    most = max(behind for _, _, behind in found)
     rows = [
         (html.escape(group), html.escape(topic), _bar(behind, most, _BEHIND))
-        for group, topic, behind in _lag_rows(lags)
+        for group, topic, behind in found[:_ROWS_SHOWN]
     ]
-    return [_html_table(("group", "topic", "lag"), rows)]
+    parts = [_html_table(("group", "topic", "lag"), rows)]
+    if len(found) > _ROWS_SHOWN:
+        parts.append(f"<i>{_more(len(found) - _ROWS_SHOWN, 'groups and topics')}</i>")
+    return parts
 
 
 def _lag_text(lags: Sequence[GroupLag]) -> list[str]:
-    rows = [(group, topic, f"{behind:,}") for group, topic, behind in _lag_rows(lags)]
-    return _text_table(("group", "topic", "lag"), rows) if rows else []
+    found = _lag_rows(lags)
+    rows = [(group, topic, f"{behind:,}") for group, topic, behind in found[:_ROWS_SHOWN]]
+    lines = _text_table(("group", "topic", "lag"), rows) if rows else []
+    if len(found) > _ROWS_SHOWN:
+        lines.append(f"  {_more(len(found) - _ROWS_SHOWN, 'groups and topics')}")
+    return lines
+
+
+def _more(count: int, of_what: str) -> str:
+    return f"and {count:,} more {of_what}"
 
 
 def _lag_rows(lags: Iterable[GroupLag]) -> list[tuple[str, str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
@@ -90,8 +90,13 @@ async def topic_figures(admin: Admin, topic: str) -> TopicFigures:
 
 async def all_topic_figures(admin: Admin, *, system: bool = False) -> list[TopicFigures]:
     """Every topic, in the order of their names."""
+    return await figures_of(admin, await user_topics(admin, system=system))
+
+
+async def figures_of(admin: Admin, topics: Sequence[str]) -> list[TopicFigures]:
+    """Of the topics that there are."""
     found = []
-    for topic in await user_topics(admin, system=system):
+    for topic in topics:
         try:
             found.append(await topic_figures(admin, topic))
         except RemoteError:

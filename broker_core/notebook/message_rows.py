@@ -127,7 +127,11 @@ def _message(
 
 def _field(number: int, name: str, value: Any) -> Any:
     if name in _NUMBERS:
-        return int(value)
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            text = f"message {number}: {name}={value!r:.60} is no whole number"
+            raise InvalidArgument(text) from None
     if name == "properties":
         # Maps of Arrow are lists of pairs.
         pairs = value.items() if isinstance(value, Mapping) else value

@@ -112,11 +112,14 @@ def picture_html(config: ClientConfig, title: str) -> str:
 
 def _picture(config: ClientConfig, title: str) -> display.ClusterPicture:
     async def ask(admin: Admin) -> display.ClusterPicture:
+        topics = await figures.user_topics(admin)
+        shown = topics[: display.TOPICS_SHOWN]
         return display.ClusterPicture(
             title,
             ";".join(config.name_servers),
             await figures.broker_figures(admin),
-            await figures.all_topic_figures(admin),
+            await figures.figures_of(admin, shown),
+            len(topics) - len(shown),
             await figures.group_lags(admin),
         )
 

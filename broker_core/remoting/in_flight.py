@@ -87,6 +87,6 @@ class InFlightRequests:
     def _expire(self, opaque: int, code: int, timeout_ms: float, peer: str) -> None:
         entry = self._waiting.pop(opaque, None)
         if entry is not None and not entry[0].done():
-            text = f"request {code} to {peer} was not answered within {timeout_ms:g} ms"
+            text = f"request {code} to {peer} was not answered within {timeout_ms:.0f} ms"
             entry[0].set_exception(RequestTimeout(text))
             entry[0].exception()

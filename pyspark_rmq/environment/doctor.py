@@ -48,6 +48,8 @@ class Finding(NamedTuple):
     what: str
     text: str
     fix: str = ""
+    reason: str = ""
+    """What is wrong, if `text` does not say it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{mark}  {finding.what:12}  {finding.text}\n")
         if finding.fix:
             failed += 1
+            if finding.reason:
+                sys.stdout.write(f"{'':4}  {'':12}  {finding.reason}\n")
             fix = finding.fix.replace("\n", "\n" + " " * 25)
             sys.stdout.write(f"{'':4}  {'':12}  fix: {fix}\n")
         sys.stdout.flush()
@@ -182,7 +186,8 @@ def interpreter_findings() -> Iterator[Finding]:
         named.insert(0, ("Spark finds", found_by))
     for what, interpreter in named:
         text = f"{look_at(interpreter.command).path}, because {interpreter.setting}"
-        yield Finding(what, text, problem_of(interpreter))
+        reason, colon, fix = problem_of(interpreter).partition(": set ")
+        yield Finding(what, text, f"set {fix}" if colon else "", reason)
 
 
 def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Finding]:
@@ -198,14 +203,16 @@ def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Findi
             with SyncAdmin(ClientConfig((address,), **security)) as admin:
                 brokers = admin.cluster_info().brokers
         except errors.RmqError as error:
-            fix = f"{error}\nstart a name server there, or give the right address"
-            yield Finding("name server", address, fix)
+            reason, _, link = str(error).partition("\n")
+            fix = f"start a name server there, or give the right address\n{link}".strip()
+            yield Finding("name server", address, fix, reason)
             continue
         if not brokers:
-            fix = f"start a broker with -n {address}: none is registered there"
-            yield Finding("name server", address, fix)
+            reason = "no broker is registered there"
+            yield Finding("name server", address, f"start a broker with -n {address}", reason)
             continue
-        yield Finding("name server", f"{address}, {len(brokers)} broker names")
+        names = "1 broker name" if len(brokers) == 1 else f"{len(brokers)} broker names"
+        yield Finding("name server", f"{address}, {names}")
         for name, broker in sorted(brokers.items()):
             for member, advertised in sorted(broker.addresses.items()):
                 if advertised not in seen:
@@ -222,10 +229,10 @@ def broker_finding(name: str, address: str) -> Finding:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = (
-            f"{reason}: set brokerIP1 of the broker to an address that this machine reaches, or"
-            f" give the option rmq.broker.address.rewrite={address}=HOST:PORT here"
+            "set brokerIP1 of the broker to an address that this machine reaches, or give the"
+            f" option rmq.broker.address.rewrite={address}=HOST:PORT here"
         )
-        return Finding("broker", text, fix)
+        return Finding("broker", text, fix, reason)
     return Finding("broker", text)
 
 

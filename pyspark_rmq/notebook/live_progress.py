@@ -5,6 +5,8 @@ Polls the query and installs no listener, so it also works over Spark Connect.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +15,11 @@ from typing import Any, Final, TextIO
 from pyspark_rmq.notebook.query_view import QueryView
 
 _CLEAR: Final = "\r\x1b[K"
+_WIDTH_DEFAULT: Final = 80
+_TRACEBACK: Final = "Traceback (most recent call last):"
+# `ValueError: text` at the beginning of a line; its module is left out.
+_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*: \S.*)$", re.MULTILINE)
+_TERMINATED: Final = "terminated with exception: "
 
 Show = Callable[[QueryView], None]
 
@@ -64,7 +71,7 @@ class Watch:
             except (PySparkException, Py4JError, OSError) as error:
                 # The query failed, or its session is gone.
                 is_over = True
-                self.view = self.view._replace(state="failed", error=_first_line(error))
+                self.view = self.view._replace(state="failed", error=reason_of(error))
             if self.view != shown:
                 self._show(self.view)
         return self.view
@@ -87,6 +94,9 @@ def watch(
     try:
         return watched.follow()
     except KeyboardInterrupt:
+        if not (out is None and _in_notebook()):
+            # What is printed next does not begin behind the line.
+            (out or sys.stdout).write("\n")
         return watched.view
 
 
@@ -133,8 +143,11 @@ def _terminal_display(out: TextIO) -> Show:
     is_terminal = out.isatty()
 
     def show(view: QueryView) -> None:
-        if is_terminal:
-            out.write(f"{_CLEAR}{view.line()}" + ("\n" if view.is_over else ""))
+        if is_terminal and view.is_over:
+            out.write(f"{_CLEAR}{view.line()}\n")
+        elif is_terminal:
+            # A line that the terminal breaks could not be rewritten.
+            out.write(f"{_CLEAR}{view.line_within(_terminal_width(out) - 1)}")
         else:
             out.write(f"{view.line()}\n")
         out.flush()
@@ -146,5 +159,19 @@ def _name(query: Any) -> str:
     return str(query.name or query.id)
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+def _terminal_width(out: TextIO) -> int:
+    try:
+        # Some terminals say 0.
+        return os.get_terminal_size(out.fileno()).columns or _WIDTH_DEFAULT
+    except OSError:
+        return _WIDTH_DEFAULT
+
+
+def reason_of(error: BaseException) -> str:
+    """The line of Spark's text that says why: the error below the traceback, if it has one."""
+    text = str(error)
+    below = _RAISED.search(text, text.find(_TRACEBACK)) if _TRACEBACK in text else None
+    if below is not None:
+        return below[1]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), repr(error))
+    return first.rpartition(_TERMINATED)[2]

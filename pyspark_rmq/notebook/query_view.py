@@ -6,9 +6,10 @@ import html
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from pyspark_rmq.progress import lag_of
+from pyspark_rmq.progress import lag_of, total_of
 
 _BAR_WIDTH: Final = 20
+_NARROW_BAR_WIDTHS: Final = (10, 0)
 _ERROR_MAX: Final = 300
 
 
@@ -66,9 +67,9 @@ class QueryView(NamedTuple):
         return self._replace(
             name=str(report.get("name") or self.name),
             batch_id=batch_id,
-            rows=self.rows + (_whole(report.get("numInputRows"), 0) if is_new else 0),
-            rows_in=_rate(report.get("inputRowsPerSecond")),
-            rows_out=_rate(report.get("processedRowsPerSecond")),
+            rows=self.rows + (int(total_of(report, "numInputRows")) if is_new else 0),
+            rows_in=total_of(report, "inputRowsPerSecond"),
+            rows_out=total_of(report, "processedRowsPerSecond"),
             batch_ms=_whole(
                 durations.get("triggerExecution") if isinstance(durations, Mapping) else None, 0
             ),
@@ -79,14 +80,25 @@ class QueryView(NamedTuple):
 
     def line(self) -> str:
         """One line of text."""
+        return self._line(_BAR_WIDTH, " rows/s")
+
+    def line_within(self, width: int) -> str:
+        """One line of at most `width` characters: with a shorter bar, or cut."""
+        line = self.line()
+        for bar_width in _NARROW_BAR_WIDTHS:
+            if len(line) > width:
+                line = self._line(bar_width, "/s")
+        return line if len(line) <= width else f"{line[: width - 1]}…"
+
+    def _line(self, bar_width: int, unit: str) -> str:
         if self.batch_id < 0:
             return f"{self.name}: {self._end() or 'waiting for the first batch'}"
         parts = [f"{self.name} batch {self.batch_id}"]
-        if self.share is not None:
-            full = round(self.share * _BAR_WIDTH)
-            parts.append(f"[{'█' * full}{'·' * (_BAR_WIDTH - full)}]")
+        if self.share is not None and bar_width:
+            full = round(self.share * bar_width)
+            parts.append(f"[{'█' * full}{'·' * (bar_width - full)}]")
         parts.append(
-            f"{self.rows:,} rows, {self.rows_in:,.0f} rows/s in, {self.rows_out:,.0f} rows/s out,"
+            f"{self.rows:,} rows, {self.rows_in:,.0f}{unit} in, {self.rows_out:,.0f}{unit} out,"
             f" {self.batch_ms:,} ms"
         )
         if self.lag is not None:
@@ -128,10 +140,3 @@ class QueryView(NamedTuple):
 
 def _whole(value: object, default: int) -> int:
     return int(value) if isinstance(value, int | float) else default
-
-
-def _rate(value: object) -> float:
-    """Spark reports NaN and infinity for batches that took no time."""
-    if not isinstance(value, int | float) or not 0 <= value < 1e15:
-        return 0.0
-    return float(value)

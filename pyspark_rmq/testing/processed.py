@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker_core import SyncAdmin, Topic
+from pyspark_rmq.progress import total_of
 
 _POLL_S: Final = 0.1
 TIMEOUT_S: Final = 300.0
@@ -60,12 +61,12 @@ def _condition(
     if isinstance(until, Topic):
         return lambda: _has_reached(query.lastProgress, ends)
     if isinstance(until, int) and not isinstance(until, bool):
-        rows: dict[tuple[int, str], int] = {}
+        rows: dict[tuple[int, str], float] = {}
 
         def has_rows() -> bool:
             # Spark keeps the last reports only.
             for report in query.recentProgress:
-                rows[report["batchId"], report["timestamp"]] = report["numInputRows"] or 0
+                rows[report["batchId"], report["timestamp"]] = total_of(report, "numInputRows")
             return sum(rows.values()) >= until
 
         return has_rows

@@ -53,6 +53,35 @@ def test_an_unknown_word(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert repr(word) in error
 
 
+def test_a_misspelled_command_gets_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quickstrat"]) == 2
+    assert capsys.readouterr().err == (
+        "rmq: error: unknown command 'quickstrat'; did you mean rmq quickstart?\n"
+    )
+
+
+def test_help_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["help", "lag"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: rmq lag ")
+
+
+def test_the_link_of_an_error_is_a_sentence_of_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["broker", "-p", "brokerNme=a"]) == 2
+    assert capsys.readouterr().err == (
+        "rmq broker: error: option -p: unknown property 'brokerNme': did you mean brokerName? See"
+        " docs/errors.md#unknown-broker-property\n"
+    )
+    assert main(["broker", "-p", "nonsense=a"]) == 2
+    assert capsys.readouterr().err == (
+        "rmq broker: error: option -p: unknown property 'nonsense': docs/broker-configuration.md"
+        " has all of them. See docs/errors.md#unknown-broker-property\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

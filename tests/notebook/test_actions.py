@@ -13,7 +13,19 @@ import pytest
 from IPython.lib.pretty import pretty
 
 from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
-from broker_core.errors import MessageTooLarge, TopicNotExist
+from broker_core.client.admin.groups import Progress
+from broker_core.client.admin.topics import QueueSpan
+from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.errors import MessageTooLarge, RmqError, TopicNotExist
+from broker_core.notebook.display import (
+    ClusterPicture,
+    TopicPicture,
+    cluster_html,
+    cluster_text,
+    topic_html,
+    topic_text,
+)
+from broker_core.notebook.figures import GroupLag, TopicFigures
 
 _HOSTILE = "<script>alert('x')</script>"
 
@@ -194,6 +206,27 @@ def test_the_display_of_a_broker(broker: EmbeddedBroker, new_topic: Callable[[in
     assert page.count("<svg") >= 2
 
 
+def test_the_display_of_many_topics_queues_and_groups_is_short() -> None:
+    queues = {MessageQueue("t", "b", n): QueueSpan(0, 1, 0) for n in range(100)}
+    figures = TopicFigures("t", queues, 0.0)
+    lags = [GroupLag(f"g{n}", MessageQueue("t", "b", 0), Progress(1, 0, 0)) for n in range(70)]
+    cluster = ClusterPicture("a cluster", "h:1", [], [figures], 9_950, lags)
+    for shown in (cluster_html(cluster), cluster_text(cluster)):
+        assert "and 9,950 more topics" in shown
+        assert "and 6 more groups and topics" in shown
+    topic = TopicPicture(figures, [], [])
+    for shown in (topic_html(topic), topic_text(topic)):
+        assert "and 36 more queues" in shown
+
+
+def test_a_broker_with_many_topics_shows_some() -> None:
+    with EmbeddedBroker(topics={f"t{n:02}": 1 for n in range(53)}) as many:
+        text = many.describe()
+        assert "and 3 more topics" in text
+        assert ("t49" in text, "t50" in text) == (True, False)
+        assert "and 3 more topics" in str(many._repr_html_())
+
+
 def test_the_display_of_a_topic_has_bodies(
     broker: EmbeddedBroker, new_topic: Callable[[int], str]
 ) -> None:
@@ -254,6 +287,23 @@ def test_a_broker_that_does_not_run() -> None:
     gone = Cluster(address, request_timeout_ms=1_000)
     assert address in gone.describe()
     assert "could not be reached" in gone._repr_html_()  # type: ignore[operator]
+
+
+def test_a_stopped_broker_says_so() -> None:
+    stopped = EmbeddedBroker()
+    with stopped:
+        pass
+    for use in (
+        stopped.topics,
+        stopped.lag,
+        stopped.stats,
+        lambda: stopped.produce("t", ["a"]),
+        lambda: stopped.consume("t"),
+        lambda: stopped.create_topic("t"),
+    ):
+        with pytest.raises(RmqError) as failure:
+            use()
+        assert str(failure.value) == "EmbeddedBroker not running: start() it first"
 
 
 def test_any_cluster_by_its_address(

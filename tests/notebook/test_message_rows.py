@@ -118,6 +118,11 @@ def test_one_message_is_not_a_list(one: object) -> None:
         ([{"a": object()}], "an object has no JSON form"),
         ([{"value": None}], "message 0 is a NoneType"),
         ([{"value": "a", "properties": 7}], "properties=7 is no dictionary"),
+        (
+            ["a", {"value": "b", "delay_ms": "soon"}],
+            "message 1: delay_ms='soon' is no whole number",
+        ),
+        ([{"value": "a", "delay_level": [1]}], r"message 0: delay_level=\[1\] is no whole number"),
     ],
 )
 def test_what_is_refused(messages: object, text: str) -> None:

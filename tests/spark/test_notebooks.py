@@ -31,7 +31,7 @@ _SHOWN = {
         "|2024-05-31 10:04:00|Oslo|     3|",
     ],
     "4-delayed-messages.ipynb": ["['now', 'in two seconds', 'in four seconds']"],
-    _APACHE: ["'ended'", "(200, 200)"],
+    _APACHE: ["200 rows, ended", "(200, 200)"],
 }
 
 

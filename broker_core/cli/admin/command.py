@@ -16,7 +16,7 @@ from broker_core.cli.admin.registry import (
 )
 from broker_core.cli.admin.report import print_report
 from broker_core.cli.admin.session import add_session_options, admin_session
-from broker_core.cli.client_session import run_client
+from broker_core.cli.client_session import connection_failure, run_client
 from broker_core.cli.command_parser import CommandParser
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.errors import (
@@ -83,9 +83,7 @@ async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
         try:
             report = await verb.run(session, options)
         except ConnectionLost as error:
-            servers = ";".join(session.name_servers)
-            text = f"{error}. Are the name servers {servers:.200} (-n) right, and up?"
-            raise CommandFailed(text) from None
+            raise CommandFailed(connection_failure(error)) from None
         except TopicNotExist as error:
             text = f"{error}. rmq admin topic list shows those that exist"
             raise CommandFailed(text) from None

@@ -13,7 +13,7 @@ from broker_core.cli.admin.session import (
     group_option,
     topic_option,
 )
-from broker_core.cli.client_session import run_client
+from broker_core.cli.client_session import connection_failure, run_client
 from broker_core.cli.command_parser import count
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.client.dead_letters.dead_letters import REPLAY_GROUP, DeadLetters, Replayed
@@ -83,9 +83,7 @@ async def _perform(options: argparse.Namespace) -> int:
             else:
                 report = await _replay(session, options)
         except ConnectionLost as error:
-            servers = ";".join(session.name_servers)
-            text = f"{error}. Are the name servers {servers:.200} (-n) right, and up?"
-            raise CommandFailed(text) from None
+            raise CommandFailed(connection_failure(error)) from None
         except TopicNotExist as error:
             text = f"{error}. rmq dlq list shows the groups that have dead letters"
             raise CommandFailed(text) from None

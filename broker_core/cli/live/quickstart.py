@@ -18,7 +18,7 @@ EXAMPLES: Final = """\
   rmq quickstart --store data                  keeps the messages"""
 
 TOPIC: Final = "quickstart"
-_BODIES: Final = ("hello", "from", "rmq quickstart")
+_BODIES: Final = ("order 1", "order 2", "order 3")
 
 _NEXT: Final = """\
 Try in another terminal:

@@ -77,6 +77,18 @@ def message_line(message: Shown) -> str:
 
 def message_html(message: Shown) -> str:
     """A table with every field; all texts are escaped."""
+    return html_facts(_facts(message))
+
+
+def message_text(message: Shown) -> str:
+    """The same for a terminal."""
+    rows = _facts(message)
+    width = max(len(name) for name, _ in rows)
+    between = "\n" + " " * (width + 2)
+    return "\n".join(f"{name:{width}}  {value.replace(chr(10), between)}" for name, value in rows)
+
+
+def _facts(message: Shown) -> list[tuple[str, str]]:
     body, kind, size = _page_body(message)
     moment = datetime.datetime.fromtimestamp(
         message.store_timestamp / 1000, datetime.timezone.utc
@@ -92,7 +104,7 @@ def message_html(message: Shown) -> str:
         ("id", message.message_id),
         (f"body ({kind}, {size:,} B)", body),
     ]
-    return html_facts([row for row in rows if row[1] or row[0].startswith("body")])
+    return [row for row in rows if row[1] or row[0].startswith("body")]
 
 
 def user_properties(message: Shown) -> dict[str, str]:

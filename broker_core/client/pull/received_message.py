@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker_core.client.pull.message_display import message_html, message_line
+from broker_core.client.pull.message_display import message_html, message_line, message_text
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.compression import decompress_body
@@ -43,6 +43,10 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         return message_line(self)
+
+    def describe(self) -> str:
+        """Every field and the whole body as text."""
+        return message_text(self)
 
     def _repr_html_(self) -> str:
         return message_html(self)

@@ -17,7 +17,7 @@ def test_it_sends_reads_and_says_what_to_try() -> None:
     assert server is not None
     assert shown.count(server[1]) == 3
     bodies = re.findall(r"   queue \d, offset \d: (.+)\n", shown)
-    assert sorted(bodies) == ["from", "hello", "rmq quickstart"]
+    assert sorted(bodies) == ["order 1", "order 2", "order 3"]
 
 
 def test_it_serves_until_it_is_interrupted() -> None:
@@ -34,7 +34,7 @@ def test_it_serves_until_it_is_interrupted() -> None:
         assert found is not None
         server = found[1].decode()
         read = run_rmq("consume", "-n", server, "-t", "quickstart", "-e")
-        assert sorted(read.output.splitlines()) == [b"from", b"hello", b"rmq quickstart"]
+        assert sorted(read.output.splitlines()) == [b"order 1", b"order 2", b"order 3"]
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (130, b"")

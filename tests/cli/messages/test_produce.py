@@ -271,7 +271,8 @@ def test_an_unknown_topic(broker: EmbeddedBroker) -> None:
     ended = run_rmq("consume", "-n", broker.name_server, "-t", "nowhere")
     assert (ended.code, ended.output) == (1, b"")
     assert ended.error_lines == [
-        f"rmq consume: error: topic 'nowhere' is not known to name server {broker.name_server}"
+        f"rmq consume: error: topic 'nowhere' is not known to name server {broker.name_server}:"
+        " rmq admin topic list shows those that are. See docs/errors.md#topic-not-found"
     ]
 
 

@@ -47,6 +47,26 @@ def test_long_bodies() -> None:
     assert "\n" in pretty
 
 
+def test_a_message_describes_itself_as_text() -> None:
+    found = message(b'{"a":[1]}', b"KEYS\x01k1\x02source\x01web\x02")
+    assert [line.rstrip() for line in found.describe().splitlines()] == [
+        "topic             T",
+        "queue             1 of broker-a",
+        "offset            7",
+        "stored            1970-01-01 00:00:00.000+00:00",
+        "key               k1",
+        "properties        source=web",
+        "id                7F00000100002A9F0000000000000000",
+        "body (JSON, 9 B)  {",
+        '                    "a": [',
+        "                      1",
+        "                    ]",
+        "                  }",
+    ]
+    assert "body (text, 0 B)" in message(b"").describe()
+    assert "ff 00" in message(b"\xff\x00").describe()
+
+
 def test_one_line() -> None:
     line = message_line(message(b"hello", b"KEYS\x01k\x02TAGS\x01t\x02"))
     assert line == "<message T 1:7 key='k' tags='t' body='hello'>"

@@ -21,7 +21,7 @@ def test_a_machine_and_a_broker_without_problems(
     lines = capsys.readouterr().out.splitlines()
     by_check = {line[6:18].strip(): line for line in lines[:-1] if line[:4].strip()}
     assert by_check["broker"] == f"ok    broker        broker-a:0 at {broker.address}"
-    assert by_check["name server"] == f"ok    name server   {broker.name_server}, 1 broker names"
+    assert by_check["name server"] == f"ok    name server   {broker.name_server}, 1 broker name"
     assert by_check["Spark runs"] == (
         f"ok    Spark runs    {sys.executable}, because PYSPARK_PYTHON={sys.executable}"
     )
@@ -37,10 +37,14 @@ def test_servers_that_are_not_what_they_should_be(broker: EmbeddedBroker) -> Non
     assert nowhere == (
         "name server",
         "127.0.0.1:1",
+        "start a name server there, or give the right address",
         "none of the name servers 127.0.0.1:1 answered: 127.0.0.1:1 could not be reached:"
-        " Connection refused\nstart a name server there, or give the right address",
+        " Connection refused",
     )
-    assert not_one.fix.startswith(f"{broker.address} is a broker, not a name server: ")
+    assert not_one.reason.startswith(f"{broker.address} is a broker, not a name server: ")
+    assert not_one.fix.endswith("\nSee docs/errors.md#broker-given-as-name-server")
+    [right, _] = doctor.server_findings(broker.name_server, {})
+    assert right == ("name server", f"{broker.name_server}, 1 broker name", "", "")
     [with_scheme] = doctor.server_findings("rmq://127.0.0.1:1", {})
     assert "leave out rmq://" in with_scheme.fix
 
@@ -49,9 +53,29 @@ def test_an_advertised_address_that_is_not_reached() -> None:
     assert doctor.broker_finding("broker-a:0", "127.0.0.1:1") == (
         "broker",
         "broker-a:0 at 127.0.0.1:1",
-        "Connection refused: set brokerIP1 of the broker to an address that this machine reaches,"
-        " or give the option rmq.broker.address.rewrite=127.0.0.1:1=HOST:PORT here",
+        "set brokerIP1 of the broker to an address that this machine reaches, or give the option"
+        " rmq.broker.address.rewrite=127.0.0.1:1=HOST:PORT here",
+        "Connection refused",
     )
+
+
+def test_another_python_than_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python3")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    [found] = doctor.interpreter_findings()
+    assert found.reason == (
+        "Spark runs /nowhere/python3 as Python, because PYSPARK_PYTHON=/nowhere/python3, and there"
+        " is no such program"
+    )
+    assert found.fix.startswith(f"set PYSPARK_PYTHON={sys.executable} and PYSPARK_DRIVER_PYTHON")
+
+
+def test_the_reason_comes_before_the_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "-n", "127.0.0.1:1"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    place = lines.index("FAIL  name server   127.0.0.1:1")
+    assert lines[place + 1].startswith("none of the name servers 127.0.0.1:1 answered")
+    assert lines[place + 2] == "fix: start a name server there, or give the right address"
 
 
 @pytest.mark.parametrize(
@@ -102,4 +126,4 @@ def test_the_oldest_arrow_is_that_of_the_installed_spark() -> None:
     assert doctor.arrow_min(wanted) == "18.0.0"
     assert doctor.arrow_min([]) == "11"
     [_, arrow] = doctor.distribution_findings({"pyarrow": "15.0.0"}.get, "18.0.0")
-    assert arrow == ("Arrow", "15.0.0", "pip install 'pyarrow>=18.0.0'")
+    assert arrow[:3] == ("Arrow", "15.0.0", "pip install 'pyarrow>=18.0.0'")

@@ -73,6 +73,18 @@ def test_a_query_that_reads_something_else_has_no_bar() -> None:
     assert "<progress" not in view.html()
 
 
+def test_over_spark_connect_the_sources_have_the_figures() -> None:
+    given = report(0, 100, {"t": 300})
+    figures = {
+        name: given.pop(name)
+        for name in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
+    }
+    given["numInputRows"] = None
+    given["sources"] = [{**given["sources"][0], **figures}, figures]
+    view = QueryView("q").with_report(given)
+    assert (view.rows, view.rows_in, view.rows_out) == (200, 20.8, 4000.0)
+
+
 def test_figures_that_are_none() -> None:
     odd = {"batchId": 1, "inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")}
     view = QueryView("q").with_report(odd)
