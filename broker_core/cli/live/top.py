@@ -73,7 +73,9 @@ class TopLooks:
         return [
             Table(BROKER_COLUMNS, shown, "brokers"),
             Table(TOPIC_COLUMNS, rows, "topics"),
-            Note("messages per second: topics since the last table, brokers over 10 s; Ctrl-C ends"),
+            Note(
+                "messages per second: topics since the last table, brokers over 10 s; Ctrl-C ends"
+            ),
         ]
 
     def _rate(self, topic: str, end: int, now: float) -> float | None:
