@@ -43,10 +43,17 @@ from pyspark_rmq.payloads.spark_types import (
 )
 
 _PART_ROWS: Final = 1_024
+# Every number of so many digits fits into 128 bits.
+_PARSED_DIGITS_MAX: Final = 38
 _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
 _SPACE: Final = b" \t\r\n"
 _WORD: Final = re.compile(rb"[:,\[\s]-?(?:Inf|NaN)")
+# Arrow has dates in it.
+_YEAR_ZERO: Final = re.compile(rb'"0000-')
+# Numbers that may have more than 38 places. Arrow's parser has no power of ten for them, and takes
+# one from memory beyond its table.
+_MANY_PLACES: Final = re.compile(rb'[:,\["\s][+-]?[0-9.]+[eE]-[0-9]{2,}["\s,}\]]|\.[0-9]{30}')
 # Not a Python text, whose conversion makes Arrow import pandas.
 _LINE_FEED: Final = pa.Array.from_buffers(
     pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\n")]
@@ -72,6 +79,7 @@ class JsonDecoder:
         self._convert = converter(kind, self._times, path, self._problems)
         is_object = pa.types.is_struct(kind) and kind.num_fields and not has_variant(kind)
         self._parsed = _parsed_type(kind, self._times) if is_object else None
+        self._has_decimals = _has_decimals(kind)
         # Compiled code reads the usual forms of times and no VARIANT.
         is_planned = self._times.patterns == USUAL and not has_variant(kind)
         takes_local = self._times.time_zone == UTC
@@ -106,7 +114,9 @@ class JsonDecoder:
         if self._parsed is None or not len(bodies):
             return None
         text = _lines(bodies)
-        if text is None:
+        if text is None or _YEAR_ZERO.search(text):
+            return None
+        if self._has_decimals and _MANY_PLACES.search(text):
             return None
         try:
             found = _parse(text, self._parsed)
@@ -243,6 +253,9 @@ def _parsed_field(kind: Any, times: TimeTexts) -> Any:
     if pa.types.is_list(kind):
         item = _parsed_field(kind.value_type, times)
         return None if item is None else pa.list_(pa.field("element", item))
+    if pa.types.is_decimal(kind) and kind.precision + kind.scale > _PARSED_DIGITS_MAX:
+        # The parser does not notice that a number of more digits overflows at the scale.
+        return None
     # The parser takes dates as numbers, binary values as they are, and applies offsets to local
     # times.
     if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == TIMESTAMP_NTZ:
@@ -250,6 +263,12 @@ def _parsed_field(kind: Any, times: TimeTexts) -> Any:
     if kind == TIMESTAMP and not _is_usual(times):
         return pa.string()
     return kind
+
+
+def _has_decimals(kind: Any) -> bool:
+    return pa.types.is_decimal(kind) or any(
+        _has_decimals(kind.field(place).type) for place in range(kind.num_fields)
+    )
 
 
 def _is_usual(times: TimeTexts) -> bool:

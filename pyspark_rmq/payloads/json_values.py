@@ -32,6 +32,7 @@ _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _NOT_NUMBERS: Final = {
     "NaN": math.nan,
     "Infinity": math.inf,
+    "+Infinity": math.inf,
     "+INF": math.inf,
     "-Infinity": -math.inf,
     "-INF": -math.inf,
@@ -265,7 +266,11 @@ def decimals(precision: int, scale: int) -> Convert:
 
 
 def _binary(value: Any) -> bytes:
-    return base64.b64decode(_string(value).encode("ascii"), validate=True)
+    text = _string(value)
+    # Padding without need, which Python ignores.
+    if text.endswith("=") and len(text.rstrip("=")) % 4 == 0:
+        raise ValueError
+    return base64.b64decode(text.encode("ascii"), validate=True)
 
 
 def _timestamps(times: TimeTexts) -> Convert:

@@ -283,6 +283,9 @@ int read_avro(Plan *plan, const uint8_t *body, size_t size) {
         return is_named ? REFUSED : 0;
     if (plan->no_memory || !is_named)
         return REFUSED;
+    /* Rare forms are refused, and valid. */
+    if (plain != NULL && body_of(plan, plain->skips, body - FRAME_SIZE, size + FRAME_SIZE) == 0)
+        return REFUSED;
     column_truncate(plan, plan->columns, length);
     return body_or_null(plan, named, body, size);
 }

@@ -280,10 +280,11 @@ static int parse_decimal(const uint8_t *text, size_t size, const Column *column,
     if (*text == '-' || *text == '+')
         is_negative = *text++ == '-';
     for (; text < end && is_digit(*text); text++, digits++) {
-        value = value * 10 + (*text - '0');
-        whole += value != 0;
+        /* Before the digit is added: 39 digits may be beyond 128 bits. */
+        whole += value != 0 || *text != '0';
         if (whole > column->precision - column->scale)
             return REFUSED;
+        value = value * 10 + (*text - '0');
     }
     if (text < end && *text == '.') {
         int rounds_up = 0;

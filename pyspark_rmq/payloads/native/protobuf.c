@@ -36,9 +36,12 @@ enum { IS_REPEATED = 1, HAS_PRESENCE = 2, ONEOF_SHIFT = 8 };
 
 static int message(Reader *reader, const Step *fields, Column *column);
 
-static inline int varint(Reader *reader, uint64_t *number) {
+/* The library refuses tags and sizes of more bytes, also if the number is small. */
+enum { SHORT_BITS = 35, LONG_BITS = 70 };
+
+static inline int varint(Reader *reader, int bits, uint64_t *number) {
     uint64_t found = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
+    for (int shift = 0; shift < bits; shift += 7) {
         if (reader->at == reader->end)
             return REFUSED;
         uint8_t byte = *reader->at++;
@@ -62,7 +65,7 @@ static int take(Reader *reader, uint64_t size, const uint8_t **data) {
 }
 
 static int take_sized(Reader *reader, const uint8_t **data, uint64_t *size) {
-    TRY(varint(reader, size));
+    TRY(varint(reader, SHORT_BITS, size));
     return take(reader, *size, data);
 }
 
@@ -147,7 +150,7 @@ static int number(Reader *reader, const Step *step, Column *column) {
         bits = __builtin_bswap32(load_u32(data));
         break;
     default:
-        TRY(varint(reader, &bits));
+        TRY(varint(reader, LONG_BITS, &bits));
     }
     return column == NULL ? 0 : put_bits(reader, step, column, bits);
 }
@@ -158,7 +161,7 @@ static int timestamp(Reader *reader, Column *column) {
     while (reader->at < reader->end) {
         uint64_t bits;
         uint8_t tag = *reader->at++;
-        TRY(varint(reader, &bits));
+        TRY(varint(reader, LONG_BITS, &bits));
         if (tag == (1 << 3 | WIRE_VARINT))
             seconds = (int64_t)bits;
         else if (tag == (2 << 3 | WIRE_VARINT))
@@ -226,7 +229,7 @@ static int unknown(Reader *reader, int wire) {
     uint64_t number;
     switch (wire) {
     case WIRE_VARINT:
-        return varint(reader, &number);
+        return varint(reader, LONG_BITS, &number);
     case WIRE_64:
         return take(reader, 8, &data);
     case WIRE_32:
@@ -269,7 +272,7 @@ static int message(Reader *reader, const Step *fields, Column *column) {
     uint64_t oneofs = 0;
     while (reader->at < reader->end) {
         uint64_t tag;
-        TRY(varint(reader, &tag));
+        TRY(varint(reader, SHORT_BITS, &tag));
         if (tag >> 3 == 0 || tag > UINT32_MAX)
             return REFUSED;
         const Step *step = find(steps, fields->count, tag >> 3, &hint);

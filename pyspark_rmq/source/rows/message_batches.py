@@ -24,6 +24,8 @@ from pyspark_rmq.source.rows.property_map import (
 )
 
 BODY_SIZE_MAX: Final = 16 << 20
+# Of the bodies of a batch, decompressed.
+PLAIN_SIZE_MAX: Final = 256 << 20
 _COMPRESSED: Final = 1
 
 ARROW_TYPES: Final[Mapping[str, Any]] = {
@@ -84,6 +86,10 @@ def arrow_schema(columns: Sequence[ChosenColumn]) -> Any:
     )
 
 
+class BodiesTooLarge(errors.RmqError):
+    """The decompressed bodies of a run are too large for one batch."""
+
+
 class Records(Protocol):
     """Consecutive records of a queue, from a file or the network."""
 
@@ -120,7 +126,8 @@ class BatchMaker:
     def batch(self, run: Records, queue: MessageQueue) -> Any:
         """The rows of a run; fewer than its records if tags are filtered.
 
-        Raises `CorruptRecord` for a record that fails its checks, `DecompressionFailed` for a body.
+        Raises `CorruptRecord` for a record that fails its checks, `DecompressionFailed` for a body,
+        and `BodiesTooLarge` for several that have to be read in smaller runs.
         """
         decoded = to_arrow(run.columns(queue, self._wanted), run.count)
         columns = {name: decoded.column(name) for name in decoded.schema.names}
@@ -145,8 +152,12 @@ class BatchMaker:
         if not len(packed):
             return values
         bodies = values.to_pylist()
+        size = 0
         for row in packed:
             bodies[row] = self._plain(bodies[row], int(flags[row]), queue)
+            size += len(bodies[row])
+            if size > PLAIN_SIZE_MAX and count > 1:
+                raise BodiesTooLarge(f"{count} bodies have more than {PLAIN_SIZE_MAX} bytes")
         return pa.array(bodies, pa.binary())
 
     def _plain(self, body: bytes, sys_flag: int, queue: MessageQueue) -> bytes:

@@ -42,7 +42,7 @@ from pyspark_rmq.source.offsets.offset_planning import QueueRange
 from pyspark_rmq.source.offsets.stream_position import Repeats, StoreIdentity
 from pyspark_rmq.source.rows.conditional_rows import ConditionalRows, RowMaker
 from pyspark_rmq.source.rows.local_reader import local_batches, local_places
-from pyspark_rmq.source.rows.message_batches import Records, arrow_schema
+from pyspark_rmq.source.rows.message_batches import BodiesTooLarge, Records, arrow_schema
 
 BATCH_SIZE: Final = 4 << 20
 BATCH_ROWS: Final = 50_000
@@ -164,18 +164,29 @@ def batches_of(
                     # The read failed half-way: the log may have been replaced.
                     check_stores(task, options, connected)
             for one, run in _runs(rest, options, connected):
-                try:
-                    batch = maker.batch(run, one.queue)
-                except errors.CorruptRecord:
-                    # Asked again, the broker verifies the records and reports the damage.
-                    again = one._replace(start=run.first_offset, until=run.until_offset)
-                    for part_of_it in _verified(again, options, connected):
-                        yield maker.batch(part_of_it, one.queue)
-                else:
-                    yield batch
+                yield from _batches_of_run(one, run, options, connected, maker)
             if rest:
                 # The broker may have been replaced while it was read.
                 check_stores(task, options, connected)
+
+
+def _batches_of_run(
+    part: QueueRange, run: RecordRun, options: SourceOptions, connected: Connected, maker: RowMaker
+) -> Iterator[Any]:
+    again = part._replace(start=run.first_offset, until=run.until_offset)
+    try:
+        batch = maker.batch(run, part.queue)
+    except errors.CorruptRecord:
+        # Asked again, the broker verifies the records and reports the damage.
+        for part_of_it in _verified(again, options, connected):
+            yield maker.batch(part_of_it, part.queue)
+    except BodiesTooLarge:
+        middle = (again.start + again.until) // 2
+        for half in (again._replace(until=middle), again._replace(start=middle)):
+            for smaller in _verified(half, options, connected):
+                yield from _batches_of_run(half, smaller, options, connected, maker)
+    else:
+        yield batch
 
 
 def _is_local(pair: tuple[QueueRange, object]) -> bool:

@@ -76,6 +76,55 @@ def test_bodies_that_together_look_like_objects_are_told_apart(bodies: list[byte
     assert decoded.values.to_pylist() == [one.values[0].as_py() for one in alone]
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale", "number"),
+    [
+        (38, 38, b"11"),
+        (38, 38, b"-11"),
+        (38, 18, b"1000000000000000000000"),
+        (38, 18, b'"1000000000000000000000.5"'),
+        (38, 10, b"123456789012345678901234567890"),
+        (30, 9, b"1" * 30),
+    ],
+)
+def test_a_decimal_that_is_too_large_at_its_scale_is_bad(
+    precision: int, scale: int, number: bytes
+) -> None:
+    """Arrow's parser computes with 128 bits, and some of these overflow to numbers that fit."""
+    decoder = JsonDecoder(pa.struct([("d", pa.decimal128(precision, scale))]))
+    bodies = bodies_of(b'{"d":%s}' % number)
+    assert decoder.by_column(bodies) is None
+    assert [bad.row for bad in decoder.decode(bodies).bad] == [0]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [b"458753e-100000000", b'"5e-10000000"', b"1E-77", b"[5e-99 ]", b"0." + b"0" * 99 + b"5"],
+)
+def test_decimals_with_many_places_are_not_given_to_the_parser(number: bytes) -> None:
+    """Arrow's parser takes their power of ten from memory beyond its table, or ends the process."""
+    kind = pa.list_(pa.decimal128(20, 2)) if number.startswith(b"[") else pa.decimal128(20, 2)
+    decoder = JsonDecoder(pa.struct([("s", pa.string()), ("d", kind)]))
+    bodies = bodies_of(b'{"s":"1e5","d":%s}' % number)
+    assert decoder.by_column(bodies) is None
+    found = decoder.decode(bodies)
+    assert not found.bad
+    assert str(found.values[0].as_py()["d"]) in ("0.00", "[Decimal('0.00')]")
+
+
+@pytest.mark.parametrize("name", ["day", "at", "local"])
+@pytest.mark.parametrize("text", ["0000-12-31", "0000-12-31T23:59:59", "0000-12-31 23:00:00-05:00"])
+def test_there_is_no_year_zero(name: str, text: str) -> None:
+    bodies = bodies_of(b'{"%s":"%s"}' % (name.encode(), text.encode()))
+    assert [bad.row for bad in JsonDecoder(ORDER).by_parts(bodies).bad] == [0]
+
+
+def test_names_like_powers_of_ten_do_not_slow_decimals_down() -> None:
+    decoder = JsonDecoder(pa.struct([("s", pa.string()), ("d", pa.decimal128(20, 2))]))
+    text = b"5e3f-4e1a-9e-99a-" + b"7" * 100_000
+    assert decoder.by_column(bodies_of(b'{"s":"%s","d":1.5,"x":2E-5}' % text)) is not None
+
+
 def test_a_bad_body_among_many_is_found_and_the_others_are_as_without_it() -> None:
     decoder = JsonDecoder(ORDER)
     bodies = [b'{"count":%d}' % n for n in range(5_000)]

@@ -150,6 +150,25 @@ def test_a_body_that_can_be_read_both_ways_is_left_to_python() -> None:
     assert list(refused) == [0]
 
 
+def test_a_body_with_a_rare_form_that_can_be_read_both_ways_is_left_to_python() -> None:
+    """A key that occurs twice is refused, and valid."""
+    schema = json.dumps({
+        "type": "record", "name": "R",
+        "fields": [
+            {"name": "f", "type": "float"},
+            {"name": "m", "type": {"type": "map", "values": ["string", "null"]}},
+        ],
+    })  # fmt: skip
+    kind = pa.struct([("f", pa.float32()), ("m", pa.map_(pa.string(), pa.string()))])
+    key = text(b"k0")
+    plain = b"\0\0\xc0\x3f" + b"\x03\x0e" + key + number(1) + text(b"k") + number(1)
+    plain += number(2) + key + number(1) + text(b"k1") + number(1) + b"\0"
+    given = SchemaOptions("value.schema", ((None, schema),), AUTO)
+    found = assert_equal(AvroDecoder(kind, given), [plain])
+    [bad] = found.bad
+    assert bad.reason.startswith("it can be read with a schema id")
+
+
 def test_a_union_with_null_is_no_null_payload() -> None:
     schema = ["null", {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}]
     decoder = AvroDecoder(

@@ -264,6 +264,15 @@ def test_doubles_are_rounded_as_python_rounds(number: str, accepted: bool) -> No
         assert values.to_pylist() == [{"d": float(number)}]
 
 
+@pytest.mark.parametrize("factor", [1, 2, 10, 123])
+@pytest.mark.parametrize("form", ["%d", "-%d", '"%d"', "%d.5", "%d456", "000%d"])
+def test_a_decimal_that_does_not_fit_into_128_bits_is_bad(factor: int, form: str) -> None:
+    """Cut to 128 bits, these numbers are zero or small."""
+    kind = pa.struct([("d", pa.decimal128(38, 0))])
+    body = b'{"d":%s}' % (form % (factor << 128)).encode()
+    assert [bad.row for bad in assert_equal(JsonDecoder(kind), [body]).bad] == [0]
+
+
 @settings(max_examples=50, deadline=None)
 @for_all(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_any_double_comes_back(numbers: list[float]) -> None:

@@ -116,6 +116,30 @@ def test_every_type_equals_python(seed: int, syntax: str) -> None:
     fuzz(ProtobufDecoder(kind, given), planned, [body(chance) for _ in range(20)], seed, 60)
 
 
+def padded(value: int, size: int) -> bytes:
+    """A varint of `size` bytes, more than it needs."""
+    parts = [value >> 7 * place & 0x7F | 0x80 for place in range(size)]
+    return bytes([*parts[:-1], parts[-1] & 0x7F])
+
+
+@pytest.mark.parametrize("size", range(2, 12))
+def test_long_tags_and_sizes_are_left_to_the_library(size: int) -> None:
+    """It refuses those of more than 5 bytes; values have up to 10."""
+    given = MESSAGES["proto3"]
+    kind = pa.struct([KIND.field(name) for name in ("f3", "f9", "f103")])
+    bodies = [
+        padded(3 << 3, size) + b"\x05",
+        padded(90 << 3, size) + b"\x05",
+        *(tag(number, 2) + padded(1, size) + b"\x05" for number in (9, 12, 90, 103, 112)),
+        tag(3, 0) + padded(5, size),
+    ]
+    assert_equal(ProtobufDecoder(kind, given), bodies)
+    planned = planned_protobuf(kind, message_class(given).DESCRIPTOR)
+    assert planned is not None
+    _, refused = planned.columns(pa.array(bodies, pa.binary()))
+    assert list(refused) == (list(range(7)) if size > 5 else []) + ([7] if size > 10 else [])
+
+
 def test_absent_fields_are_null_or_zero() -> None:
     for syntax, expected in (("proto2", None), ("proto3", 0)):
         kind = pa.struct([KIND.field("f3"), KIND.field("f103")])

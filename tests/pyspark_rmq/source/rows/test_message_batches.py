@@ -11,6 +11,7 @@ from broker_core import MessageQueue, errors
 from broker_core.client.pull.record_run import RecordRun, cut_runs
 from broker_core.codec.records.message_record import COMPRESSED, MessageRecord, encode_record
 from pyspark_rmq.columns import column_of
+from pyspark_rmq.source.rows import message_batches
 from pyspark_rmq.source.rows.message_batches import BatchMaker, arrow_schema
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -45,6 +46,16 @@ def test_where_each_row_is_from() -> None:
 def test_compressed_bodies_are_plain() -> None:
     found = rows(["value"], run_of(zlib.compress(b"long" * 50), sys_flag=COMPRESSED))
     assert found == [{"value": b"long" * 50}]
+
+
+def test_several_bodies_have_a_limit_when_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few megabytes of records may be gigabytes, more than an Arrow array can have."""
+    monkeypatch.setattr(message_batches, "PLAIN_SIZE_MAX", 1_000)
+    body = zlib.compress(bytes(600))
+    with pytest.raises(message_batches.BodiesTooLarge, match="2 bodies have more than 1000 bytes"):
+        rows(["value"], run_of(body, body, sys_flag=COMPRESSED))
+    large = zlib.compress(bytes(2_000))
+    assert rows(["value"], run_of(large, sys_flag=COMPRESSED)) == [{"value": bytes(2_000)}]
 
 
 def test_a_body_that_cannot_be_decompressed_names_its_place() -> None:

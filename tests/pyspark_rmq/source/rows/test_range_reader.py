@@ -19,6 +19,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.offsets.data_loss import DataLost
 from pyspark_rmq.source.offsets.offset_planning import QueueRange
 from pyspark_rmq.source.offsets.stream_position import StoreIdentity
+from pyspark_rmq.source.rows import message_batches
 from pyspark_rmq.source.rows.message_batches import arrow_schema
 from pyspark_rmq.source.rows.range_reader import BATCH_ROWS, Task, joined, read_task
 
@@ -87,6 +88,24 @@ def test_bodies_are_as_they_were_sent(
     expected = [body for body in bodies if body]
     ranges = [QueueRange(topic, "broker-a", 0, 0, len(expected))]
     assert [row["value"] for row in rows(options_of(subscribe=topic), ranges)] == expected
+
+
+@pytest.mark.parametrize("short_circuit", ["off", "auto"])
+def test_bodies_that_are_too_large_for_one_batch_when_decompressed(
+    broker: EmbeddedBroker,
+    new_topic: Callable[..., str],
+    options_of: Callable[..., SourceOptions],
+    monkeypatch: pytest.MonkeyPatch,
+    short_circuit: str,
+) -> None:
+    monkeypatch.setattr(message_batches, "PLAIN_SIZE_MAX", 250_000)
+    topic = new_topic(1)
+    bodies = [b"%d" % n * size for n, size in enumerate([100_000] * 7 + [300_000, 5_000])]
+    send(broker, topic, 0, *(OutgoingMessage(topic, body) for body in bodies))
+    options = options_of(subscribe=topic, shortCircuit=short_circuit)
+    task = Task((QueueRange(topic, "broker-a", 0, 0, len(bodies)),), {})
+    batches = list(read_task(task, options, VALUE))
+    assert [body for batch in batches for body in batch.column(0).to_pylist()] == bodies
 
 
 def test_tags_are_compared_as_texts(
