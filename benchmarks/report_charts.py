@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import statistics
 from collections.abc import Sequence
@@ -28,6 +29,11 @@ def draw_all(runs: Sequence[Run], directory: Path) -> dict[str, str]:
                 draw(kind, title, records, directory / name)
                 found[chart_key(run, title)] = name
     return found
+
+
+def check() -> None:
+    """Fails where matplotlib is missing."""
+    importlib.import_module("matplotlib.figure")
 
 
 def chart_kind(records: Sequence[Record]) -> str:

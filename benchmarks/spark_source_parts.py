@@ -36,6 +36,7 @@ SEVEN: Final = (
     " reconsumeTimes INT"
 )
 COLUMN_SETS: Final = ("value", "seven", "default")
+PARTITIONS: Final = (1, 4, 16, 64)
 PULL_COUNT: Final = 32
 SINGLE_ROWS: Final = 20_000
 TRICKLE_PER_S: Final = 100
@@ -72,6 +73,24 @@ class Benchmark:
     def batch(self) -> None:
         """`spark.read` over the same backlog."""
         self._throughput("batch", "batch_", self._batch_once)
+
+    def partitions(self) -> None:
+        """The same rows in more and more queues, each of which is a task."""
+        rows = self._rows(100)
+        for count in PARTITIONS:
+            broker, kafka = self._servers()
+            null = {"rows": str(rows), "size": "100", "partitions": str(count)}
+            topics = (server.filled_topic(rows, 100, count) for server in (broker, kafka))
+            pairs = zip((broker, kafka), topics, strict=True)
+            readings = {one.name: one for one in column_readings("value", null, *pairs)}
+
+            def take(name: str, readings: Mapping[str, Reading] = readings) -> float:
+                return rows / self._stream_once(readings[name])
+
+            for name, one in compare(list(readings), take, self._rounds).items():
+                settings = f"{readings[name].settings}, {self._transfer}"
+                who = name.removeprefix("value ")
+                row("source, partitions, 100 B value", who, settings, "rows/s", one, x=count)
 
     def apache(self) -> None:
         """Pipelined pulls from Apache's broker, against one pull after another."""
