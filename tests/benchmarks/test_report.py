@@ -187,7 +187,7 @@ def test_without_results_there_is_no_page(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_is_run_and_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(report.COMMANDS, "Store", ("store.py", "--help"))
+    monkeypatch.setitem(report.COMMANDS, "Store", "store.py --help")
     monkeypatch.setattr(report, "busy_cores", lambda: 0.7)
     report.measure("Store", tmp_path, True, (), MACHINE._asdict())
     found = report.stored("Store", tmp_path)
