@@ -114,7 +114,15 @@ async def measure_idle(cluster: BrokerCluster, quick: bool) -> None:
     pid, sends = cluster.broker.pid, 1_000 if quick else 5_000
     await latencies(cluster.address, sends)
     resident = cost_of(pid).resident_mb
-    row("memory with idle connections", "broker", "after sends", "MB", figure([resident]), x=0)
+    row(
+        "memory with idle connections",
+        "broker",
+        "after sends",
+        "MB",
+        figure([resident]),
+        x=0,
+        x_name="idle connections",
+    )
     for name, open_them, count in (
         ("clients", idle_clients, IDLE_CLIENTS),
         ("connections", idle_connections, IDLE_CONNECTIONS),
@@ -134,9 +142,25 @@ async def measure_idle(cluster: BrokerCluster, quick: bool) -> None:
         without = figure(before[0] for before, _, _ in taken)
         beside = figure(during[0] for _, during, _ in taken)
         for idle, one in ((0, without), (count, beside)):
-            row("p50 with idle connections", f"idle {name}", settings, "us", one, x=idle)
+            row(
+                "p50 with idle connections",
+                f"idle {name}",
+                settings,
+                "us",
+                one,
+                x=idle,
+                x_name="idle connections",
+            )
         memory = figure(grown for _, _, grown in taken)
-        row("memory with idle connections", "broker", name, "MB", memory, x=count)
+        row(
+            "memory with idle connections",
+            "broker",
+            name,
+            "MB",
+            memory,
+            x=count,
+            x_name="idle connections",
+        )
         ratio(f"idle_{count}_{name}_more_mb", memory.median - resident, "<=150")
         over_none = ratio_of(beside, without)
         ratio(f"idle_{count}_{name}_p50_over_none", over_none, "<=1.5", "no idle ones")
@@ -180,7 +204,7 @@ async def measure_topics(address: str, many: Sequence[str], quick: bool) -> None
     found = {step: figure(taken) for step, taken in rates.items()}
     for step, one in found.items():
         settings = f"ASYNC_FLUSH, one connection, {WINDOW} in flight"
-        row("growth with topics", "sends", settings, "msg/s", one, x=step)
+        row("growth with topics", "sends", settings, "msg/s", one, x=step, x_name="topics")
     value = ratio_of(found[TOPICS], found[1])
     ratio(f"rate_{TOPICS}_topics_over_one", value, ">=0.8", "one topic")
 

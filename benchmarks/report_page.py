@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from benchmarks.parts import ENDED, FAILED
-from benchmarks.results import number
+from benchmarks.results import VALUE_SIZE, number
 
 Record = Mapping[str, Any]
 
@@ -184,7 +184,8 @@ def table(records: Sequence[Record]) -> list[str]:
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")
         return [*lines, ""]
     has_x = any(one.get("x") is not None for one in records)
-    lines = ["| | At | Settings | Median | Range |", "|---|---|---|---|---|"]
+    x_name = records[0].get("x_name", VALUE_SIZE)
+    lines = [f"| | {x_name.capitalize()} | Settings | Median | Range |", "|---|---|---|---|---|"]
     if not has_x:
         lines = ["| | Settings | Median | Range |", "|---|---|---|---|"]
     for one in records:

@@ -23,6 +23,7 @@ from benchmarks.rounds import Figure, Ratio, percentiles
 RESULTS: Final = "RMQ_BENCH_RESULTS"
 # Enough to draw a distribution.
 _QUANTILES: Final = 101
+VALUE_SIZE: Final = "bytes of a value"
 # The part of the benchmark that runs now.
 part: Final = ContextVar("part", default="")
 
@@ -35,12 +36,19 @@ def ratio(name: str, value: float | Ratio, goal: str, peer: str = "") -> None:
 
 
 def row(
-    table: str, name: str, settings: str, unit: str, values: Figure, x: float | None = None
+    table: str,
+    name: str,
+    settings: str,
+    unit: str,
+    values: Figure,
+    x: float | None = None,
+    x_name: str = VALUE_SIZE,
 ) -> None:
-    """One line of a table. `x` is where it is in a chart, such as the size of a value."""
+    """One line of a table. `x` is where it is in a chart."""
     print(row_line(table, name, settings, unit, values, x), flush=True)
     record(
-        "row", table=table, name=name, settings=settings, unit=unit, values=values.values, x=x
+        "row", table=table, name=name, settings=settings, unit=unit, values=values.values, x=x,
+        x_name=x_name,
     )  # fmt: skip
 
 

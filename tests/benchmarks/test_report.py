@@ -125,6 +125,10 @@ def test_rows_have_settings_median_and_range() -> None:
     found = lines(RUN)
     assert "| ours | 100 | SYNC_FLUSH | 20 rows/s | 10 to 30 |" in found
     assert "| ours | 1,024 | SYNC_FLUSH | 6 rows/s | 5 to 7 |" in found
+    assert found.count("| | Bytes of a value | Settings | Median | Range |") == 1
+    topics = {**row("growth", "ours", 1.0, x=5), "x_name": "topics"}
+    named = lines(RUN._replace(records=(topics,)))
+    assert "| | Topics | Settings | Median | Range |" in named
     assert "| ours | SYNC_FLUSH | 1,234 rows/s | one run |" in found
 
 
