@@ -72,8 +72,10 @@ def problems(run: Run) -> list[str]:
             found.append(f"{name} ({one['error']})")
         elif one["state"] != ENDED:
             found.append(f"{name} (not finished)")
-    if not states and run.calls[-1].exit_code:
-        found.append(f"all parts (exit code {run.calls[-1].exit_code})")
+    last = run.calls[-1]
+    if not found and last.exit_code:
+        # It ended before it said what it would run.
+        found.append(f"`{last.command}` (exit code {last.exit_code})")
     return found
 
 

@@ -94,8 +94,10 @@ def test_the_page_owns_up() -> None:
 
 
 def test_a_benchmark_without_any_part_is_named() -> None:
-    run = Run("Store", (CALL._replace(exit_code=2),), ())
-    assert report_page.problems(run) == ["all parts (exit code 2)"]
+    call = CALL._replace(exit_code=2)
+    expected = ["`python benchmarks/spark_sink.py` (exit code 2)"]
+    assert report_page.problems(Run("Store", (call,), ())) == expected
+    assert report_page.problems(Run("Store", (CALL, call), RECORDS)) == expected
     assert report_page.problems(RUN) == []
 
 
