@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from benchmarks import (
     broker_produce,
     broker_scale,
     broker_servers,
+    parts,
 )
 from broker_core import codec_backend
 
@@ -56,14 +55,7 @@ def main() -> int:
         print(f"info nothing to compare with: {reason}")
         return 1
     print(f"info codec {codec_backend()}, python {sys.version.split()[0]}")
-    for name, part in PARTS.items():
-        if arguments.only and name not in arguments.only:
-            continue
-        started = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory) as root:
-            part(Path(root), arguments.quick)
-        print(f"info {name} took {time.perf_counter() - started:.0f} s", flush=True)
-    return 0
+    return parts.run_in_directories(PARTS, arguments.only, arguments.directory, arguments.quick)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def run(root: Path, quick: bool) -> None:
 def _tell(costs: dict[int, Figure]) -> None:
     settings = f"ASYNC_FLUSH, {SIZE} B, one connection with {WINDOW} in flight to each master"
     for count, cost in costs.items():
-        row(_TABLE, "CPU time of all masters", settings, "us/msg", cost, x=count)
+        row(_TABLE, "CPU time of all masters", settings, "us/msg", cost, x=count, x_name="masters")
         info(
             f"on paper: at most {count * 1e6 / cost.median:,.0f} msg/s with {count} free cores for "
             "the masters, clients not included"

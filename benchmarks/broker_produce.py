@@ -231,6 +231,6 @@ def compare_program(found: list[Side], label: str, program: str, count: int, siz
         settings = f"{label}, {count} threads, {size} B"
         row(f"Apache's {program}", kind_name(side.kind), settings, "msg/s", rates[side.kind])
     if OURS in rates:
-        goal = ">=1.5" if program == "BatchProducer" else ">=1.2"
+        goal = ">=1.2" if program == "BatchProducer" else ">=1.3"
         name = f"{label}_apache_{program}_{count}_threads_{size}B_rate_over_apache"
         ratio(name, ratio_of(rates[OURS], rates[APACHE]), goal, kind_name(APACHE))

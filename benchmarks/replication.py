@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import broker_servers, replication_apache, replication_copy, replication_latency
+from benchmarks import parts, replication_apache, replication_copy, replication_latency
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
@@ -39,18 +37,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
     arguments = parser.parse_args()
     print(f"info codec {codec_backend()}, python {sys.version.split()[0]}")
-    for name, part in PARTS.items():
-        if arguments.only and name not in arguments.only:
-            continue
-        reason = broker_servers.unavailable() if name == "apache" else None
-        if reason is not None:
-            print(f"info nothing to compare with: {reason}")
-            continue
-        started = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="rmq-bench-", dir=arguments.directory) as root:
-            part(Path(root), arguments.quick)
-        print(f"info {name} took {time.perf_counter() - started:.0f} s", flush=True)
-    return 0
+    return parts.run_in_directories(PARTS, arguments.only, arguments.directory, arguments.quick)
 
 
 if __name__ == "__main__":

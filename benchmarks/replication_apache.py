@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.broker_produce import UNITS, Load, figures_of, kind_name, load_once
-from benchmarks.broker_servers import APACHE, LOAD_FLAGS, Side, kinds
+from benchmarks.broker_servers import APACHE, LOAD_FLAGS, Side, kinds, unavailable
 from benchmarks.results import ratio, row
 from benchmarks.rounds import Figure, in_turns, ratio_of
 from broker_core.client.connection.config import ClientConfig
@@ -17,6 +17,7 @@ from broker_core.client.produce.producer import Producer
 from broker_core.errors import RmqError
 from broker_core.runtime.clock import sleep
 from tests.interop.java_client import JavaClient
+from tests.interop.maven_artifacts import PeerUnavailable
 from tests.interop.server_processes import MEASURING_FLAGS, OURS, BrokerCluster
 
 LOADS = (Load(64, 1024), Load(16, 100))
@@ -110,6 +111,9 @@ def _loaded(
 
 def run(root: Path, quick: bool) -> None:
     """Both roles; what waiting for the slave costs each of the two."""
+    reason = unavailable()
+    if reason is not None:
+        raise PeerUnavailable(reason)
     seconds, rounds = (4.0, 3) if quick else (10.0, 5)
     rates = {role: _rates(root, role, seconds, rounds) for role in ("ASYNC_MASTER", "SYNC_MASTER")}
     for load in (load.name for load in LOADS):

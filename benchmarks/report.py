@@ -1,46 +1,60 @@
 """Runs all benchmarks and writes `docs/benchmarks.md` with its pictures.
 
-    python benchmarks/report.py [--quick] [--only NAME ...] [--results DIR] [--output FILE]
+    python benchmarks/report.py [--quick] [--only NAME ...] [--parts PART ...] [--results DIR]
+                                [--output FILE]
 
 Takes hours; with --quick, about one. Needs an idle machine: the page shows how many cores were busy
-before each run, and marks runs beside other work. The records of each run stay in `--results`, and
-`--again` writes the page from them without measuring.
+before each run, and marks runs beside other work. The records of each run stay in `--results`. The
+page is written after each benchmark; a part that fails is named there and does not end the others.
+`--only "Broker" --parts latency` measures one part again, and the page keeps the other results.
+`--again` writes the page without measuring.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
+import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import report_charts, report_page
-from benchmarks.report_page import Machine, Run
+from benchmarks.report_page import Call, Machine, Run
 from benchmarks.results import RESULTS
 from broker_core import codec_backend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-# Title and arguments; the Spark benchmarks once with Spark's settings and once with ours.
+MACHINE = "machine.json"
+# Title and arguments; the Spark benchmarks once with Spark's settings, and where there are goals
+# once more with ours.
 COMMANDS = {
-    "Spark source": ("spark_source.py",),
-    "Spark source, spark_conf()": ("spark_source.py", "--spark-conf", "--only", "stream", "batch"),
-    "Spark sink": ("spark_sink.py",),
-    "Spark sink, spark_conf()": ("spark_sink.py", "--spark-conf", "--only", "write"),
-    "Typed payloads": ("payloads.py",),
-    "Broker": ("broker.py",),
-    "Replication": ("replication.py",),
-    "Store": ("store.py",),
+    "Spark source": "spark_source.py",
+    "Spark source, spark_conf()": ("spark_source.py --spark-conf --only stream --sizes 100 1024"),
+    "Spark sink": "spark_sink.py",
+    "Spark sink, spark_conf()": "spark_sink.py --spark-conf --only write --sizes 100 1024",
+    "Typed payloads": "payloads.py",
+    "Broker": "broker.py",
+    "Replication": "replication.py",
+    "Store": "store.py",
 }
+# Of one benchmark, when quick and when not.
+LIMITS_S = (30 * 60.0, 6 * 3600.0)
+END_S = 60.0
+TIMED_OUT = 124
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,58 +64,122 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and three rounds")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--parts", nargs="+", default=(), help="only these parts, of one benchmark")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "benchmarks")
     parser.add_argument("--output", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--again", action="store_true", help="only write the page from --results")
     given = parser.parse_args(arguments)
+    if given.parts and len(given.only) != 1:
+        parser.error("--parts needs --only with the one benchmark that they belong to")
     given.results.mkdir(parents=True, exist_ok=True)
     if not given.again:
+        # Before anything is measured: what is missing is better known now than in an hour.
+        report_charts.check()
+        about = machine()
+        (given.results / MACHINE).write_text(json.dumps(about), encoding="utf-8")
         for title in given.only:
-            measure(title, given.results, given.quick)
-        (given.results / "machine.json").write_text(json.dumps(machine()), encoding="utf-8")
-        (given.results / "quick.json").write_text(json.dumps(given.quick), encoding="utf-8")
-    runs = [run for title in given.only if (run := stored(title, given.results)) is not None]
+            measure(title, given.results, given.quick, given.parts, about)
+            _write_early(given.output, given.results)
+    runs = stored_runs(given.results)
     if not runs:
         print(f"nothing was measured: {given.results} is empty")
         return 1
     write(given.output, given.results, runs)
-    print(f"{given.output}: {len(runs)} benchmarks")
-    return 1 if any(run.exit_code for run in runs) else 0
+    print(f"{given.output}: {len(runs)} of {len(COMMANDS)} benchmarks")
+    missing = [f"{run.title}: {one}" for run in runs for one in report_page.problems(run)]
+    for one in missing:
+        print(f"not complete: {one}")
+    return 1 if missing else 0
 
 
-def measure(title: str, results: Path, is_quick: bool) -> None:
+def measure(
+    title: str, results: Path, is_quick: bool, parts: Sequence[str], about: Mapping[str, Any]
+) -> None:
     """Run one benchmark; its lines are shown, its records and how it went are stored."""
-    name, *more = COMMANDS[title]
-    records = results / f"{report_charts.file_name(title)}.jsonl"
-    records.unlink(missing_ok=True)
+    name, *more = COMMANDS[title].split()
     command = [f"benchmarks/{name}", *(["--quick"] if is_quick else []), *more]
+    if parts:
+        # Of two the last one counts.
+        command = [*command, "--only", *parts]
+    records = _records_file(title, results)
+    fresh = records.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    earlier = stored(title, results) if parts else None
     busy_before = busy_cores()
     started = time.monotonic()
-    print(f"== {' '.join(command)}", flush=True)
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, RESULTS: str(records)},
-        check=False,
-    )
-    about = {
-        "command": f"python {' '.join(command)}",
-        "exit_code": done.returncode,
-        "seconds": time.monotonic() - started,
-        "busy_before": busy_before,
-    }
-    records.with_suffix(".json").write_text(json.dumps(about), encoding="utf-8")
+    print(f"== {shlex.join(command)}", flush=True)
+    exit_code = -1
+    try:
+        environment = {**os.environ, RESULTS: str(fresh.absolute())}
+        exit_code = run_bounded([sys.executable, *command], environment, LIMITS_S[not is_quick])
+    finally:
+        call = Call(
+            command=f"python {shlex.join(command)}",
+            exit_code=exit_code,
+            seconds=time.monotonic() - started,
+            busy_before=busy_before,
+            made=about["made"],
+            commit=about["commit"] + ("" if about["is_clean"] else " with changes"),
+        )
+        found: Sequence[Any] = _records_of(fresh)
+        if earlier is not None:
+            found = report_page.merged(earlier.records, found)
+        records.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+        calls = [*(earlier.calls if earlier is not None else ()), call]
+        text = json.dumps([one._asdict() for one in calls])
+        records.with_suffix(".json").write_text(text, encoding="utf-8")
+        fresh.unlink(missing_ok=True)
+
+
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> int:
+    """The exit code; whatever the command started ends with it, or when it takes too long."""
+    # A process group of its own, so that servers of a benchmark that crashed can be ended.
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        print(f"not finished after {limit_s / 60:.0f} minutes", flush=True)
+        return TIMED_OUT
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def stored_runs(results: Path) -> list[Run]:
+    """What was measured now or earlier, in the order of the page."""
+    return [run for title in COMMANDS if (run := stored(title, results)) is not None]
 
 
 def stored(title: str, results: Path) -> Run | None:
     """What `measure` left, or None."""
-    records = results / f"{report_charts.file_name(title)}.jsonl"
+    records = _records_file(title, results)
     about = records.with_suffix(".json")
     if not about.exists():
         return None
-    lines = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
-    found = tuple(json.loads(line) for line in lines)
-    return Run(title=title, records=found, **json.loads(about.read_text(encoding="utf-8")))
+    calls = tuple(Call(**one) for one in json.loads(about.read_text(encoding="utf-8")))
+    return Run(title, calls, _records_of(records))
+
+
+def _records_file(title: str, results: Path) -> Path:
+    return results / f"{report_charts.file_name(title)}.jsonl"
+
+
+def _records_of(path: Path) -> tuple[dict[str, Any], ...]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return tuple(json.loads(line) for line in lines)
+
+
+def _write_early(output: Path, results: Path) -> None:
+    """The page so far; an error must not end the measuring, and is met again at the end."""
+    try:
+        write(output, results, stored_runs(results))
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
 
 
 def write(output: Path, results: Path, runs: Sequence[Run]) -> None:
@@ -111,19 +189,19 @@ def write(output: Path, results: Path, runs: Sequence[Run]) -> None:
         key: f"{directory.name}/{name}"
         for key, name in report_charts.draw_all(runs, directory).items()
     }
-    about = json.loads((results / "machine.json").read_text(encoding="utf-8"))
+    about = json.loads((results / MACHINE).read_text(encoding="utf-8"))
     facts = tuple((name, value) for name, value in about.pop("facts"))
-    is_quick = json.loads((results / "quick.json").read_text(encoding="utf-8"))
-    text = report_page.page(Machine(facts=facts, **about), runs, charts, is_quick)
+    text = report_page.page(Machine(facts=facts, **about), runs, charts)
     output.write_text(text, encoding="utf-8")
 
 
-def machine() -> dict[str, object]:
+def machine() -> dict[str, Any]:
     """This machine and the versions of everything that was measured."""
     from benchmarks import kafka_peer
     from benchmarks.broker_servers import APACHE
 
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    own = [f":!{path.relative_to(ROOT)}" for path in (PAGE, PAGE.with_suffix(""))]
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *own)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     facts = [
         ("processor", f"{_processor()}, {os.cpu_count()} cores"),
@@ -190,4 +268,6 @@ def _git(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
+    # The benchmark that runs ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main())

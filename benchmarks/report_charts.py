@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import statistics
 from collections.abc import Sequence
@@ -9,9 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.report_page import Record, Run, chart_key, tables
+from benchmarks.results import VALUE_SIZE
 
 BAR_UNITS: Final = ("CPU s per million", "MB")
-_SIZE: Final = (8.0, 4.2)
+_WIDTH: Final = 8.0
+_HEIGHT: Final = 4.2
+_BAR_HEIGHT: Final = 0.4
+# A linear axis shows nothing of values so far apart.
+_LINEAR_MAX: Final = 20
 
 
 def draw_all(runs: Sequence[Run], directory: Path) -> dict[str, str]:
@@ -28,6 +34,11 @@ def draw_all(runs: Sequence[Run], directory: Path) -> dict[str, str]:
                 draw(kind, title, records, directory / name)
                 found[chart_key(run, title)] = name
     return found
+
+
+def check() -> None:
+    """Fails where matplotlib is missing."""
+    importlib.import_module("matplotlib.figure")
 
 
 def chart_kind(records: Sequence[Record]) -> str:
@@ -52,7 +63,8 @@ def draw(kind: str, title: str, records: Sequence[Record], path: Path) -> None:
 
     # No date and no random ids: a report that is built again differs only where figures do.
     with mpl.rc_context({"svg.hashsalt": "pyspark-rmq", "svg.fonttype": "none"}):
-        picture = Figure(figsize=_SIZE, layout="constrained")
+        height = max(_HEIGHT, _BAR_HEIGHT * len(records)) if kind == "bars" else _HEIGHT
+        picture = Figure(figsize=(_WIDTH, height), layout="constrained")
         axes = picture.add_subplot()
         axes.set_title(title)
         {"curve": _curve, "distribution": _distribution, "bars": _bars}[kind](axes, records)
@@ -64,7 +76,11 @@ def draw(kind: str, title: str, records: Sequence[Record], path: Path) -> None:
 
 def _curve(axes: Any, records: Sequence[Record]) -> None:
     """Median by x, with the range as a bar; one line for each competitor."""
+    import matplotlib as mpl
+
     placed = [one for one in records if one.get("x") is not None]
+    # The default has ten colours, and a sink has eleven competitors.
+    axes.set_prop_cycle(color=mpl.colormaps["tab20"].colors)
     for name in dict.fromkeys(one["name"] for one in placed):
         own = sorted((one for one in placed if one["name"] == name), key=lambda one: one["x"])
         middles = [statistics.median(one["values"]) for one in own]
@@ -74,10 +90,23 @@ def _curve(axes: Any, records: Sequence[Record]) -> None:
         ]
         places = [one["x"] for one in own]
         axes.errorbar(places, middles, yerr=ranges, marker="o", capsize=3, label=name)
-    axes.set_xscale("symlog" if min(one["x"] for one in placed) <= 0 else "log")
-    axes.set_ylim(bottom=0)
+    places = sorted({one["x"] for one in placed})
+    axes.set_xscale("symlog" if places[0] <= 0 else "log")
+    axes.set_xticks(places, [f"{place:,}" for place in places])
+    axes.minorticks_off()
+    axes.set_xlabel(placed[0].get("x_name", VALUE_SIZE))
+    if _is_wide(placed):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_ylabel(placed[0]["unit"])
     axes.legend(fontsize="small")
+
+
+def _is_wide(records: Sequence[Record]) -> bool:
+    """Whether the values are too far apart for a linear axis."""
+    middles = [statistics.median(one["values"]) for one in records]
+    return min(middles) > 0 and max(middles) / min(middles) > _LINEAR_MAX
 
 
 def _distribution(axes: Any, records: Sequence[Record]) -> None:
@@ -95,5 +124,7 @@ def _bars(axes: Any, records: Sequence[Record]) -> None:
     names = [f"{one['name']}\n{one['settings']}" for one in records]
     axes.barh(names, [statistics.median(one["values"]) for one in records])
     axes.invert_yaxis()
+    if _is_wide(records):
+        axes.set_xscale("log")
     axes.set_xlabel(records[0]["unit"])
     axes.tick_params(axis="y", labelsize="x-small")

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from benchmarks.results import number
+from benchmarks.parts import ENDED, FAILED
+from benchmarks.results import VALUE_SIZE, number
 
 Record = Mapping[str, Any]
 
@@ -14,15 +15,24 @@ Record = Mapping[str, Any]
 BUSY_CORES_MAX: Final = 0.2
 
 
-class Run(NamedTuple):
-    """One command and what it gave."""
+class Call(NamedTuple):
+    """One command."""
 
-    title: str
     command: str
     exit_code: int
     seconds: float
     busy_before: float
     """Cores that were busy in the seconds before it began, so with other work."""
+    made: str
+    """When, as a date."""
+    commit: str
+
+
+class Run(NamedTuple):
+    """A benchmark: its commands, the first of which ran all parts, and what they gave."""
+
+    title: str
+    calls: tuple[Call, ...]
     records: tuple[Record, ...]
 
 
@@ -38,14 +48,41 @@ class Machine(NamedTuple):
     cores: int
 
 
-def page(machine: Machine, runs: Sequence[Run], charts: Mapping[str, str], is_quick: bool) -> str:
+def page(machine: Machine, runs: Sequence[Run], charts: Mapping[str, str]) -> str:
     """The whole page; `charts` maps a section's chart title to the file of its picture."""
     sections = [section(run, charts) for run in runs]
-    return "\n".join([*head(machine, runs, is_quick), *goals(runs), *sections]).rstrip() + "\n"
+    return "\n".join([*head(machine, runs), *goals(runs), *sections]).rstrip() + "\n"
 
 
-def head(machine: Machine, runs: Sequence[Run], is_quick: bool) -> list[str]:
+def merged(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
+    """Records of a benchmark after some of its parts ran again; parts keep their place."""
+    again = {one["part"] for one in new}
+    by_part: dict[str, list[Record]] = {one["part"]: [] for one in (*old, *new)}
+    for one in (*(one for one in old if one["part"] not in again), *new):
+        by_part[one["part"]].append(one)
+    return [one for records in by_part.values() for one in records]
+
+
+def problems(run: Run) -> list[str]:
+    """Parts without complete figures, each with the reason."""
+    states = {one["part"]: one for one in of_type(run.records, "part")}
+    found = []
+    for name, one in states.items():
+        if one["state"] == FAILED:
+            found.append(f"{name} ({one['error']})")
+        elif one["state"] != ENDED:
+            found.append(f"{name} (not finished)")
+    last = run.calls[-1]
+    if not found and last.exit_code:
+        # It ended before it said what it would run.
+        found.append(f"`{last.command}` (exit code {last.exit_code})")
+    return found
+
+
+def head(machine: Machine, runs: Sequence[Run]) -> list[str]:
     """How it was made, said so that a reader can judge it."""
+    calls = [call for run in runs for call in run.calls]
+    is_quick = any("--quick" in call.command for call in calls)
     size = "quick runs: few rows, three rounds" if is_quick else "full runs"
     state = "" if machine.is_clean else ", with changes that were not committed"
     lines = [
@@ -63,23 +100,25 @@ def head(machine: Machine, runs: Sequence[Run], is_quick: bool) -> list[str]:
         " one run each without that.",
         "",
     ]
-    busy = [run for run in runs if run.busy_before > BUSY_CORES_MAX]
+    busy = [call for call in calls if call.busy_before > BUSY_CORES_MAX]
     if busy:
-        loads = ", ".join(f"{run.title} {run.busy_before:.1f}" for run in busy)
+        loads = ", ".join(f"`{call.command}` {call.busy_before:.1f}" for call in busy)
         lines += [
             "**The machine was not quiet**: so many cores were busy right before these runs:"
             f" {loads} of {machine.cores}. Their figures do not count.",
             "",
         ]
-    failed = [run for run in runs if run.exit_code]
-    if failed:
-        names = ", ".join(f"{run.title} (exit code {run.exit_code})" for run in failed)
-        lines += [f"**Not complete**: {names}.", ""]
+    for run in runs:
+        missing = problems(run)
+        if missing:
+            lines += [f"**Not complete**: {run.title}: {_cell(', '.join(missing))}.", ""]
     lines += ["| Machine and versions | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in machine.facts]
-    lines += ["", "| Command | Took | Busy cores before |", "|---|---|---|"]
+    lines += ["", "| Command | Made | Took | Busy cores before |", "|---|---|---|---|"]
     lines += [
-        f"| `{run.command}` | {run.seconds / 60:.0f} min | {run.busy_before:.1f} |" for run in runs
+        f"| `{call.command}` | {call.made}, {call.commit} | {call.seconds / 60:.0f} min"
+        f" | {call.busy_before:.1f} |"
+        for call in calls
     ]
     return [*lines, ""]
 
@@ -147,7 +186,8 @@ def table(records: Sequence[Record]) -> list[str]:
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")
         return [*lines, ""]
     has_x = any(one.get("x") is not None for one in records)
-    lines = ["| | At | Settings | Median | Range |", "|---|---|---|---|---|"]
+    x_name = records[0].get("x_name", VALUE_SIZE)
+    lines = [f"| | {x_name.capitalize()} | Settings | Median | Range |", "|---|---|---|---|---|"]
     if not has_x:
         lines = ["| | Settings | Median | Range |", "|---|---|---|---|"]
     for one in records:

@@ -4,7 +4,8 @@
     row TABLE | NAME at X | SETTINGS: MEDIAN UNIT (LOW to HIGH, N rounds)
     info TEXT
 
-With RMQ_BENCH_RESULTS set, each line is also appended to that file as a JSON object.
+With RMQ_BENCH_RESULTS set, each line is also appended to that file as a JSON object, with the part
+of the benchmark that it belongs to.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,22 +23,32 @@ from benchmarks.rounds import Figure, Ratio, percentiles
 RESULTS: Final = "RMQ_BENCH_RESULTS"
 # Enough to draw a distribution.
 _QUANTILES: Final = 101
+VALUE_SIZE: Final = "bytes of a value"
+# The part of the benchmark that runs now.
+part: Final = ContextVar("part", default="")
 
 
 def ratio(name: str, value: float | Ratio, goal: str, peer: str = "") -> None:
     """The one line per goal."""
     print(ratio_line(name, value, goal, peer), flush=True)
     found = value if isinstance(value, Ratio) else Ratio(value, value, value, 1)
-    _record("ratio", name=name, goal=goal, peer=peer, **found._asdict())
+    record("ratio", name=name, goal=goal, peer=peer, **found._asdict())
 
 
 def row(
-    table: str, name: str, settings: str, unit: str, values: Figure, x: float | None = None
+    table: str,
+    name: str,
+    settings: str,
+    unit: str,
+    values: Figure,
+    x: float | None = None,
+    x_name: str = VALUE_SIZE,
 ) -> None:
-    """One line of a table. `x` is where it is in a chart, such as the size of a value."""
+    """One line of a table. `x` is where it is in a chart."""
     print(row_line(table, name, settings, unit, values, x), flush=True)
-    _record(
-        "row", table=table, name=name, settings=settings, unit=unit, values=values.values, x=x
+    record(
+        "row", table=table, name=name, settings=settings, unit=unit, values=values.values, x=x,
+        x_name=x_name,
     )  # fmt: skip
 
 
@@ -48,7 +60,7 @@ def samples(table: str, name: str, settings: str, unit: str, taken: Sequence[flo
     ordered = sorted(taken)
     steps = range(_QUANTILES)
     quantiles = [ordered[(len(ordered) - 1) * step // (_QUANTILES - 1)] for step in steps]
-    _record(
+    record(
         "samples", table=table, name=name, settings=settings, unit=unit, count=len(taken),
         percentiles=found, quantiles=quantiles,
     )  # fmt: skip
@@ -57,7 +69,7 @@ def samples(table: str, name: str, settings: str, unit: str, taken: Sequence[flo
 def info(text: str) -> None:
     """Figures that no goal asks for."""
     print(f"info {text}", flush=True)
-    _record("info", text=text)
+    record("info", text=text)
 
 
 def ratio_line(name: str, value: float | Ratio, goal: str, peer: str = "") -> str:
@@ -85,10 +97,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _record(kind: str, **fields: Any) -> None:
+def record(kind: str, **fields: Any) -> None:
+    """Append to the file of records, if there is one."""
     target = os.environ.get(RESULTS)
     if not target:
         return
-    record = {"type": kind, "benchmark": Path(sys.argv[0]).stem, **fields}
+    one = {"type": kind, "benchmark": Path(sys.argv[0]).stem, "part": part.get(), **fields}
     with Path(target).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+        file.write(json.dumps(one) + "\n")

@@ -7,13 +7,13 @@ import importlib
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmarks import kafka_peer, spark_ceiling
+from benchmarks.parts import plan, run
 from benchmarks.results import info
 from tests.interop.maven_artifacts import PeerUnavailable
 
@@ -59,9 +59,6 @@ def main(
         session = spark_ceiling.new_session(jars, is_tuned=arguments.spark_conf)
         stack.callback(session.stop)
         made: Any = importlib.import_module(module).Benchmark(session, Path(root), stack, arguments)
-        for name in parts:
-            if name in arguments.only:
-                started = time.perf_counter()
-                getattr(made, name)()
-                info(f"{name} took {time.perf_counter() - started:.0f} s")
-    return 0
+        chosen = [name for name in parts if name in arguments.only]
+        plan(chosen)
+        return run({name: getattr(made, name) for name in chosen})

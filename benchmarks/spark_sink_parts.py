@@ -50,7 +50,7 @@ _WARM_UP: Final = 10
 _WAIT_S: Final = 600
 _numbers: Final = itertools.count(1)
 
-# Name of the goal -> ours, the peers of which the better one counts, goal at 100 B and above.
+# Name of the goal -> ours, the peers of which the better one counts, goal at 100 B and at 1 KiB.
 GOALS: Final = {
     "default_{}_exactly_once_over_kafka": (
         "exactly once, synced, files", (KAFKA_DEFAULT, KAFKA_TUNED), "none", "none"
@@ -386,7 +386,7 @@ def write_lines(size: int, figures: Mapping[str, Figure]) -> None:
     """One line for each goal."""
     for name, (ours, peers, small, large) in GOALS.items():
         peer = better(figures, peers)
-        goal = small if size <= 100 else large
+        goal = small if size <= 100 else large if size <= 1024 else "none"
         value = ratio_of(figures[ours], figures[peer])
         ratio(name.format(size_name(size)), value, goal, peer)
 

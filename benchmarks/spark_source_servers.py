@@ -55,9 +55,9 @@ class RocketServer:
             admin.create_topic(topic, queue_count=queues)
         return topic
 
-    def filled_topic(self, count: int, size: int) -> str:
+    def filled_topic(self, count: int, size: int, queues: int = QUEUES) -> str:
         """`count` messages of `size` bytes with the ids that producers give them."""
-        topic = self.new_topic()
+        topic = self.new_topic(queues)
         asyncio.run(self._fill(_columns(topic, min(count, _FILL_ROWS), size), count))
         return topic
 
@@ -127,8 +127,8 @@ class KafkaTopics:
         self._kafka.create_topic(topic, queues, settings)
         return topic
 
-    def filled_topic(self, count: int, size: int) -> str:
-        topic = self.new_topic()
+    def filled_topic(self, count: int, size: int, queues: int = QUEUES) -> str:
+        topic = self.new_topic(queues)
         self._kafka.fill(topic, count, size)
         return topic
 

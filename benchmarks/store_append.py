@@ -15,6 +15,7 @@ from benchmarks.results import info, ratio, row
 from benchmarks.rounds import Figure, compare, figure, ratio_of
 from broker_core import ColumnBatch, FlushDiskType, MessageStore, StoreConfig
 from broker_core.codec.native import measure_batch
+from tests.interop.maven_artifacts import PeerUnavailable
 
 # Nothing is synced meanwhile, as in the Java figure: the append itself is measured.
 NO_FLUSH = StoreConfig(
@@ -147,8 +148,7 @@ def run_java(root: Path, quick: bool) -> None:
 
     reason = java_store_unavailable()
     if reason is not None:
-        info(f"no comparison with the Java store: {reason}")
-        return
+        raise PeerUnavailable(reason)
     rounds = 3 if quick else 5
     for body_size, count in ((100, 1_000_000), (1024, 200_000)):
         for batch_rows in JAVA_BATCHES:

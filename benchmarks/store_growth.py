@@ -48,7 +48,15 @@ def by_log_size(root: Path, quick: bool) -> None:
             reads = figure(min(end, 40_000) / seconds(read) for _ in range(9))
             figures.append((step, appends, reads))
             for name, one in (("append", appends), ("read", reads)):
-                row("growth with the log, MB", name, "1 KiB, no sync", "msg/s", one, x=step)
+                row(
+                    "growth with the log",
+                    name,
+                    "1 KiB, no sync",
+                    "msg/s",
+                    one,
+                    x=step,
+                    x_name="MB of log",
+                )
     shutil.rmtree(root / "size")
     first, last = figures[0], figures[-1]
     at = f"at_{last[0]}_MB_over_{first[0]}_MB_of_log"
@@ -65,7 +73,15 @@ def by_queue_count(root: Path, quick: bool) -> None:
             figures.append((queues, *queue_rates(store, queues, root)))
         shutil.rmtree(root / f"queues-{queues}")
         for name, one in (("append", figures[-1][1]), ("read", figures[-1][2])):
-            row("growth with queues", name, "100 rows of 1 KiB a call", "msg/s", one, x=queues)
+            row(
+                "growth with queues",
+                name,
+                "100 rows of 1 KiB a call",
+                "msg/s",
+                one,
+                x=queues,
+                x_name="queues",
+            )
     first, last = figures[0], figures[-1]
     ratio("append_with_10000_queues_over_1", ratio_of(last[1], first[1]), ">=0.8", "1 queue")
     ratio("read_with_10000_queues_over_1", ratio_of(last[2], first[2]), ">=0.8", "1 queue")

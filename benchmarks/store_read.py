@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measure import column_batch, seconds
+from benchmarks.measure import ROUNDS, column_batch, seconds
 from benchmarks.results import ratio, row
-from benchmarks.rounds import Figure, figure, ratio_of
+from benchmarks.rounds import compare, figure, ratio_of
 from benchmarks.store_append import BATCH_ROWS, NO_FLUSH
 from broker_core import MessageStore
 from broker_core.codec.records.arrow_columns import to_arrow
@@ -27,35 +29,40 @@ SEVEN = VALUE | TOPIC | TAGS | KEYS | QUEUE_ID | QUEUE_OFFSET | STORE_TIMESTAMP 
 READ_BYTES, READ_ROWS_MAX = 4 << 20, 50_000
 
 
-def read_rates(root: Path, body_size: int, wanted: int, rows: int, queues: int = 1) -> Figure:
-    """Messages per second through `read_columns` and `to_arrow`, 4 MB at a time."""
-    batch = column_batch(BATCH_ROWS[body_size], body_size, queues)
-    batches = rows // batch.count
+@contextmanager
+def readers(
+    root: Path, body_size: int, columns: Mapping[str, int], rows: int
+) -> Iterator[Callable[[str], float]]:
+    """A call that reads all rows with the columns of that name; messages per second.
+
+    Through `read_columns` and `to_arrow`, 4 MB at a time.
+    """
+    batch = column_batch(BATCH_ROWS[body_size], body_size)
     rows_per_read = min(READ_BYTES // body_size, READ_ROWS_MAX)
-    directory = root / f"read-{body_size}-{wanted}-{queues}"
+    directory = root / f"read-{body_size}"
     with MessageStore.open(directory, NO_FLUSH) as store:
-        for _ in range(batches):
+        for _ in range(rows // batch.count):
             store.append_batch(batch)
         end = store.offsets("bench", 0)[1]
 
-        def read() -> None:
+        def read(wanted: int) -> None:
             for start in range(0, end, rows_per_read):
                 until = min(start + rows_per_read, end)
                 to_arrow(store.read_columns("bench", 0, start, until, wanted), until - start)
 
-        seconds(read)
-        rates = figure(end / seconds(read) for _ in range(5))
+        yield lambda name: end / seconds(lambda: read(columns[name]))
     shutil.rmtree(directory)
-    return rates
 
 
 def run(root: Path, quick: bool) -> None:
     """Seven columns as a Spark source needs them, and the value alone."""
     rows = {100: 500_000 if quick else 1_000_000, 1024: 100_000 if quick else 400_000}
     for body_size, count in rows.items():
-        seven = read_rates(root, body_size, SEVEN, count)
-        value = read_rates(root, body_size, VALUE, count)
-        for name, one in (("seven columns", seven), ("value only", value)):
+        columns = {"seven columns": SEVEN, "value only": VALUE}
+        with readers(root, body_size, columns, count) as rate:
+            found = compare(list(columns), rate, ROUNDS)
+        seven, value = found.values()
+        for name, one in found.items():
             row("store, range read to Arrow", name, "page cache", "msg/s", one, x=body_size)
         if body_size == 100:
             least = figure([6e6] * len(seven.values))

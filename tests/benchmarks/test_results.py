@@ -38,8 +38,8 @@ def test_records_have_what_the_lines_have(
     assert [one["type"] for one in found] == ["ratio", "row", "samples", "info"]
     assert {one["benchmark"] for one in found} == {"spark_sink"}
     assert found[0] == {
-        "type": "ratio", "benchmark": "spark_sink", "name": "one", "goal": ">=1", "peer": "peer",
-        "value": 2.0, "low": 1.0, "high": 3.0, "rounds": 4,
+        "type": "ratio", "benchmark": "spark_sink", "part": "", "name": "one", "goal": ">=1",
+        "peer": "peer", "value": 2.0, "low": 1.0, "high": 3.0, "rounds": 4,
     }  # fmt: skip
     assert (found[1]["values"], found[1]["x"]) == ([1.0, 2.0], 100)
     assert found[2]["percentiles"] == {"p50": 100.0, "p90": 180.0}

@@ -91,3 +91,14 @@ def test_the_seven_columns_are_as_wide_as_kafkas() -> None:
 
 def test_sizes_have_names() -> None:
     assert [spark_competitors.size_name(n) for n in (100, 1024, 10240)] == ["100B", "1KiB", "10KiB"]
+
+
+def test_goals_of_the_source_depend_on_size_and_transfer() -> None:
+    defaults, tuned = spark_source_parts.TRANSFER_DEFAULTS, "spark_conf()"
+    goals = spark_source_parts.throughput_goals
+    assert goals("value", 100, defaults) == (">=0.9", ">=2", ">=1.3")
+    assert goals("value", 1024, defaults) == (">=0.9", ">=1.4", ">=1.3")
+    assert goals("value", 1024, tuned) == (">=0.9", ">=1.9", ">=1.3")
+    assert goals("seven", 100, defaults) == goals("seven", 100, tuned) == (">=0.85", ">=1.2", ">=1")
+    assert goals("default", 100, tuned) == (">=0.75", "none", "none")
+    assert goals("value", 10_240, tuned) == (">=0.9", "none", "none")
