@@ -22,6 +22,8 @@ from pyspark_rmq.spark_settings import SPARK_CONF
 
 _log = logging.getLogger(__name__)
 
+_NAMES = ("rmq", "rocketmq")
+
 
 def session(
     app_name: str = "rmq", *, master: str = "", config: Mapping[str, str] | None = None
@@ -50,16 +52,18 @@ def session(
     return active
 
 
-def register(spark: Any, name: str = "rocketmq") -> None:
-    """Register the data source in a session: under another name, or if Spark did not find it.
+def register(spark: Any, name: str = "") -> None:
+    """Register the data source in a session that did not find it, or under another name.
 
-    A local session then runs the Python of this program. Raises `InvalidArgument` if the Python of
-    the workers does not have this package.
+    Without a name, `.format("rmq")` and `.format("rocketmq")` work. A local session then runs the
+    Python of this program. Raises `InvalidArgument` if the Python of the workers does not have this
+    package.
     """
     from pyspark_rmq.data_source import registered_as
 
     ensure_python(spark)
-    spark.dataSource.register(registered_as(name))
+    for one in (name,) if name else _NAMES:
+        spark.dataSource.register(registered_as(one))
 
 
 def ensure_python(spark: Any) -> None:

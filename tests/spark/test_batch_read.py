@@ -78,7 +78,7 @@ def test_sql_alias_and_old_names(
         f" (nameServer '{broker.name_server}', subscribe '{topic}')"
     )
     assert spark.sql("SELECT count(DISTINCT value) FROM orders").collect()[0][0] == 25
-    register(spark, "rocketmq")
+    register(spark)
     frame = (
         spark.read.format("rocketmq")
         .option("nameServer", broker.name_server)

@@ -53,6 +53,19 @@ def test_registering_makes_a_local_session_run_this_python(
         context.pythonExec = before
 
 
+def test_registering_without_a_name_is_for_the_usual_one(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    """Also where Spark has found the source by itself, and twice."""
+    topic = new_topic(1)
+    broker.produce(topic, ["a", "b"])
+    for _ in range(2):
+        pyspark_rmq.register(spark)
+        for name in ("rmq", "rocketmq"):
+            reader = spark.read.format(name).options(**broker.options)
+            assert reader.option("subscribe", topic).load().count() == 2
+
+
 def test_a_session_finds_the_source_whatever_the_environment_says(
     broker: EmbeddedBroker, new_topic: Callable[..., str], bare_python: str, tmp_path: Path
 ) -> None:
