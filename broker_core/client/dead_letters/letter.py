@@ -123,7 +123,7 @@ class DeadLetter:
         return hashlib.sha256(text.encode()).hexdigest()[:32].upper()
 
     def replayed_message(self) -> ReceivedMessage:
-        """The message to send a copy of, with the flag that its body is compressed, if it had it."""
+        """The message to send a copy of, with the flag of a compressed body if it had it."""
         bits = self.message.properties.get(ORIGIN_COMPRESSION, "")
         if not bits.isdecimal() or len(bits) > 9:
             return self.message

@@ -61,7 +61,7 @@ class ConditionalRows:
         )
 
     def batch(self, run: Records, queue: MessageQueue) -> Any:
-        """The rows that meet all conditions: the chosen columns, and `UNREADABLE` if it is there."""
+        """The rows that meet all conditions: chosen columns, and `UNREADABLE` if it is there."""
         made = self._maker.batch(run, queue)
         mask = self._without_repeats(made, queue)
         if not self._predicates and mask is None:
