@@ -195,6 +195,10 @@ class DecompressionFailed(RmqError):
     """A body says that it is compressed and cannot be decompressed within its limit."""
 
 
+class CodecMissing(DecompressionFailed):
+    """The package that decompresses a body is not installed."""
+
+
 class NotAcknowledged(RmqError):
     """The message was stored, but not as safely as the broker promises; `result` has the details.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core import MessageQueue, errors
+
+# Last column of a batch of messages if some bodies are not decompressed: why, else null.
+UNREADABLE: Final = "unreadable body"
 
 
 class BadRecord(errors.RmqError):

@@ -14,7 +14,15 @@ from broker_core import MessageQueue, errors
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.avro.bodies import AvroDecoder
-from pyspark_rmq.payloads.bad_records import BadBody, BadRecord, BadRow, Decoded, Decoder, place_of
+from pyspark_rmq.payloads.bad_records import (
+    UNREADABLE,
+    BadBody,
+    BadRecord,
+    BadRow,
+    Decoded,
+    Decoder,
+    place_of,
+)
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.json_columns import JsonDecoder
 from pyspark_rmq.payloads.msgpack_bodies import MsgpackDecoder
@@ -59,6 +67,7 @@ class TypedRows:
         messages = message_columns(columns, naming)
         self._places = {column.name: place for place, column in enumerate(messages)}
         self._decoder = decoder_of(columns, options)
+        self._kind = _payload_type(columns)
         keys = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == KEY]
         self._key_decoder = (
             JsonDecoder(keys[0], options.times, KEY, options.keeps_fields) if keys else None
@@ -78,9 +87,7 @@ class TypedRows:
         """The rows of messages of one queue. Raises `BadRecord` with badRecords=fail."""
         if not messages.num_rows:
             return _empty(self.schema)
-        decoded = Decoded(None)
-        if self._decoder is not None:
-            decoded = self._decoder.decode(messages.column(self._places["value"]))
+        decoded = self._decoded(messages)
         if decoded.places is not None:
             # A body may be several rows, or none.
             messages = messages.take(decoded.places)
@@ -88,7 +95,7 @@ class TypedRows:
         bad = _joined(decoded.bad, keys.bad)
         if bad and self._options.bad_records == formats.FAIL:
             is_value = bool(decoded.bad) and decoded.bad[0] == bad[0]
-            self._fail(bad[0], is_value, messages, queue)
+            raise self._failure(bad[0], is_value, messages, queue)
         if bad and self._options.bad_records in formats.WITHOUT_ROW:
             self._note_skipped(bad, messages, queue)
             if self._write_bad is not None:
@@ -98,6 +105,20 @@ class TypedRows:
         if bad and self._options.bad_records in formats.WITHOUT_ROW:
             return made.filter(pa.array(~_bad_mask(bad, messages.num_rows)))
         return made
+
+    def _decoded(self, messages: Any) -> Decoded:
+        """The payloads; bodies that could not be decompressed are bad and are not decoded."""
+        if self._decoder is None:
+            return Decoded(None)
+        bodies = messages.column(self._places["value"])
+        reasons = _unreadable(messages)
+        if reasons is None:
+            return self._decoder.decode(bodies)
+        is_good = reasons.is_null()
+        good = bodies.filter(is_good)
+        # Not every decoder takes no bodies.
+        decoded = self._decoder.decode(good) if len(good) else Decoded(pa.nulls(0, self._kind))
+        return _with_bad(decoded, is_good, reasons)
 
     def _keys(self, messages: Any) -> Decoded:
         """Typed keys; null for messages without a key."""
@@ -144,18 +165,23 @@ class TypedRows:
             found[row] = bodies[row].as_py() if column.role == BAD_VALUE else reason
         return pa.array(found, column.arrow_type)
 
-    def _fail(self, bad: BadRow, is_value: bool, messages: Any, queue: MessageQueue) -> None:
+    def _failure(
+        self, bad: BadRow, is_value: bool, messages: Any, queue: MessageQueue
+    ) -> BadRecord:
         options = self._options
         expected = (
             f"valueFormat={options.value_format}" if is_value else f"keyFormat={options.key_format}"
         )
+        reasons = _unreadable(messages)
+        reason = f" is not {expected} of the schema: {bad.reason}. Correct the schema, or give"
+        if reasons is not None and reasons[bad.row].is_valid:
+            reason = f": {bad.reason}. Give"
         text = (
-            f"the message at {self._place(bad, messages, queue)} is not"
-            f" {expected} of the schema: {bad.reason}. Correct the"
-            " schema, or give badRecords=null (with columns badValue and badReason),"
-            " badRecords=deadLetter (with deadLetterTopic) or badRecords=skip to read on"
+            f"the message at {self._place(bad, messages, queue)}{reason} badRecords=null (with"
+            " columns badValue and badReason), badRecords=deadLetter (with deadLetterTopic) or"
+            " badRecords=skip to read on"
         )
-        raise BadRecord(errors.explained(text, "bad-records"))
+        return BadRecord(errors.explained(text, "bad-records"))
 
     def _note_skipped(self, bad: Sequence[BadRow], messages: Any, queue: MessageQueue) -> None:
         if not self._skipped:
@@ -182,14 +208,7 @@ def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decode
         return None
     if options.value_format == formats.STRING:
         return TextDecoder()
-    fields = [
-        pa.field(column.output_name, column.arrow_type)
-        for column in columns
-        if isinstance(column, PayloadColumn) and column.role == FIELD
-    ]
-    kinds = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == VALUE]
-    # Without any of them a body must still be an object.
-    kind = kinds[0] if kinds else pa.struct(fields)
+    kind = _payload_type(columns)
     if options.value_format == formats.AVRO:
         return _avro_decoder(kind, options.schema)
     if options.value_format == formats.PROTOBUF:
@@ -209,6 +228,18 @@ def decoder_of(columns: Sequence[ReadColumn], options: PayloadOptions) -> Decode
     return JsonDecoder(kind, options.times, keeps_fields=options.keeps_fields)
 
 
+def _payload_type(columns: Sequence[ReadColumn]) -> Any:
+    """The type of decoded bodies."""
+    fields = [
+        pa.field(column.output_name, column.arrow_type)
+        for column in columns
+        if isinstance(column, PayloadColumn) and column.role == FIELD
+    ]
+    kinds = [c.arrow_type for c in columns if isinstance(c, PayloadColumn) and c.role == VALUE]
+    # Without any of them a body must still be an object.
+    return kinds[0] if kinds else pa.struct(fields)
+
+
 def _avro_decoder(kind: Any, given: SchemaOptions) -> Decoder:
     if not given.registry.url:
         return AvroDecoder(kind, given)
@@ -219,6 +250,30 @@ def _avro_decoder(kind: Any, given: SchemaOptions) -> Decoder:
 
 def _is(role: str, column: ReadColumn) -> bool:
     return isinstance(column, PayloadColumn) and column.role == role
+
+
+def _unreadable(messages: Any) -> Any:
+    """Why bodies are not decompressed, null for others; None if all are."""
+    if messages.schema.names[-1] != UNREADABLE:
+        return None
+    return messages.column(messages.num_columns - 1)
+
+
+def _with_bad(decoded: Decoded, is_good: Any, reasons: Any) -> Decoded:
+    """What was decoded of the good bodies, with a bad row for each of the others, in order."""
+    good = np.flatnonzero(is_good.to_numpy(zero_copy_only=False))
+    others = np.flatnonzero(reasons.is_valid().to_numpy(zero_copy_only=False))
+    places = good if decoded.places is None else good[np.asarray(decoded.places)]
+    all_places = np.concatenate([places, others])
+    order = np.argsort(all_places, kind="stable")
+    row_of = np.empty(len(order), np.int64)
+    row_of[order] = np.arange(len(order))
+    is_other = order >= len(places)
+    values = decoded.values.take(pa.array(np.where(is_other, 0, order), mask=is_other))
+    bad = [BadRow(int(row_of[row]), reason) for row, reason in decoded.bad]
+    for row, place in enumerate(others.tolist(), len(places)):
+        bad.append(BadRow(int(row_of[row]), reasons[place].as_py()))
+    return Decoded(values, sorted(bad), pa.array(all_places[order]))
 
 
 def _joined(of_values: Sequence[BadRow], of_keys: Sequence[BadRow]) -> list[BadRow]:

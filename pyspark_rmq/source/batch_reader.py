@@ -12,6 +12,7 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
 from pyspark_rmq.short_errors import short_errors
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
+from pyspark_rmq.source.dead_letter_check import DeadLetterCheck
 from pyspark_rmq.source.description import describe, described_columns
 from pyspark_rmq.source.rows.predicates import Predicate, from_filters
 from pyspark_rmq.source.rows.range_reader import read_task
@@ -33,6 +34,7 @@ class RmqBatchReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
         connected = connections.connect(self._options.connection)
         client, options = connected.client, self._options
         ranges = connected.call(batch_ranges(client, options))
+        connected.call(DeadLetterCheck(client, options).check())
         # Before the conditions, which apply to rows without copies.
         repeats = batch_repeats(ranges, options, connected) if options.deduplicates else {}
         tasks = connected.call(batch_tasks(client, options, ranges, self._pushed, repeats))

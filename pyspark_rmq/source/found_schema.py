@@ -78,9 +78,8 @@ def sample_bodies(options: SourceOptions) -> Iterator[bytes]:
     parts = sample_ranges(ranges, options.payload.sample_rows)
     plain = dataclasses.replace(options, payload=PayloadOptions(), deduplicates=False)
     size = 0
-    for batch in read_task(
-        Task(tuple(parts), {}), plain, (column_of("value", options.column_names),)
-    ):
+    columns = (column_of("value", options.column_names),)
+    for batch in read_task(Task(tuple(parts), {}), plain, columns, skips_unreadable=True):
         for body in batch.column(0).to_pylist():
             yield body
             size += len(body)

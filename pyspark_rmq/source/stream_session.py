@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
+from pyspark_rmq.source.dead_letter_check import DeadLetterCheck
 from pyspark_rmq.source.filter_check import FilterCheck
 from pyspark_rmq.source.offsets.data_loss import NEW_STORE_REMEDY, report_loss
 from pyspark_rmq.source.offsets.gone_queues import ask_remains, describe_unread, unread_of
@@ -100,6 +101,7 @@ class StreamSession:
         self._discovery = TopicDiscovery(client, options)
         self._lookup = OffsetLookup(client, options)
         self._filter = FilterCheck(client, options)
+        self._dead_letters = DeadLetterCheck(client, options)
         self._watch = ArrivalWatch(client, options.reader_group)
         self._initial: StreamOffset | None = None
         self._has_target = False
@@ -118,6 +120,7 @@ class StreamSession:
         if self._initial is None:
             assert self._options.starting is not None
             queues = await self._discovery.first_queues()
+            await self._dead_letters.check()
             begins = await self._lookup.resolve(self._options.starting, queues)
             # Asked after the offsets, so that everything before them is durable.
             stores = (await self._lookup.look(queues)).stores
@@ -142,6 +145,7 @@ class StreamSession:
             if seconds and await self._watch.wait(self._seen.ends, seconds):
                 end = await self._settled(start, limits)
         if end is not start:
+            await self._dead_letters.check()
             self._last_batch_at = self._client.clock.monotonic()
         self._position = end
         return end

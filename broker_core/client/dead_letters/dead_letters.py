@@ -170,7 +170,7 @@ class DeadLetters(Lifecycle):
         if dry_run:
             return replayed
         changes = letter.replay_changes(target)
-        result = await producer.send_copy(letter.message, target, changes)
+        result = await producer.send_copy(letter.replayed_message(), target, changes)
         await self._consumer.commit(letter.queue, letter.offset + 1)
         return replayed._replace(result=result)
 

@@ -12,6 +12,7 @@ from typing import Final
 from broker_core.client.produce.outgoing_message import TIMER_PROPERTIES
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.codec.records import message_properties as names
+from broker_core.codec.records.message_record import COMPRESSED, COMPRESSION_TYPE_BITS
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.pop_handle import FIRST_POP_TIME, POP_CK
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
@@ -25,7 +26,11 @@ ORIGIN_TOPIC: Final = "ORIGIN_TOPIC"
 """Property of a message in a dead-letter topic of an application: the topic that it was for."""
 REASON: Final = "DEAD_LETTER_REASON"
 """Property of a message in a dead-letter topic of an application: why it is there."""
+ORIGIN_COMPRESSION: Final = "ORIGIN_COMPRESSION"
+"""Property of a dead letter whose body could not be decompressed: the bits of its system flag that
+say how it was compressed. The dead letter has the body as it was stored and these bits not."""
 
+_COMPRESSION_BITS: Final = COMPRESSED | COMPRESSION_TYPE_BITS
 # The first of these that a dead letter has names the topic that it was for.
 _ORIGINS: Final = (names.RETRY_TOPIC, names.DLQ_ORIGIN_TOPIC, ORIGIN_TOPIC)
 ACTED_ON: Final = (
@@ -117,6 +122,14 @@ class DeadLetter:
         text = f"{self.place}\0{self.message.offset_message_id}"
         return hashlib.sha256(text.encode()).hexdigest()[:32].upper()
 
+    def replayed_message(self) -> ReceivedMessage:
+        """The message to send a copy of, with the flag of a compressed body if it had it."""
+        bits = self.message.properties.get(ORIGIN_COMPRESSION, "")
+        if not bits.isdecimal() or len(bits) > 9:
+            return self.message
+        record = self.message.record
+        return self.message.with_sys_flag(record.sys_flag | int(bits) & _COMPRESSION_BITS)
+
     def replay_changes(self, target: str) -> dict[str, str]:
         """The properties that a replay to `target` changes; "" takes one away."""
         changes = dict.fromkeys(ACTED_ON, "")
@@ -126,6 +139,7 @@ class DeadLetter:
             names.WAIT: "true",
             REPLAY_OF: self.place,
             REPLAY_OF_ID: self.message.message_id,
+            ORIGIN_COMPRESSION: "",
         }
         if self.reconsume_times:
             changes[names.RECONSUME_TIME] = str(self.reconsume_times)

@@ -15,14 +15,20 @@ from typing import Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
 from broker_core.client.connection.instance import ClientInstance
-from broker_core.client.dead_letters.letter import ACTED_ON, ORIGIN_TOPIC, REASON
+from broker_core.client.dead_letters.letter import (
+    ACTED_ON,
+    ORIGIN_COMPRESSION,
+    ORIGIN_TOPIC,
+    REASON,
+)
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.codec.records import message_properties as names
+from broker_core.codec.records.message_record import COMPRESSED, COMPRESSION_TYPE_BITS
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
-from broker_core.errors import InvalidArgument
+from broker_core.errors import DecompressionFailed, InvalidArgument
 
 _PRODUCER_GROUP: Final = "RMQ_DEAD_LETTER_WRITER"
 _AT_ONCE: Final = 32
@@ -112,6 +118,8 @@ class DeadLetterWriter:
             else:
                 changes = {**dict.fromkeys(ACTED_ON, ""), **properties}
                 changes |= {names.UNIQ_KEY: unique_id, names.WAIT: "true"}
+                original, compression = _readable(original)
+                changes[ORIGIN_COMPRESSION] = compression
                 await producer.send_copy(original, self._topic, changes)
             return True
 
@@ -124,3 +132,17 @@ class DeadLetterWriter:
         found = await self._admin.query_messages(self._topic, unique_id, is_unique_id=True)
         # Apache's brokers return every message with the same hash.
         return any(record.properties.get(names.UNIQ_KEY) == unique_id for record in found)
+
+
+def _readable(message: ReceivedMessage) -> tuple[ReceivedMessage, str]:
+    """The message, and how it said that it was compressed if it is not readable so.
+
+    The dead letter has the stored bytes then: readers of its topic can read them.
+    """
+    try:
+        _ = message.body
+    except DecompressionFailed:
+        sys_flag = message.record.sys_flag
+        bits = sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS)
+        return message.with_sys_flag(sys_flag & ~bits), str(bits)
+    return message, ""

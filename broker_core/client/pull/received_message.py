@@ -67,6 +67,10 @@ class ReceivedMessage:
             self._body = stored if is_plain else decompress_body(stored, sys_flag, self._size_max)
         return self._body
 
+    def with_sys_flag(self, sys_flag: int) -> ReceivedMessage:
+        """The same message with another system flag, which says how the body is compressed."""
+        return ReceivedMessage(self.record._replace(sys_flag=sys_flag), self.queue, self._size_max)
+
     @property
     def properties(self) -> dict[str, str]:
         """Properties by name; decoded once, so do not change it."""

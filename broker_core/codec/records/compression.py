@@ -22,7 +22,7 @@ from broker_core.codec.records.message_record import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
-from broker_core.errors import DecompressionFailed, InvalidArgument
+from broker_core.errors import CodecMissing, DecompressionFailed, InvalidArgument
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_WINDOW_MIN: Final = 8 << 20
@@ -38,8 +38,8 @@ def compress_body(body: bytes, level: int = 5) -> bytes:
 def decompress_body(body: bytes | memoryview, sys_flag: int, size_max: int) -> bytes:
     """The decompressed body; a copy of the body if the flag says that it is not compressed.
 
-    Raises `DecompressionFailed` for damage, for more than `size_max` bytes, and when the package
-    for the type is not installed.
+    Raises `DecompressionFailed` for damage and for more than `size_max` bytes, and `CodecMissing`
+    when the package for the type is not installed.
     """
     if size_max < 0:
         raise InvalidArgument(f"a limit of {size_max} bytes")
@@ -110,7 +110,7 @@ def _package(module: str, package: str, codec: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError:
-        raise DecompressionFailed(
+        raise CodecMissing(
             f"the body is compressed with {codec}; install the package {package}"
             f" (pip install {package}, or pyspark-rmq[compression])"
         ) from None

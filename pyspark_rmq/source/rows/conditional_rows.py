@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from broker_core import MessageQueue
 from pyspark_rmq.columns import ChosenColumn, column_of
+from pyspark_rmq.payloads.bad_records import UNREADABLE
 from pyspark_rmq.source.offsets.stream_position import Repeats
 from pyspark_rmq.source.rows.message_batches import BatchMaker, Records, arrow_schema
 from pyspark_rmq.source.rows.predicates import Predicate
@@ -43,6 +44,7 @@ class ConditionalRows:
         tags: Sequence[str] = (),
         include_system_properties: bool = False,
         repeats: Repeats = MappingProxyType({}),
+        keeps_unreadable: bool = False,
     ) -> None:
         names = [column.name for column in columns]
         needed = {p.column for p in predicates} | ({"offset"} if repeats else set())
@@ -55,10 +57,11 @@ class ConditionalRows:
             (*columns, *(column_of(name, naming) for name in more)),
             tags=tags,
             include_system_properties=include_system_properties,
+            keeps_unreadable=keeps_unreadable,
         )
 
     def batch(self, run: Records, queue: MessageQueue) -> Any:
-        """The rows that meet all conditions, with the chosen columns."""
+        """The rows that meet all conditions: chosen columns, and `UNREADABLE` if it is there."""
         made = self._maker.batch(run, queue)
         mask = self._without_repeats(made, queue)
         if not self._predicates and mask is None:
@@ -87,4 +90,8 @@ class ConditionalRows:
         if made.num_columns == len(self._schema):
             return made
         arrays = [made.column(place) for place in range(len(self._schema))]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        schema = self._schema
+        if made.schema.names[-1] == UNREADABLE:
+            arrays.append(made.column(made.num_columns - 1))
+            schema = schema.append(made.schema.field(made.num_columns - 1))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from broker_core import MessageQueue, column_names, decompress_body, errors, to_arrow
 from pyspark_rmq.columns import ChosenColumn
 from pyspark_rmq.number_arrays import number_array
+from pyspark_rmq.payloads.bad_records import UNREADABLE, place_of
 from pyspark_rmq.source.rows.property_map import (
     HEADERS_TYPE,
     MAP_TYPE,
@@ -69,6 +70,7 @@ _BITS: Final[Mapping[str, int]] = {
 }
 _CODEC_NAMES: Final[Mapping[str, str]] = {
     "key": "keys",
+    "value": "value",
     "tags": "tags",
     "offset": "queue_offset",
     "timestamp": "store_timestamp",
@@ -111,12 +113,14 @@ class BatchMaker:
         tags: Sequence[str] = (),
         include_system_properties: bool = False,
         body_size_max: int = BODY_SIZE_MAX,
+        keeps_unreadable: bool = False,
     ) -> None:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
         self._tags = pa.array(list(tags), pa.string()) if tags else None
         self._include_system = include_system_properties
         self._body_size_max = body_size_max
+        self._keeps_unreadable = keeps_unreadable
         self._wanted = column_names.MICROS
         for name in self._names:
             self._wanted |= _BITS.get(name, 0)
@@ -126,6 +130,8 @@ class BatchMaker:
     def batch(self, run: Records, queue: MessageQueue) -> Any:
         """The rows of a run; fewer than its records if tags are filtered.
 
+        With `keeps_unreadable` a body that cannot be decompressed is returned as it is stored, and
+        the batch has a last column `UNREADABLE` with the reasons, null for other rows.
         Raises `CorruptRecord` for a record that fails its checks, `DecompressionFailed` for a body,
         and `BodiesTooLarge` for several that have to be read in smaller runs.
         """
@@ -134,38 +140,50 @@ class BatchMaker:
         if "msgId" in self._names and columns["uniq_key"].null_count:
             ids = to_arrow(run.columns(queue, column_names.MESSAGE_ID, 0), run.count)
             columns["message_id"] = ids.column("message_id")
+        has_packed = "value" in self._names and _packed_rows(columns).size > 0
+        if has_packed and "queue_offset" not in columns:
+            # Errors name it.
+            offsets = to_arrow(run.columns(queue, column_names.QUEUE_OFFSET, 0), run.count)
+            columns["queue_offset"] = offsets.column("queue_offset")
         count = run.count
         if self._tags is not None:
             # Brokers compare only hashes of tags, and bulk reads do not filter.
             wanted = pc.is_in(columns["tags"], value_set=self._tags)
             columns = {name: column.filter(wanted) for name, column in columns.items()}
             count = len(columns["tags"])
+        reasons = self._unpack(columns, queue) if has_packed else {}
         arrays = [_MAKERS.get(name, _renamed(name))(self, columns, queue, count)
                   for name in self._names]  # fmt: skip
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if not reasons:
+            return made
+        texts = pa.array([reasons.get(row) for row in range(count)], pa.string())
+        schema = self.schema.append(pa.field(UNREADABLE, pa.string()))
+        return pa.RecordBatch.from_arrays([*made.columns, texts], schema=schema)
 
-    def values(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
-        """Bodies as they were sent."""
-        values = columns["value"]
-        flags = columns["sys_flag"].to_numpy()
-        packed = np.flatnonzero(flags & _COMPRESSED)
+    def _unpack(self, columns: dict[str, Any], queue: MessageQueue) -> dict[int, str]:
+        """Decompress the bodies in `columns`; returns why those of some rows cannot be."""
+        packed = _packed_rows(columns)
         if not len(packed):
-            return values
-        bodies = values.to_pylist()
+            return {}
+        flags = columns["sys_flag"].to_numpy()
+        bodies = columns["value"].to_pylist()
+        reasons: dict[int, str] = {}
         size = 0
-        for row in packed:
-            bodies[row] = self._plain(bodies[row], int(flags[row]), queue)
+        for row in packed.tolist():
+            try:
+                bodies[row] = decompress_body(bodies[row], int(flags[row]), self._body_size_max)
+            except errors.DecompressionFailed as error:
+                # A package that is missing here is no fault of the message.
+                if not self._keeps_unreadable or isinstance(error, errors.CodecMissing):
+                    place = place_of(queue, columns["queue_offset"][row].as_py())
+                    raise type(error)(f"the message at {place}: {error}") from None
+                reasons[row] = f"the body cannot be decompressed: {error}"
             size += len(bodies[row])
-            if size > PLAIN_SIZE_MAX and count > 1:
-                raise BodiesTooLarge(f"{count} bodies have more than {PLAIN_SIZE_MAX} bytes")
-        return pa.array(bodies, pa.binary())
-
-    def _plain(self, body: bytes, sys_flag: int, queue: MessageQueue) -> bytes:
-        try:
-            return decompress_body(body, sys_flag, self._body_size_max)
-        except errors.DecompressionFailed as error:
-            where = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
-            raise errors.DecompressionFailed(f"a message in {where}: {error}") from None
+            if size > PLAIN_SIZE_MAX and len(bodies) > 1:
+                raise BodiesTooLarge(f"{len(bodies)} bodies have more than {PLAIN_SIZE_MAX} bytes")
+        columns["value"] = pa.array(bodies, pa.binary())
+        return reasons
 
     def properties(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
         """A map for each message, empty if it has no properties."""
@@ -174,6 +192,10 @@ class BatchMaker:
     def headers(self, columns: Mapping[str, Any], queue: MessageQueue, count: int) -> Any:
         """Properties as a list of pairs, null if a message has none."""
         return headers_of(self.properties(columns, queue, count))
+
+
+def _packed_rows(columns: Mapping[str, Any]) -> Any:
+    return np.flatnonzero(columns["sys_flag"].to_numpy() & _COMPRESSED)
 
 
 def _renamed(name: str) -> _Maker:
@@ -220,7 +242,6 @@ def _repeated(text: str, count: int) -> Any:
 
 _Maker = Callable[[BatchMaker, Mapping[str, Any], MessageQueue, int], Any]
 _MAKERS: Final[Mapping[str, _Maker]] = {
-    "value": BatchMaker.values,
     "properties": BatchMaker.properties,
     "topic": _topics,
     "broker": _brokers,

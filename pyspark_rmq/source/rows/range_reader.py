@@ -31,7 +31,7 @@ from pyspark_rmq import connections
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.frozen_heap import freeze_once
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.payloads.bad_records import BadBody
+from pyspark_rmq.payloads.bad_records import UNREADABLE, BadBody
 from pyspark_rmq.payloads.read_columns import ReadColumn, message_columns
 from pyspark_rmq.payloads.typed_rows import TypedRows, WriteBad, are_typed
 from pyspark_rmq.source.compacted_topics import is_compacted
@@ -102,8 +102,32 @@ class _Located:
         return self._maker.batch(run, queue), queue
 
 
-def read_task(task: Task, options: SourceOptions, columns: Sequence[ReadColumn]) -> Iterator[Any]:
-    """All rows of the task, range by range in the order of their offsets."""
+class _Readable:
+    """Batches without the rows whose bodies cannot be decompressed."""
+
+    def __init__(self, maker: ConditionalRows) -> None:
+        self._maker = maker
+
+    def batch(self, run: Records, queue: MessageQueue) -> Any:
+        made = self._maker.batch(run, queue)
+        if made.schema.names[-1] != UNREADABLE:
+            return made
+        *_, reasons = made.columns
+        return made.filter(reasons.is_null()).select(made.schema.names[:-1])
+
+
+def read_task(
+    task: Task,
+    options: SourceOptions,
+    columns: Sequence[ReadColumn],
+    *,
+    skips_unreadable: bool = False,
+) -> Iterator[Any]:
+    """All rows of the task, range by range in the order of their offsets.
+
+    With `skips_unreadable`, only for columns that are not decoded, those whose bodies cannot be
+    decompressed are left out.
+    """
     freeze_once()
     connected = connections.connect(options.connection)
     check_stores(task, options, connected)
@@ -117,9 +141,11 @@ def read_task(task: Task, options: SourceOptions, columns: Sequence[ReadColumn])
         tags,
         options.include_system_properties,
         task.repeats,
+        keeps_unreadable=skips_unreadable or (typed and options.payload.is_typed),
     )
     if not typed:
-        yield from joined(batches_of(task, options, connected, maker))
+        plain = _Readable(maker) if skips_unreadable else maker
+        yield from joined(batches_of(task, options, connected, plain))
         return
     write_bad = _dead_letters(task, options, connected)
     rows = TypedRows(columns, options.payload, naming, arrow_schema(messages), write_bad)

@@ -102,3 +102,13 @@ def test_the_id_of_a_replay_depends_on_the_dead_letter_alone() -> None:
         letter(queue=QUEUE._replace(topic="%DLQ%other")).replay_id,
     }
     assert len(others | {letter().replay_id}) == 5
+
+
+@pytest.mark.parametrize(
+    ("bits", "sys_flag"), [("1", 1), ("513", 513), ("4095", 1793), ("", 0), ("x", 0), ("9" * 40, 0)]
+)
+def test_a_replay_says_again_how_its_body_is_compressed(bits: str, sys_flag: int) -> None:
+    found = letter(ORIGIN_COMPRESSION=bits)
+    assert found.replayed_message().record.sys_flag == sys_flag
+    assert found.replayed_message().record.body == b"body"
+    assert "ORIGIN_COMPRESSION" not in replayed(found, "orders")

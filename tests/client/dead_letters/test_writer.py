@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from broker_core import (
     SyncDeadLetters,
     SyncProducer,
 )
-from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.records.message_record import COMPRESSED, MessageRecord
 from broker_core.errors import InvalidArgument, TopicNotExist
 
 
@@ -97,3 +98,38 @@ def test_row_names_are_numbered_within_parts() -> None:
     ]
     assert [name for _, name in names] == ["0:5:0", "0:5:65535", "1:5:0"]
     assert len({writer for writer, _ in names}) == 1
+
+
+def test_a_body_that_cannot_be_decompressed_is_readable_as_a_dead_letter(
+    run_async: Callable[..., Any],
+) -> None:
+    """Its stored bytes, without the flag; the replay of it is the original again."""
+    with EmbeddedBroker(topics={"packed": 1, "damaged": 1}) as broker:
+        origin = MessageQueue("packed", "broker-a", 0)
+        record = MessageRecord("packed", 0, b"not zlib", sys_flag=COMPRESSED)
+        with SyncProducer(broker.name_server) as producer:
+            changes = {"UNIQ_KEY": "first", "ORIGIN_COMPRESSION": "x"}
+            producer.send_copy(ReceivedMessage(record, origin), "packed", changes)
+            # An older property of the original says nothing about the dead letter.
+            fine = record._replace(body=zlib.compress(b"fine"))
+            again = {"UNIQ_KEY": "second", "ORIGIN_COMPRESSION": "1"}
+            producer.send_copy(ReceivedMessage(fine, origin), "packed", again)
+
+        async def scenario() -> None:
+            async with ClientInstance(ClientConfig((broker.name_server,))) as client:
+                writer = DeadLetterWriter(client, "damaged", "readers")
+                bad = [BadMessage(origin, offset, b"any", "why") for offset in (0, 1)]
+                assert await writer.write(bad) == 2
+                assert await writer.write(bad) == 0, "they are there"
+
+        run_async(scenario())
+        with SyncDeadLetters(broker.name_server) as letters:
+            found = {letter.message.body: letter.message for letter in letters.read("damaged")}
+            assert set(found) == {b"not zlib", b"fine"}
+            assert found[b"not zlib"].properties["ORIGIN_COMPRESSION"] == str(COMPRESSED)
+            assert "ORIGIN_COMPRESSION" not in found[b"fine"].properties
+            assert len(letters.replay("damaged")) == 2
+            copies = [letter.message for letter in letters.read("packed")][2:]
+            assert {copy.record.body for copy in copies} == {b"not zlib", fine.body}
+            assert {copy.record.sys_flag & COMPRESSED for copy in copies} == {COMPRESSED}
+            assert not any("ORIGIN_COMPRESSION" in copy.properties for copy in copies)

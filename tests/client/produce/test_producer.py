@@ -213,17 +213,24 @@ def test_a_broker_that_stays_busy_until_the_deadline(run_async: Callable[..., An
 
 
 def test_the_window_shrinks_under_refusals_and_grows_again(run_async: Callable[..., Any]) -> None:
+    clock = StoppedClock()
+
     async def scenario() -> None:
-        async with sending(in_flight_max=64, coalesce=False) as (cluster, producer):
+        async with (
+            scripted_cluster() as cluster,
+            ClientInstance(cluster.config(), clock=clock) as client,
+            Producer(client, "PG", in_flight_max=64, coalesce=False) as producer,
+        ):
+            # It shrinks again only after a pause, which a stopped clock makes certain.
+            clock.advance(1_000)
             cluster.broker.script.extend([2] * 20)
             results = await asyncio.gather(*(producer.send("T", b"x") for _ in range(300)))
             assert len(results) == 300
             assert producer._engine._window == 64
+            clock.advance(1_000)
             cluster.broker.script.extend([2])
-            shrunk = producer._engine._window
-            send = producer.send("T", b"x")
-            await until(lambda: producer._engine._window < shrunk)
-            await send
+            await producer.send("T", b"x")
+            assert producer._engine._window == 33, "halved, and one success"
 
     run_async(scenario())
 

@@ -49,6 +49,14 @@ def test_compressed_bodies() -> None:
     assert found.body is found.body, "decompressed once"
 
 
+def test_another_system_flag() -> None:
+    found = message(body=b"stored", sys_flag=COMPRESSED, queue_offset=9)
+    plain = found.with_sys_flag(0)
+    assert (plain.body, plain.queue_offset, plain.queue) == (b"stored", 9, QUEUE)
+    with pytest.raises(DecompressionFailed):
+        _ = plain.with_sys_flag(COMPRESSED).body
+
+
 def test_a_bomb_is_an_error_of_its_message_alone() -> None:
     bomb = MessageRecord("T", 0, zlib.compress(bytes(1 << 20)), sys_flag=COMPRESSED)
     body = encode_record(bomb, False) + encode_record(MessageRecord("T", 0, b"fine"), False)

@@ -21,7 +21,7 @@ from broker_core.codec.records.message_record import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
-from broker_core.errors import DecompressionFailed, InvalidArgument
+from broker_core.errors import CodecMissing, DecompressionFailed, InvalidArgument
 
 MIB = 1 << 20
 
@@ -124,7 +124,7 @@ def test_a_missing_package_is_named(
         raise ImportError(module)
 
     monkeypatch.setattr(compression, "import_module", absent)
-    with pytest.raises(DecompressionFailed, match=f"pip install {package}"):
+    with pytest.raises(CodecMissing, match=f"pip install {package}"):
         decompress_body(b"x", COMPRESSED | kind, 10)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,12 @@ from broker_core import (
     BadMessage,
     DeadLetterWriter,
     MessageQueue,
+    ReceivedMessage,
     SyncDeadLetters,
     SyncProducer,
     errors,
 )
+from broker_core.codec.records.message_record import COMPRESSED, MessageRecord
 from pyspark_rmq import EmbeddedBroker, connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.bad_records import BadRecord
@@ -33,6 +37,10 @@ STRUCT = {
         {"name": "id", "type": "string", "nullable": True, "metadata": {}},
         {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
     ],
+}
+STRUCT_OF_OP = {
+    "type": "struct",
+    "fields": [{"name": "op", "type": "string", "nullable": True, "metadata": {}}],
 }
 VALUE = SchemaField("value", "struct<id:string,n:int>", True, STRUCT)
 KEY = SchemaField("key", "string", True, "string")
@@ -311,3 +319,151 @@ def test_a_registry_of_schemas(
             {**broker.options, "subscribe": topic, **given, "value.schema.registry.id": "7"}
         )
         assert "value struct<`n`: integer, `id`: string>" in found_schema(options)
+
+
+DAMAGED = b"\x78\x9cdamaged"
+BOMB = zlib.compress(bytes((16 << 20) + 1))
+IS_PACKED = "the body cannot be decompressed: zlib: "
+
+
+def send_stored(broker: EmbeddedBroker, topic: str, *bodies: bytes) -> None:
+    """Send bodies that say that they are compressed, with key k."""
+    queue = MessageQueue(topic, "broker-a", 0)
+    with SyncProducer(broker.name_server) as producer:
+        for number, body in enumerate(bodies):
+            record = MessageRecord(topic, 0, body, sys_flag=COMPRESSED)
+            changes = {"UNIQ_KEY": f"{topic}-{number}", "KEYS": "k", "TAGS": f"t{number}"}
+            producer.send_copy(ReceivedMessage(record, queue), topic, changes)
+
+
+@pytest.fixture
+def packed(broker: EmbeddedBroker, new_topic: Callable[..., str]) -> str:
+    """One queue: good, damaged, bad, good, too large."""
+    name = new_topic(1)
+    good, bad = (zlib.compress(text) for text in (b'{"id":"a"}', b"{"))
+    send_stored(broker, name, good, DAMAGED, bad, good, BOMB)
+    return name
+
+
+@pytest.mark.parametrize("circuit", ["on", "off"])
+def test_unreadable_bodies_are_bad_records(
+    read: Callable[..., Any], packed: str, circuit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"shortCircuit": circuit, "badRecords": "null"}
+    rows = read(packed, [VALUE, OFFSET, *BAD, KEY], **given)
+    good = {"id": "a", "n": None}
+    assert [row["value"] for row in rows] == [good, None, None, good, None]
+    assert [row["badValue"] for row in rows] == [None, DAMAGED, b"{", None, BOMB]
+    reasons = [row["badReason"] or "" for row in rows]
+    assert [reason.startswith(IS_PACKED) for reason in reasons] == [False, True, *[False] * 3]
+    assert reasons[2].startswith("not JSON")
+    assert reasons[4].startswith(IS_PACKED[:-6] + "the body is larger than 16777216")
+    assert [(row["offset"], row["key"]) for row in rows] == [(at, "k") for at in range(5)]
+    # A condition that leaves out rows before it.
+    rows = read(packed, [OFFSET, BAD[0]], **given, where="offset > 0 AND offset < 4")
+    assert [(row["offset"], row["badReason"] is None) for row in rows] == [
+        (1, False), (2, False), (3, True),
+    ]  # fmt: skip
+    rows = read(packed, [OFFSET, BAD[0]], badRecords="null", tags="t3 || t4", shortCircuit=circuit)
+    assert [(row["offset"], row["badReason"] is None) for row in rows] == [(3, True), (4, False)]
+    assert "over the network" not in caplog.text
+    with caplog.at_level(logging.WARNING):
+        rows = read(packed, [OFFSET, VALUE], badRecords="skip", shortCircuit=circuit)
+    assert [row["offset"] for row in rows] == [0, 3]
+    assert "skipped 3 bad records, the first at offset 1 of queue 0" in caplog.text
+    assert len(read(packed, [VALUE], mode="PERMISSIVE", shortCircuit=circuit)) == 5
+
+
+def test_an_unreadable_body_fails_with_its_offset(read: Callable[..., Any], packed: str) -> None:
+    with pytest.raises(BadRecord) as raised:
+        read(packed, [VALUE])
+    text = str(raised.value)
+    assert f"the message at offset 1 of queue 0 of {packed} on broker-a: {IS_PACKED}" in text
+    assert "badRecords=skip" in text and "schema" not in text
+    for circuit in ("on", "off"):
+        with pytest.raises(errors.DecompressionFailed, match="offset 1 of queue 0") as raised:
+            read(packed, [BODY], valueFormat="binary", shortCircuit=circuit)
+    # A body that is not decoded is not a bad record, but the error is as clear.
+    given = {"keyFormat": "json", "valueFormat": "binary", "badRecords": "skip"}
+    with pytest.raises(errors.DecompressionFailed, match="offset 1 of queue 0"):
+        read(packed, [BODY, ID_KEY], **given)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "fields"),
+    [
+        ("json", [VALUE]),
+        ("json", [SchemaField("value", "variant", True, "variant")]),
+        ("msgpack", [VALUE]),
+        ("string", [SchemaField("value", "string", True, "string")]),
+        ("canal-json", [SchemaField("value", "struct<op:string>", True, STRUCT_OF_OP)]),
+        ("avro", [VALUE]),
+    ],
+)
+def test_only_unreadable_bodies(
+    read: Callable[..., Any],
+    broker: EmbeddedBroker,
+    new_topic: Callable[..., str],
+    value_format: str,
+    fields: list[SchemaField],
+) -> None:
+    """The decoder has nothing to decode."""
+    topic = new_topic(1)
+    send_stored(broker, topic, DAMAGED, DAMAGED)
+    given = {"badRecords": "null", "valueFormat": value_format}
+    if value_format == "avro":
+        kinds = [{"name": "n", "type": "int"}, {"name": "id", "type": "string"}]
+        schema = {"type": "record", "name": "R", "fields": kinds}
+        given["value.schema"] = json.dumps(schema)
+    rows = read(topic, [*fields, *BAD], **given)
+    assert [(row["value"], row["badValue"]) for row in rows] == [(None, DAMAGED)] * 2
+
+
+def test_unreadable_bodies_do_not_count_for_the_schema(broker: EmbeddedBroker, packed: str) -> None:
+    for circuit in ("on", "off"):
+        given = {**broker.options, "subscribe": packed, "valueFormat": "json"}
+        options = SourceOptions.parse({**given, "inferSchema": "true", "shortCircuit": circuit})
+        assert "value struct<`id`: string>" in found_schema(options)
+
+
+def test_unreadable_bodies_between_changes(
+    read: Callable[..., Any], broker: EmbeddedBroker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    two = b'{"type":"INSERT","data":[{"id":"a"},{"id":"b"}]}'
+    none = b'{"type":"INSERT","data":[]}'
+    bodies = [zlib.compress(body) for body in (two, none, b"{", two)]
+    send_stored(broker, topic, DAMAGED, bodies[0], DAMAGED, bodies[1], *bodies[2:])
+    fields = [OFFSET, _field("op", "string", "string"), _field("after", STRUCT), BODY, *BAD]
+    given = {"valueFormat": "canal-json", "flattenValue": "true", "badRecords": "null"}
+    rows = [row for row in read(topic, fields, **given) if row["offset"] != 3]
+    assert [(row["offset"], row["op"], row["after"] and row["after"]["id"]) for row in rows] == [
+        (0, None, None), (1, "c", "a"), (1, "c", "b"), (2, None, None), (4, None, None),
+        (5, "c", "a"), (5, "c", "b"),
+    ]  # fmt: skip
+    assert [row["badValue"] for row in rows] == [DAMAGED, None, None, DAMAGED, b"{", None, None]
+    assert [row["value"] for row in rows] == [DAMAGED, two, two, DAMAGED, b"{", two, two]
+    assert [bool(row["badReason"]) for row in rows] == [
+        True, False, False, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_dead_letters_of_unreadable_bodies(
+    broker: EmbeddedBroker, new_topic: Callable[..., str], read: Callable[..., Any], packed: str
+) -> None:
+    dead = new_topic(1)
+    given = {"badRecords": "deadLetter", "deadLetterTopic": dead}
+    for _ in range(2):
+        assert [row["offset"] for row in read(packed, [OFFSET, VALUE], **given)] == [0, 3]
+    # The dead letters are readable.
+    stored = read(dead, [BODY], valueFormat="binary")
+    assert sorted(row["value"][:1] for row in stored) == [b"x", b"x", b"{"]
+    with SyncDeadLetters(broker.name_server) as letters:
+        found = {letter.message.body: letter for letter in letters.read(dead)}
+        assert found[DAMAGED].reason.startswith(IS_PACKED)
+        assert found[DAMAGED].message.properties["ORIGIN_OFFSET"] == "1"
+        # A replay is the original again.
+        assert len(letters.replay(dead)) == 3
+    rows = read(packed, [OFFSET, *BAD], badRecords="null", where="offset > 4")
+    assert {row["badValue"] for row in rows} == {DAMAGED, b"{", BOMB}
+    assert sum("decompressed" in row["badReason"] for row in rows) == 2

@@ -9,10 +9,19 @@ import pytest
 
 from broker_core import MessageQueue, errors
 from broker_core.client.pull.record_run import RecordRun, cut_runs
-from broker_core.codec.records.message_record import COMPRESSED, MessageRecord, encode_record
+from broker_core.codec.records import compression
+from broker_core.codec.records.message_record import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    MessageRecord,
+    encode_record,
+)
 from pyspark_rmq.columns import column_of
+from pyspark_rmq.payloads.bad_records import UNREADABLE
 from pyspark_rmq.source.rows import message_batches
+from pyspark_rmq.source.rows.conditional_rows import ConditionalRows
 from pyspark_rmq.source.rows.message_batches import BatchMaker, arrow_schema
+from pyspark_rmq.source.rows.predicates import Predicate
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 
@@ -59,8 +68,69 @@ def test_several_bodies_have_a_limit_when_decompressed(monkeypatch: pytest.Monke
 
 
 def test_a_body_that_cannot_be_decompressed_names_its_place() -> None:
-    with pytest.raises(errors.RmqError, match="broker-a"):
-        rows(["value"], run_of(b"not zlib", sys_flag=COMPRESSED))
+    run = run_of(b"not zlib", sys_flag=COMPRESSED, text=b"TAGS\x01x\x02")
+    for more in ([], ["offset"]):
+        for tags in ((), ("x",)):
+            with pytest.raises(errors.DecompressionFailed) as raised:
+                rows(["value", *more], run, tags=tags)
+            assert "at offset 0 of queue 3 of T on broker-a: zlib: " in str(raised.value)
+
+
+def mixed_run() -> RecordRun:
+    """Plain, damaged, good and too large bodies, from offset 5."""
+    bodies = [b"plain", b"damaged", zlib.compress(b"good"), zlib.compress(bytes(2_000))]
+    records = [
+        MessageRecord("T", 3, body, b"TAGS\x01%d\x02" % number, queue_offset=5 + number)
+        for number, body in enumerate(bodies)
+    ]
+    flags = [0, COMPRESSED, COMPRESSED, COMPRESSED]
+    pairs = zip(records, flags, strict=True)
+    data = b"".join(encode_record(record._replace(sys_flag=flag), True) for record, flag in pairs)
+    [run] = cut_runs(data, 0, None)
+    return run
+
+
+def test_bodies_that_cannot_be_decompressed_are_kept_on_request() -> None:
+    columns = (column_of("value"), column_of("tags"))
+    maker = BatchMaker(columns, body_size_max=1_000, keeps_unreadable=True)
+    batch = maker.batch(mixed_run(), QUEUE)
+    assert batch.schema.names == ["value", "tags", UNREADABLE]
+    values = batch.column(0).to_pylist()
+    assert values == [b"plain", b"damaged", b"good", zlib.compress(bytes(2_000))]
+    first, second, third, last = batch.column(2).to_pylist()
+    assert (first, third) == (None, None)
+    assert second.startswith("the body cannot be decompressed: zlib: ")
+    assert "larger than 1000 bytes when decompressed" in last
+    without = BatchMaker(columns, tags=("0", "2"), keeps_unreadable=True)
+    assert without.batch(mixed_run(), QUEUE).schema == arrow_schema(columns)
+    other = BatchMaker(columns, tags=("1",), keeps_unreadable=True).batch(mixed_run(), QUEUE)
+    assert other.num_rows == 1 and other.column(2)[0].is_valid
+
+
+def test_conditions_keep_the_reasons_of_their_rows() -> None:
+    chosen = (column_of("value"),)
+    conditions = (Predicate("offset", ">", 5), Predicate("tags", "<", "3"))
+    for predicates, found in (
+        (conditions, [b"damaged", b"good"]),
+        ((*conditions[:1], Predicate("tags", "=", "2")), [b"good"]),
+    ):
+        maker = ConditionalRows(chosen, predicates, "default", keeps_unreadable=True)
+        batch = maker.batch(mixed_run(), QUEUE)
+        assert batch.column(0).to_pylist() == found
+        assert batch.schema.names == ["value", UNREADABLE]
+        assert [reason is not None for reason in batch.column(1).to_pylist()] == [
+            value == b"damaged" for value in found
+        ]
+
+
+def test_a_missing_package_is_no_fault_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(module: str) -> None:
+        raise ImportError(module)
+
+    monkeypatch.setattr(compression, "import_module", absent)
+    run = run_of(b"x", sys_flag=COMPRESSED | COMPRESSION_LZ4)
+    with pytest.raises(errors.CodecMissing, match=r"offset 0 of queue 3 .*pip install lz4"):
+        rows(["value"], run, keeps_unreadable=True)
 
 
 def test_rows_with_other_tags_are_left_out() -> None:
