@@ -105,6 +105,11 @@ class SinkStaging:
         self._check_writers(identity.sink)
         return self._area.begin(identity)
 
+    def idle_ms(self, identity: BatchIdentity) -> float:
+        """For how long a batch keeps its drafts without work, whatever others need."""
+        expiry_ms = self._area.expiry_ms
+        return min(expiry_ms, JOB_IDLE_S * 1000) if identity.once else expiry_ms
+
     def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
         """Add block number `index`, unless it was added before.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from broker_core.codec.wire.bodies.sink_messages import (
     parse_block,
 )
 from broker_core.errors import StagingRefused, SystemBusy
+from broker_core.protocol_codes import RequestCode
 from tests.broker.sink_store import SinkStore, blocks_of, identity
 from tests.client.sink.test_staging_file import Neighbour, neighbour
 from tests.codec.codec_backends import batch_of
@@ -189,6 +191,20 @@ def test_a_job_that_is_at_work_or_alone_keeps_what_it_staged() -> None:
     sinks.clock.advance(601_000)
     sinks.publish(slow, patient)
     assert sinks.bodies() == [*[b"e"] * 4, *[b"l"] * 4, b"p"]
+
+
+def test_a_job_that_writes_its_file_renews_it_before_it_counts_as_idle(
+    tmp_path: Path, run_async: Run
+) -> None:
+    """Also with a longer expiry: the broker says how often a writer has to ask."""
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingExpiryMs="86400000") as (asker, _):
+            begin = partial(asker.ask, RequestCode.STAGE_BEGIN, batchId=0, runId="r")
+            assert (await begin(sinkId="job", once="true")).ext["expiryMs"] == "600000"
+            assert (await begin(sinkId="query")).ext["expiryMs"] == "86400000"
+
+    run_async(scenario())
 
 
 def test_a_request_waits_for_the_files_of_dropped_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
