@@ -82,6 +82,22 @@ def test_a_sink_that_takes_what_it_can_get_leaves_some(
     run_async(scenario())
 
 
+def test_a_limit_below_the_room_that_writers_of_files_reserve(
+    tmp_path: Path, run_async: Run
+) -> None:
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+            alone = BatchIdentity("alone", 0, "r")
+            staged = await stage(sink, alone, 150_000)
+            other = BatchIdentity("other", 0, "r")
+            await sink.publish(other, [await stage(sink, other, 20_000)])
+            with pytest.raises(errors.SystemBusy, match="half of what the others leave"):
+                await stage(sink, other._replace(batch=1), 40_000)
+            await sink.publish(alone, [staged])
+
+    run_async(scenario())
+
+
 def test_prepared_parts_outlive_a_take_over() -> None:
     sinks = SinkStore()
     old = identity(0, run="old")
