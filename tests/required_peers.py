@@ -16,7 +16,8 @@ _PEER_FOLDERS: Final = ("tests/interop/", "tests/spark/")
 # Skips on purpose: tests of a larger run name the variable that asks for it.
 _LARGER_RUNS: Final = ("RMQ_INTEROP_ALL", "RMQ_CRASH_LONG")
 _BY_DESIGN: Final = ("has no record checksum",)
-_NOT_BUILT: Final = "not built"
+# The extensions, and their copies under the sanitizers.
+_NOT_BUILT: Final = ("not built", "no compiler to build the native code", "address sanitizer")
 
 
 def peers_are_required(environment: Mapping[str, str] = os.environ) -> bool:
@@ -29,7 +30,8 @@ def complaint(test: str, reason: str, environment: Mapping[str, str] = os.enviro
 
     `test` is the node id of a test, or the path of a module that skipped itself.
     """
-    if environment.get(REQUIRE_NATIVE) == "require" and _NOT_BUILT in reason:
+    is_native = any(text in reason for text in _NOT_BUILT)
+    if environment.get(REQUIRE_NATIVE) == "require" and is_native:
         return f"skipped although {REQUIRE_NATIVE}=require: {reason}"
     expected = any(text in reason for text in (*_LARGER_RUNS, *_BY_DESIGN))
     if peers_are_required(environment) and test.startswith(_PEER_FOLDERS) and not expected:

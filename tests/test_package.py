@@ -28,6 +28,22 @@ build_meta.build_wheel(target)
 """
 
 
+BINARIES = (".whl", ".gz", ".zip", ".jar", ".class", ".so", ".o", ".a", ".pyc", ".exe")
+
+
+def test_no_built_file_is_committed() -> None:
+    """Everything in the checkout is source."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert [name for name in listed.stdout.split("\0") if name.endswith(BINARIES)] == []
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], zipfile.ZipFile]:
     """Names in the source distribution, without its first folder, and the wheel."""

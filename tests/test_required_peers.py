@@ -39,6 +39,14 @@ REASONS = {
         ("tests/spark/test_x.py", "could not import 'pyspark'"),
         ("tests/codec/test_x.py::test_x", "the native codec is not built"),
         ("tests/runtime/test_x.py", "the native part is not built"),
+        (
+            "tests/codec/native/test_sanitizers.py::test_x",
+            "the compiler has no address sanitizer (libasan.so)",
+        ),
+        (
+            "tests/codec/native/test_sanitizers.py::test_x",
+            "no compiler to build the native code with: no gcc",
+        ),
     ],
 )
 def test_such_a_skip_is_a_failure_where_it_is_required(test: str, reason: str) -> None:

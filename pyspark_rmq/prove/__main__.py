@@ -19,7 +19,7 @@ from typing import Final
 from pyspark_rmq.prove.comparison import Comparison
 from pyspark_rmq.prove.harness import PULL, Harness, Proof
 from pyspark_rmq.prove.kill_plan import kill_plan, parse_trap
-from pyspark_rmq.prove.killing_sink import PLANTS
+from pyspark_rmq.prove.killing_sink import PLANTS, SHOWN_BY
 from pyspark_rmq.prove.traps import REPLICATED_VICTIMS, VICTIMS, Trap
 
 _log = logging.getLogger(__name__)
@@ -100,10 +100,16 @@ def _planned(given: argparse.Namespace, seed: int) -> tuple[list[Trap], list[Tra
         needs_slave = [given.replicated or trap.victim in REPLICATED_VICTIMS for trap in given.at]
         alone = [trap for trap, needs in zip(given.at, needs_slave, strict=True) if not needs]
         return alone, [trap for trap, needs in zip(given.at, needs_slave, strict=True) if needs]
+    if given.plant:
+        # The kill that shows the bug comes first.
+        victims = (*VICTIMS, *REPLICATED_VICTIMS) if given.replicated else VICTIMS
+        others = itertools.islice(kill_plan(seed, victims), given.kills - 1)
+        traps = [SHOWN_BY[given.plant], *others]
+        return ([], traps) if given.replicated else (traps, [])
     if given.replicated:
         victims = (*VICTIMS, *REPLICATED_VICTIMS)
         return [], list(itertools.islice(kill_plan(seed, victims), given.kills))
-    share = 0 if given.plant else given.kills // 4
+    share = given.kills // 4
     return (
         list(itertools.islice(kill_plan(seed), given.kills - share)),
         list(itertools.islice(kill_plan(seed, REPLICATED_VICTIMS), share)),

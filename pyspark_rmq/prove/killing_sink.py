@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark_rmq.data_source import RmqDataSource
-from pyspark_rmq.prove.traps import FOLDER_VARIABLE, pass_point
+from pyspark_rmq.prove.traps import FOLDER_VARIABLE, WORKER, Trap, pass_point
 from pyspark_rmq.sink.sink_options import AT_LEAST_ONCE
 from pyspark_rmq.sink.stream_writer import RmqStreamWriter
 from pyspark_rmq.sink.task.commit_message import RmqCommitMessage
@@ -27,6 +27,13 @@ ACKNOWLEDGE_FIRST: Final = "acknowledge-first"
 # The broker loses one acknowledged row of each send (simulated by the harness).
 LOSE_ACKNOWLEDGED: Final = "lose-acknowledged"
 PLANTS: Final = (PUBLISH_IN_WRITE, KNOW_BY_RUN, ACKNOWLEDGE_FIRST, LOSE_ACKNOWLEDGED)
+# A kill that brings each of them out; most others hide it.
+SHOWN_BY: Final = {
+    PUBLISH_IN_WRITE: Trap("write_after", WORKER),
+    KNOW_BY_RUN: Trap("commit_after", WORKER),
+    ACKNOWLEDGE_FIRST: Trap("commit_before", WORKER),
+    LOSE_ACKNOWLEDGED: Trap("write_before", WORKER),
+}
 
 _PUBLICATION_S: Final = 0.01
 

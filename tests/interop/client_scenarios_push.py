@@ -209,7 +209,7 @@ def delayed(ground: Ground) -> None:
 
 
 def shares(topic: str, members: list[PushConsumer], expected: list[list[int]]) -> None:
-    """Wait until the members hold exactly these queues, in any division."""
+    """Wait until the members hold exactly these queues, whoever holds which share."""
 
     def settled() -> bool:
         return sorted(member.queues(topic) for member in members) == sorted(expected)

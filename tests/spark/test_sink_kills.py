@@ -174,6 +174,22 @@ def test_every_planted_bug_is_tried() -> None:
     assert [planted.plant for planted in PLANTED] == list(PLANTS)
 
 
+def test_a_planted_bug_is_found_whatever_the_kills_are() -> None:
+    """With this seed the only kill would be the stop of a query, which hides the bug."""
+    arguments = (
+        "--without-spark",
+        "--plant",
+        "know-by-run",
+        "--kills",
+        "1",
+        "--seed",
+        "1437360788",
+    )
+    code, output = prove(*arguments)
+    assert code == 1, output
+    assert figures(output)["duplicated"] == 300, output
+
+
 @pytest.mark.parametrize("planted", PLANTED, ids=repr)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     code, output = prove("--without-spark", "--plant", planted.plant, "--at", planted.trap)

@@ -94,7 +94,7 @@ class SinkPublishProcessor:
             fields |= {"root": self._local_root, "storeId": self._store.store_id}
             fields["bootId"] = self._store.boot_id
             # Its appends do not come here, so it says from time to time that it is still at work.
-            fields["expiryMs"] = f"{self._store.staging.expiry_ms:.0f}"
+            fields["expiryMs"] = f"{self._staging.idle_ms(identity):.0f}"
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _append(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -10,6 +10,7 @@ too, because its id cannot be guessed and its checksum must match. An open one e
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Final
@@ -46,10 +47,15 @@ from broker_core.storage.log.commit_log import TemplateRun
 from broker_core.storage.staging.staging_area import Draft, StagingArea, batch_key
 from broker_core.store.message_store import MessageStore
 
+_log = logging.getLogger(__name__)
+
 # Each has an open file.
 DRAFTS_MAX: Final = 1_024
 # A sink that began a draft so recently is expected to begin another one.
 WANTING_S: Final = 600.0
+# A job without sinkId has no later run that frees what a killed one has staged. After so long
+# without work its drafts are dropped, if another sink needs the room.
+JOB_IDLE_S: Final = 600.0
 
 _DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUE_COUNT: Final = 4
@@ -76,6 +82,8 @@ class SinkStaging:
         self._drafts_max = drafts_max
         # Sink -> time of its last `begin`; the latest comes last.
         self._begun: dict[str, float] = {}
+        # The same for the latest sink that is no job.
+        self._query_begun = -WANTING_S
 
     def __len__(self) -> int:
         return sum(1 for _ in self._area.drafts())
@@ -93,9 +101,14 @@ class SinkStaging:
     def begin(self, identity: BatchIdentity) -> str:
         """A new draft for one writer of a batch; returns its id."""
         self._area.drop_expired()
-        self._note_begun(identity.sink)
+        self._note_begun(identity)
         self._check_writers(identity.sink)
         return self._area.begin(identity)
+
+    def idle_ms(self, identity: BatchIdentity) -> float:
+        """For how long a batch keeps its drafts without work, whatever others need."""
+        expiry_ms = self._area.expiry_ms
+        return min(expiry_ms, JOB_IDLE_S * 1000) if identity.once else expiry_ms
 
     def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
         """Add block number `index`, unless it was added before.
@@ -114,7 +127,7 @@ class SinkStaging:
         self.check_queues(queues)
         count = self._checked(queues, records)
         run = TemplateRun(queues, records)
-        self._check_share(draft, self._area.growth_of(staging_id, run))
+        self._check_room(draft, self._area.growth_of(staging_id, run))
         with naming_properties():
             self._area.append(staging_id, run, count, checksum)
         checksums.append(checksum)
@@ -138,7 +151,7 @@ class SinkStaging:
         draft = self._draft(staging_id)
         if draft.part is not None or draft.block_checksums:
             raise StagingRefused(f"{staging_id} is sealed, or blocks were sent for it")
-        self._check_share(draft, self._area.growth_until(staging_id, size))
+        self._check_room(draft, self._area.growth_until(staging_id, size))
         with naming_properties():
             return self._area.grow(staging_id, size)
 
@@ -148,7 +161,7 @@ class SinkStaging:
         if draft.part is None:
             if draft.block_checksums:
                 raise StagingRefused(f"blocks were sent for {part.staging_id}")
-            self._check_share(draft, self._area.growth_until(part.staging_id, part.size))
+            self._check_room(draft, self._area.growth_until(part.staging_id, part.size))
             with naming_properties():
                 queues = self._area.written_queues(part)
             self.check_queues(queues)
@@ -198,10 +211,15 @@ class SinkStaging:
         return self.drop(old)
 
     def check_parts(self, identity: BatchIdentity, parts: Iterable[StagedPart]) -> None:
-        """Raise `StagingRefused` for a part that another batch, sink or run has staged."""
+        """Raise `StagingRefused` for a part that another batch, sink or run has staged.
+
+        The commit is work on its batch: it renews the parts.
+        """
         for part in parts:
             draft = self._area.find(part.staging_id)
             mine = draft.identity if draft is not None else None
+            if draft is not None:
+                draft.lease.renewed = self._clock.monotonic()
             if mine is not None and batch_key(mine) != batch_key(identity):
                 raise StagingRefused(
                     f"{part.staging_id} was staged for batch {mine.batch} of sink {mine.sink} by "
@@ -240,10 +258,12 @@ class SinkStaging:
 
     # Shares
 
-    def _note_begun(self, sink: str) -> None:
+    def _note_begun(self, identity: BatchIdentity) -> None:
         now = self._clock.monotonic()
-        self._begun.pop(sink, None)
-        self._begun[sink] = now
+        self._begun.pop(identity.sink, None)
+        self._begun[identity.sink] = now
+        if not identity.once:
+            self._query_begun = now
         for name, begun in list(islice(self._begun.items(), 64)):
             if begun > now - WANTING_S:
                 break
@@ -255,8 +275,42 @@ class SinkStaging:
             return True
         return any(identity.sink != sink for _, identity, _ in self._area.drafts())
 
+    def _queries_want(self) -> bool:
+        """Whether a sink that is no job has drafts, or began one recently."""
+        if self._query_begun > self._clock.monotonic() - WANTING_S:
+            return True
+        return any(not identity.once for _, identity, _ in self._area.drafts())
+
+    def _drop_idle_jobs(self, sink: str) -> int:
+        """Drop the drafts of other sinks that are jobs and idle; returns how many there were."""
+        limit = self._clock.monotonic() - JOB_IDLE_S
+        idle = [
+            staging_id
+            for staging_id, identity, draft in self._area.drafts()
+            if identity.once
+            and identity.sink != sink
+            and draft.lease.renewed < limit
+            and self._area.is_known(staging_id)
+        ]
+        if idle:
+            _log.warning(
+                "%d drafts of jobs that staged nothing for %.0f s are dropped: sink %s needs room",
+                len(idle),
+                JOB_IDLE_S,
+                sink,
+            )
+        return self.drop(idle)
+
     def _check_writers(self, sink: str) -> None:
         """One sink may have at most half of the open drafts that other sinks leave."""
+        problem = self._too_many_writers(sink)
+        if problem and self._drop_idle_jobs(sink):
+            problem = self._too_many_writers(sink)
+        if problem:
+            # Retriable: it passes when others have sealed their drafts.
+            raise SystemBusy(ResponseCode.SYSTEM_BUSY, problem)
+
+    def _too_many_writers(self, sink: str) -> str:
         unsealed = [identity for _, identity, draft in self._area.drafts() if draft.part is None]
         is_full = len(unsealed) >= self._drafts_max
         mine = sum(identity.sink == sink for identity in unsealed)
@@ -266,37 +320,58 @@ class SinkStaging:
                 f"{len(unsealed)} writers stage data on this broker, at most {self._drafts_max} can"
             )
         if is_full or (mine >= share and self._others_want(sink)):
-            # Retriable: it passes when others have sealed their drafts.
-            raise SystemBusy(
-                ResponseCode.SYSTEM_BUSY,
+            return (
                 f"{mine} writers of sink {sink} stage data on this broker, and other sinks want "
-                f"to: at most {share} of {self._drafts_max} are for one sink",
+                f"to: at most {share} of {self._drafts_max} are for one sink"
             )
+        return ""
 
-    def _check_share(self, draft: Draft, more: int) -> None:
-        """One sink may take at most half of the room that other sinks leave.
-
-        `more` is the number of bytes that the request adds.
-        """
-        sink = draft.identity.sink if draft.identity is not None else ""
-        if more <= 0 or not self._others_want(sink):
+    def _check_room(self, draft: Draft, more: int) -> None:
+        """Raise `SystemBusy` if the sink of a draft may not take `more` bytes now."""
+        identity = draft.identity
+        if more <= 0 or identity is None:
             return
+        problem = self._over_share(identity, more)
+        if problem and self._drop_idle_jobs(identity.sink):
+            problem = self._over_share(identity, more)
         area = self._area
-        mine = sum(
-            area.size_of(staging_id)
-            for staging_id, identity, _ in area.drafts()
-            if identity.sink == sink
-        )
-        left = area.size_max - (area.size - mine)
-        share = left // 2
+        if not problem and area.size + more > area.size_max and area.has_dropped:
+            problem = "the files of dropped drafts are being removed"
+        if problem:
+            raise SystemBusy(ResponseCode.SYSTEM_BUSY, problem)
+
+    def _over_share(self, identity: BatchIdentity, more: int) -> str:
+        """Why a sink may not take `more` bytes; "" if it may.
+
+        One sink may take at most half of the room that other sinks leave, and all jobs together
+        half of what the other sinks leave: each job is a sink of its own.
+        """
+        sink = identity.sink
+        if not self._others_want(sink):
+            return ""
+        area = self._area
+        mine = jobs = 0
+        for staging_id, other, _ in area.drafts():
+            size = area.size_of(staging_id)
+            mine += size if other.sink == sink else 0
+            jobs += size if other.once else 0
+        share = (area.size_max - (area.size - mine)) // 2
         if mine + more > share:
-            raise SystemBusy(
-                ResponseCode.SYSTEM_BUSY,
+            return (
                 f"sink {sink} has {mine} bytes staged on this broker, {more} more are too many "
                 f"while other sinks want room: {share} are for one sink, half of what the others "
                 f"leave of sinkStagingSizeMax={area.size_max}. It passes when they have "
-                "published. Or set sinkStagingSizeMax higher in broker.conf",
+                "published. Or set sinkStagingSizeMax higher in broker.conf"
             )
+        share = (area.size_max - (area.size - jobs)) // 2
+        if identity.once and jobs + more > share and self._queries_want():
+            return (
+                f"jobs without sinkId have {jobs} bytes staged on this broker, {more} more are too "
+                f"many while other sinks want room: {share} are for all jobs, half of what the "
+                f"others leave of sinkStagingSizeMax={area.size_max}. It passes when they have "
+                "published. Or set sinkStagingSizeMax higher in broker.conf"
+            )
+        return ""
 
     def _checked(self, queues: QueueKeys, records: memoryview) -> int:
         """Check every record and return their number."""

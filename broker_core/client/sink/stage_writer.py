@@ -196,15 +196,26 @@ class StageWriter:
         try:
             for size in file.append(batch):
                 if size > self._granted:
-                    self._granted = size + GROWTH_SIZE
-                elif self._clock.monotonic() - self._asked_at < self._renew_s:
-                    continue
-                ext = {"stagingId": self.staging_id, "size": str(self._granted)}
-                await self._requests.ask(RemotingCommand(RequestCode.STAGE_APPEND, ext), True)
-                self._asked_at = self._clock.monotonic()
+                    await self._reserve(size)
+                elif self._clock.monotonic() - self._asked_at >= self._renew_s:
+                    await self._ask_for(self._granted, True)
         except OSError as error:
             raise DiskFull(f"cannot stage at broker {self.broker_name}: {error}") from error
         self.record_count += batch.count
+
+    async def _reserve(self, size: int) -> None:
+        """Reserve room for `size` bytes in the file, and more if the broker has it to give."""
+        try:
+            await self._ask_for(size + GROWTH_SIZE, False)
+        except RmqError:
+            # The share of a sink can be smaller than the room that is reserved in advance.
+            await self._ask_for(size, True)
+
+    async def _ask_for(self, size: int, repeat: bool) -> None:
+        ext = {"stagingId": self.staging_id, "size": str(size)}
+        await self._requests.ask(RemotingCommand(RequestCode.STAGE_APPEND, ext), repeat)
+        self._granted = size
+        self._asked_at = self._clock.monotonic()
 
     async def _send(self, command: RemotingCommand, size: int) -> None:
         try:

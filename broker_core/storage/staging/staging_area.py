@@ -180,6 +180,11 @@ class StagingArea:
         return self._size_max
 
     @property
+    def has_dropped(self) -> bool:
+        """Whether `size` counts files of dropped drafts, which are still to be removed."""
+        return any(draft.state is DraftState.DROPPED for draft in self._drafts.values())
+
+    @property
     def expiry_ms(self) -> float:
         """After how long without work the drafts of a batch are dropped."""
         return self._expiry_ms

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from broker_core.codec.wire.bodies.sink_messages import (
     parse_block,
 )
 from broker_core.errors import StagingRefused, SystemBusy
+from broker_core.protocol_codes import RequestCode
 from tests.broker.sink_store import SinkStore, blocks_of, identity
 from tests.client.sink.test_staging_file import Neighbour, neighbour
 from tests.codec.codec_backends import batch_of
+from tests.fakes.manual_worker import ManualWorker
 
 Run = Callable[..., Any]
 LIMIT = 200_000
@@ -78,6 +82,22 @@ def test_a_sink_that_takes_what_it_can_get_leaves_some(
     run_async(scenario())
 
 
+def test_a_limit_below_the_room_that_writers_of_files_reserve(
+    tmp_path: Path, run_async: Run
+) -> None:
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+            alone = BatchIdentity("alone", 0, "r")
+            staged = await stage(sink, alone, 150_000)
+            other = BatchIdentity("other", 0, "r")
+            await sink.publish(other, [await stage(sink, other, 20_000)])
+            with pytest.raises(errors.SystemBusy, match="half of what the others leave"):
+                await stage(sink, other._replace(batch=1), 40_000)
+            await sink.publish(alone, [staged])
+
+    run_async(scenario())
+
+
 def test_prepared_parts_outlive_a_take_over() -> None:
     sinks = SinkStore()
     old = identity(0, run="old")
@@ -127,6 +147,92 @@ def test_a_newcomer_waits_for_one_that_has_it_all() -> None:
         sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
     sinks.staging.drop(writers)
     sinks.staging.append(newcomer, 0, *parse_block(blocks_of([b"y" * 2_000])[0]))
+
+
+def killed_jobs(sinks: SinkStore, count: int, rows: int) -> None:
+    """Each stages what it can get of these rows, and is gone."""
+    for number in range(count):
+        job = identity(sink=f"job-{number}", run="r", once=True)
+        staging_id = sinks.staging.begin(job)
+        with contextlib.suppress(SystemBusy, StagingRefused):
+            for index in range(rows):
+                [block] = blocks_of([b"j" * 1_000])
+                sinks.staging.append(staging_id, index, *parse_block(block))
+
+
+def test_killed_jobs_leave_room_when_they_have_been_idle() -> None:
+    sinks = SinkStore(staging_size_max=40_000)
+    # The first one has it all.
+    killed_jobs(sinks, 10, rows=100)
+    with pytest.raises(SystemBusy, match="while other sinks want room"):
+        sinks.stage(identity(sink="new"), [b"x" * 1_000] * 4)
+    sinks.clock.advance(601_000)
+    sinks.write(identity(sink="new"), [b"x" * 1_000] * 16)
+    assert sinks.bodies() == [b"x" * 1_000] * 16
+
+
+def test_writers_of_killed_jobs_leave_room_when_they_have_been_idle() -> None:
+    sinks = SinkStore(staging_limits={"drafts_max": 4})
+    for _ in range(4):
+        sinks.staging.begin(identity(sink="job", once=True))
+    with pytest.raises(SystemBusy):
+        sinks.staging.begin(identity(sink="new"))
+    sinks.clock.advance(601_000)
+    sinks.staging.begin(identity(sink="new"))
+
+
+def test_a_query_has_its_share_beside_any_number_of_killed_jobs() -> None:
+    sinks = SinkStore(staging_size_max=40_000)
+    sinks.write(identity(sink="query"), [b"x"])
+    killed_jobs(sinks, 10, rows=100)
+    sinks.write(identity(1, sink="query"), [b"y" * 1_000] * 8)
+    with pytest.raises(SystemBusy, match="are for all jobs"):
+        sinks.stage(identity(sink="job", once=True), [b"x" * 1_000])
+
+
+def test_a_job_that_is_at_work_or_alone_keeps_what_it_staged() -> None:
+    sinks = SinkStore(staging_size_max=40_000)
+    working, slow = (identity(sink=name, once=True) for name in ("working", "slow"))
+    early, sealed = sinks.stage(working, [b"e"] * 4), sinks.stage(slow, [b"s"] * 4)
+    sinks.clock.advance(601_000)
+    late = sinks.stage(working, [b"l"] * 4)
+    # Room is short: only the slow one was idle.
+    with pytest.raises(SystemBusy):
+        sinks.stage(identity(sink="new"), [b"x" * 1_000] * 35)
+    sinks.publish(working, early, late)
+    with pytest.raises(StagingRefused):
+        sinks.publish(slow, sealed)
+    # Nobody else needs the room, and a commit is work, too.
+    patient = sinks.stage(slow, [b"p"])
+    sinks.clock.advance(601_000)
+    sinks.publish(slow, patient)
+    assert sinks.bodies() == [*[b"e"] * 4, *[b"l"] * 4, b"p"]
+
+
+def test_a_job_that_writes_its_file_renews_it_before_it_counts_as_idle(
+    tmp_path: Path, run_async: Run
+) -> None:
+    """Also with a longer expiry: the broker says how often a writer has to ask."""
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path, sinkStagingExpiryMs="86400000") as (asker, _):
+            begin = partial(asker.ask, RequestCode.STAGE_BEGIN, batchId=0, runId="r")
+            assert (await begin(sinkId="job", once="true")).ext["expiryMs"] == "600000"
+            assert (await begin(sinkId="query")).ext["expiryMs"] == "86400000"
+
+    run_async(scenario())
+
+
+def test_a_request_waits_for_the_files_of_dropped_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    sinks = SinkStore(staging_size_max=2_000_000)
+    worker = ManualWorker()
+    monkeypatch.setattr(sinks.store.staging, "_worker", worker)
+    sinks.stage(identity(run="old"), [b"x" * 4_000] * 400)
+    new = identity(run="new")
+    with pytest.raises(SystemBusy, match="being removed"):
+        sinks.stage(new, [b"y" * 4_000] * 400)
+    worker.run_all()
+    sinks.stage(new._replace(run="newer"), [b"y" * 4_000] * 400)
 
 
 def test_writers_are_shared_too() -> None:
