@@ -31,6 +31,7 @@ from tests.broker.running_broker import Asker, broker_config
 from tests.interop.clusters import APACHE_KINDS, run_or_skip
 from tests.interop.consumer_ground import patient_config
 from tests.interop.java_broker import JavaBroker
+from tests.interop.loopback_ports import free_ports
 from tests.patient_client import patient_client
 
 pytestmark = pytest.mark.interop
@@ -156,7 +157,10 @@ def test_a_slave_of_apache_copies_our_tables(
     async def scenario() -> None:
         server = NameServer()
         name_server = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
-        master = Broker(broker_config(tmp_path / "master", **{**SIZES, "namesrvAddr": name_server}))
+        # Apache's slave asks for the tables on the VIP port.
+        [port] = free_ports(1)
+        ours = {"namesrvAddr": name_server, "listenPort": str(port), "vipPortEnable": "true"}
+        master = Broker(broker_config(tmp_path / "master", **SIZES, **ours))
         properties = {**SIZES, "brokerIP2": "127.0.0.1", "brokerRole": "SLAVE", "brokerId": "1"}
         slave = JavaBroker(version, tmp_path / "slave", name_server, properties)
         store = tmp_path / "slave" / "store"
