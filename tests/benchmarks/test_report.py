@@ -276,7 +276,7 @@ def test_a_benchmark_that_does_not_end_is_ended_with_its_processes(tmp_path: Pat
 
     def is_gone() -> bool:
         try:
-            # Whoever adopted it may not have collected it yet.
+            # Its new parent may not have collected it yet.
             return "zombie" in status.read_text()
         except OSError:
             return True

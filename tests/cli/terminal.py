@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import pty
@@ -21,6 +22,8 @@ class Terminal:
         self._process = process
         self._master = master
         self.shown = ""
+        # A read may end in the middle of a character.
+        self._text = codecs.getincrementaldecoder("utf-8")()
 
     def until(self, text: str) -> None:
         """Wait until it shows a text."""
@@ -45,7 +48,7 @@ class Terminal:
         code = self._process.wait(LIMIT_S)
         with contextlib.suppress(OSError):
             while select.select([self._master], [], [], 0)[0]:
-                self.shown += os.read(self._master, 65_536).decode()
+                self.shown += self._text.decode(os.read(self._master, 65_536))
         return code
 
     def _read(self, is_there: Callable[[], bool]) -> None:
@@ -54,7 +57,7 @@ class Terminal:
             assert time.monotonic() < end, self.shown
             assert self._process.poll() is None, self.shown
             if select.select([self._master], [], [], 1)[0]:
-                self.shown += os.read(self._master, 65_536).decode()
+                self.shown += self._text.decode(os.read(self._master, 65_536))
 
 
 @contextlib.contextmanager

@@ -202,7 +202,7 @@ def test_a_job_that_is_at_work_or_alone_keeps_what_it_staged() -> None:
     sinks.publish(working, early, late)
     with pytest.raises(StagingRefused):
         sinks.publish(slow, sealed)
-    # Nobody else needs the room, and a commit is work, too.
+    # No other sink needs the room, and a commit counts as work.
     patient = sinks.stage(slow, [b"p"])
     sinks.clock.advance(601_000)
     sinks.publish(slow, patient)
