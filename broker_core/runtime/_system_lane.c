@@ -56,6 +56,7 @@ typedef struct {
     EntryList inbox, finished;
     int event_descriptor;
     int failed; /* errno of the first failure */
+    int64_t taken_us; /* when the owner took the last finished sync; 0: never */
     int owner_waits; /* in `wait_finished`: it need not be told by the event descriptor */
     /* Of the worker. */
     int stays_awake; /* its last sync was waited for */
@@ -188,12 +189,14 @@ static PyObject *lane_wait(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* Takes over the entry; the microseconds since the owner took a finished sync. */
 static PyObject *post(Lane *lane, Entry *entry) {
+    int64_t idle_us = now_us() - lane->taken_us;
     pthread_mutex_lock(&lane->guard);
     list_append(&lane->inbox, entry);
     pthread_mutex_unlock(&lane->guard);
     pthread_cond_signal(&lane->posted);
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(idle_us);
 }
 
 static PyObject *lane_post_token(PyObject *self, PyObject *unused) {
@@ -266,6 +269,7 @@ static PyObject *lane_take(PyObject *self, PyObject *unused) {
     pthread_mutex_unlock(&lane->guard);
     if (entry == NULL)
         Py_RETURN_NONE;
+    lane->taken_us = now_us();
     int error = entry->result;
     PyMem_RawFree(entry);
     if (error == 0)
@@ -333,7 +337,8 @@ static PyMethodDef lane_methods[] = {
     {"wait", lane_wait, METH_NOARGS, "Carry out syncs until a token comes. Worker thread."},
     {"post_token", lane_post_token, METH_NOARGS, "Let `wait` return once. Owner."},
     {"post_sync", lane_post_sync, METH_VARARGS,
-     "(descriptors, note descriptor or -1, position, note): sync, then write the note. Owner."},
+     "(descriptors, note descriptor or -1, position, note): sync, then write the note. Returns the "
+     "microseconds since the last `take` of a sync. Owner."},
     {"wait_finished", lane_wait_finished, METH_O,
      "Stay awake for so many microseconds; whether a sync has finished. Owner."},
     {"take", lane_take, METH_NOARGS,
