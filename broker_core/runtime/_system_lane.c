@@ -392,9 +392,21 @@ static PyObject *keep_memory(PyObject *module, PyObject *args) {
 #endif
 }
 
+static PyObject *return_memory(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+#ifdef __GLIBC__
+    return PyBool_FromLong(malloc_trim(0));
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
 static PyMethodDef module_methods[] = {
     {"keep_memory", keep_memory, METH_VARARGS,
      "(size of a buffer, size in all): keep freed memory of buffers up to the first size."},
+    {"return_memory", return_memory, METH_NOARGS,
+     "Return free memory to the system once; whether there was any."},
     {NULL, NULL, 0, NULL},
 };
 
