@@ -7,9 +7,9 @@ from Java with one object in several places (`references=True`), `{"$ref":"$.a[0
     {{"queueId":0,"topic":"T"}:5}  → {(("queueId", 0), ("topic", "T")): 5}, pairs sorted by name
     {"a":[1],"b":{"$ref":"$.a"}}   → both names hold the same list
 
-Of equal keys the last one wins, as in fastjson; a text that decides about rights is read with
-`unique_keys=True`. Size, depth and the count of values are limited. The writer never puts spaces
-between tokens (Go splits the text), quotes integer keys and leaves out null fields.
+Of equal keys the last one wins, as in fastjson; JSON that grants permissions is parsed with
+`unique_keys=True`. Size, depth and the number of values are limited. The writer never puts spaces
+between tokens (the Go client splits the text), quotes integer keys and leaves out null fields.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def parse_json(
     unique_keys: bool = False,
     references: bool = False,
 ) -> Any:
-    """The value of one JSON text. Raises `MalformedJson`.
+    """Parse one JSON document; raises `MalformedJson`.
 
-    Without `references`, a `$ref` is a name like any other.
+    Without `references`, `$ref` is an ordinary name.
     """
     text = bytes(data)
     if len(text) > size_max:
@@ -104,7 +104,7 @@ def key_fields(key: str | ObjectKey) -> dict[str, Any]:
 
 
 class _Absent:
-    """Marks that a text is not standard JSON."""
+    """Marks a document that is not standard JSON."""
 
 
 def _quoted_key(found: re.Match[bytes]) -> bytes:
@@ -112,7 +112,7 @@ def _quoted_key(found: re.Match[bytes]) -> bytes:
 
 
 def _parse_standard(text: bytes, depth_max: int) -> Any:
-    """At C speed, when nothing of the dialect is used."""
+    """Parse with orjson; `_Absent` if the text uses the dialect."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -156,7 +156,7 @@ class _DialectReader:
         return MalformedJson(f"{wanted} expected at character {self._position}, not {found!r}")
 
     def _skip_space(self) -> str:
-        """The next character that means something; "" at the end."""
+        """Skip white space; returns the next character, "" at the end."""
         found = _SPACE.match(self._text, self._position)
         if found is not None:
             self._position = found.end()
@@ -194,7 +194,7 @@ class _DialectReader:
             self._position += 1
             value = self._value(depth)
             if self._unique_keys and key in found:
-                raise MalformedJson(f"the key {key!r:.80} is there twice")
+                raise MalformedJson(f"the key {key!r:.80} appears twice")
             found[key] = value
             if not self._another("}"):
                 return found
@@ -277,7 +277,7 @@ def _frozen(value: Any) -> Any:
 def emit_json(value: Any, *, ascii_only: bool = False) -> bytes:
     """Compact JSON: integer keys quoted, null fields left out, enums by name, sets as arrays.
 
-    `ascii_only` escapes everything else, as "standard" route bodies are written.
+    `ascii_only` escapes all other characters, as RocketMQ writes standard route bodies.
     """
     quote = encode_basestring_ascii if ascii_only else encode_basestring
     parts: list[str] = []
@@ -285,7 +285,9 @@ def emit_json(value: Any, *, ascii_only: bool = False) -> bytes:
     try:
         return "".join(parts).encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArgument("a text holds half a character (a lone surrogate)") from None
+        raise InvalidArgument(
+            "a string contains a lone surrogate, which UTF-8 cannot encode"
+        ) from None
 
 
 def _emit(value: Any, parts: list[str], quote: Any, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""Validation of topic and group names. Names become directory names, so every entry point checks.
+"""Validation of topic and group names, at every entry point: topics become directory names.
 
 The rule is RocketMQ's (characters `%|a-zA-Z0-9_-`, 127 bytes, retry topics 255, groups 120) and
 rejects two more kinds: Windows device names and names made of `%` only.
@@ -46,5 +46,5 @@ def _problem(text: str, kind: str, size_max: int) -> str | None:
     if _DEVICE.fullmatch(text):
         return f"{kind} is a device name on Windows"
     if not text.strip("%"):
-        return f"{kind} is made of % only"
+        return f"{kind} consists of % only"
     return None

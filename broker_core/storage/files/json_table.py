@@ -13,6 +13,7 @@ import re
 import zlib
 from typing import Any
 
+from broker_core.codec.json.fields import is_deeper
 from broker_core.errors import CorruptStore
 from broker_core.storage.files.atomic_file import read_file, replace_file_keeping_backup
 from broker_core.storage.files.file_system import FileSystem
@@ -43,7 +44,7 @@ def parse_table(data: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for all bad content
-    if _depth_exceeds(table, DEPTH_MAX):
+    if is_deeper(table, DEPTH_MAX):
         raise ValueError(f"nested deeper than {DEPTH_MAX}")
     checksum = table.pop(CHECKSUM_FIELD, None)
     if checksum is None and any(_was_checksum(*field) for field in table.items()):
@@ -96,14 +97,6 @@ def _finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{text[:40]} is out of range")
     return number
-
-
-def _depth_exceeds(value: object, depth: int) -> bool:
-    if isinstance(value, dict):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value.values())
-    if isinstance(value, list):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value)
-    return False
 
 
 class JsonTable:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 from broker_core.codec.native import encode_batch, measure_batch
-from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.column_batch import TEMPLATE, ColumnBatch
 from broker_core.codec.records.staged_block import (
     HEAD_SIZE,
     StagedPart,
@@ -39,7 +39,6 @@ from broker_core.storage.staging.staged_run import NOTHING_READ, ReadSoFar, Stag
 from broker_core.storage.staging.staging_file_reuse import StagingFileReuse
 
 STAGING_DIR = "staging"
-TEMPLATE = -1
 # Larger files are removed by the worker: unlinking takes time for every megabyte.
 UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16

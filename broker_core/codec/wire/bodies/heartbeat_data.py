@@ -123,9 +123,9 @@ def _enum_field(found: Mapping[str, Any], name: str, ordinals: Sequence[str], de
     if type(value) is int:
         return ordinals[whole_field(found, name, None, 0, len(ordinals) - 1)]
     text = text_field(found, name, default).upper()
-    # An unknown name is only passed on to tools; it must still have the form of a name.
+    # Unknown names are passed on to tools; they must still have the form of a name.
     if _ENUM_NAME.fullmatch(text) is None:
-        raise InvalidArgument(f"{name} {text[:60]!r} is not the name of a choice")
+        raise InvalidArgument(f"{name} {text[:60]!r} is not the name of an enumeration value")
     return text
 
 
@@ -133,6 +133,6 @@ def _objects(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     items: list[Mapping[str, Any]] = []
     for item in list_field(found, name):
         if not isinstance(item, dict):
-            raise InvalidArgument(f"{name} holds something that is not an object")
+            raise InvalidArgument(f"{name} has an entry that is not an object")
         items.append(item)
     return items

@@ -16,10 +16,16 @@ from broker_core.codec.json.dialect import (
     key_fields,
     parse_json,
 )
-from broker_core.codec.json.fields import flag_field, list_field, text_field, whole_field
+from broker_core.codec.json.fields import (
+    I32_MAX,
+    flag_field,
+    list_field,
+    text_field,
+    whole_field,
+)
 from broker_core.errors import InvalidArgument
 
-QUEUE_ID_MAX: Final = (1 << 31) - 1
+QUEUE_ID_MAX: Final = I32_MAX
 
 
 class MessageQueue(NamedTuple):

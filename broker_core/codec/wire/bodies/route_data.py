@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from broker_core.codec.json.dialect import emit_json, parse_json
 from broker_core.codec.json.fields import (
+    I32_MAX,
     I64_MAX,
     flag_field,
     list_field,
@@ -21,8 +22,6 @@ from broker_core.codec.json.fields import (
 )
 from broker_core.codec.wire.bodies.topic_config import PERM_MASK
 from broker_core.errors import InvalidArgument
-
-_I32_MAX = (1 << 31) - 1
 
 
 class QueueData(NamedTuple):
@@ -193,13 +192,13 @@ def _parse_broker(found: Mapping[str, Any]) -> BrokerData:
 
 def _parse_queue(found: Mapping[str, Any]) -> QueueData:
     # Very old peers and the Go client spell the flag `topicSynFlag`.
-    sys_flag = whole_field(found, "topicSynFlag", 0, 0, _I32_MAX)
+    sys_flag = whole_field(found, "topicSynFlag", 0, 0, I32_MAX)
     return QueueData(
         text_field(found, "brokerName"),
-        whole_field(found, "readQueueNums", None, 0, _I32_MAX),
-        whole_field(found, "writeQueueNums", None, 0, _I32_MAX),
+        whole_field(found, "readQueueNums", None, 0, I32_MAX),
+        whole_field(found, "writeQueueNums", None, 0, I32_MAX),
         whole_field(found, "perm", None, 0, PERM_MASK),
-        whole_field(found, "topicSysFlag", sys_flag, 0, _I32_MAX),
+        whole_field(found, "topicSysFlag", sys_flag, 0, I32_MAX),
     )
 
 
@@ -214,5 +213,5 @@ def _objects(found: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]
 def _texts(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = tuple(list_field(found, name))
     if not all(isinstance(text, str) for text in texts):
-        raise InvalidArgument(f"{name:.100} has an entry that is no text")
+        raise InvalidArgument(f"{name:.100} has an entry that is not a string")
     return texts
