@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from broker_core.errors import CorruptRecord, MalformedRecord
+from broker_core.errors import MalformedRecord
 from broker_core.runtime.clock import Clock
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet, QueueKey
 from broker_core.storage.derived.message_index import MessageIndex
@@ -22,8 +22,6 @@ from broker_core.storage.log.log_walk import (
     is_cut_short,
     walk_step,
 )
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 Arrival = Callable[[bytes, int, int], None]
 
@@ -120,7 +118,7 @@ class LogDispatcher:
             try:
                 header = group_header_at(segments, self.position)
             except MalformedRecord as error:
-                raise self._corrupt(error.reason) from error
+                raise self._log.corrupt_record(self.position, error.reason) from error
             if header is not None and header.end > durable:
                 break
             step = walk_step(
@@ -136,7 +134,7 @@ class LogDispatcher:
                 if step.reason and not (
                     self._limit_cuts and is_cut_short(segments, self.position, limit)
                 ):
-                    raise self._corrupt(step.reason)
+                    raise self._log.corrupt_record(self.position, step.reason)
                 break
             taken += self._take_step(step, arrived)
             if after_step is not None:
@@ -164,8 +162,3 @@ class LogDispatcher:
             max_offset = self._queues.queue((topic, queue_id)).max_offset
             for listener in self._listeners:
                 listener(topic, queue_id, max_offset)
-
-    def _corrupt(self, reason: str) -> CorruptRecord:
-        base = self.position - self.position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, self.position, reason)

@@ -24,8 +24,7 @@ from broker_core.storage.log.retention import (
     plan_retention,
     used_percent,
 )
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, log_file_path
 from broker_core.store.opening.derived_files import DerivedFiles
 
 
@@ -109,7 +108,7 @@ class RetentionRunner:
         self._derived.save_now()
         for segment in dropped:
             segment.retire()
-            self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(segment.base)}")
+            self._file_system.unlink(log_file_path(segment.base))
         self._file_system.sync_dir(COMMIT_LOG_DIR)
         for path in old_queue_files:
             self._file_system.unlink(path)

@@ -37,8 +37,8 @@ RESERVED: Final = frozenset(
     )
 )
 
-# Linear time: no part can match the same characters in two ways, and a part that fails after reading
-# far ahead ends the tokenization.
+# Linear time: no part can match the same characters in two ways, and a part that fails after it has
+# read far ahead ends the tokenization.
 _TOKEN: Final = re.compile(
     r"""
     (?P<space>[ \t\n\r\f]+ | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker_core.codec.records.record_layout import BLANK_RESERVE, UNIT_SIZE
 from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
-from broker_core.errors import CorruptRecord, InvalidArgument
+from broker_core.errors import InvalidArgument
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import PutStatus
 from broker_core.storage.log.append_group import GROUP_QUEUE, Inspected, checked_runs
 from broker_core.storage.log.commit_log import CommitLog, RecordRun
-from broker_core.storage.log.log_walk import walk_step
+from broker_core.storage.log.log_walk import NO_DELAYS, walk_step
 from broker_core.storage.staging.staging_area import StagingArea
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.running_flags import RunningFlags
@@ -29,8 +28,6 @@ from broker_core.store.writes.put_result import PutResult
 # Upper bound of the overhead of a header record beside the note, or of a record beside its body.
 _BESIDE_NOTE: Final = 1 << 10
 _BESIDE_BODY: Final = 64 << 10
-# The walk computes due times, which are not used here.
-_NO_DELAYS = memoryview(array("q", (0,)))
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -178,9 +175,9 @@ class StoreGroups:
         if start < log.start or end > log.position:
             return ranges
         while position < end:
-            step = walk_step(log.segments, position, end, check_crc=0, delays=_NO_DELAYS)
+            step = walk_step(log.segments, position, end, check_crc=0, delays=NO_DELAYS)
             if step.scan is None or step.end == position:
-                raise CorruptRecord("", position, step.reason or "no record where one must be")
+                raise log.corrupt_record(position, step.reason)
             for queue, (first, units) in step.scan.queues.items():
                 if queue == GROUP_QUEUE:
                     continue

@@ -46,8 +46,6 @@ from broker_core.storage.derived.consume_queue import ConsumeQueue, QueueDamaged
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.log.commit_log import CommitLog
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.reads.filtered_read import FilteredRead, Limits, RecordFilter
 from broker_core.store.reads.log_spans import spans_of
@@ -504,9 +502,7 @@ class MessageReader:
             return read()
 
     def _named(self, error: CorruptRecord) -> CorruptRecord:
-        base = error.position - error.position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, error.position, error.reason)
+        return self._log.corrupt_record(error.position, error.reason)
 
 
 def _name(topic: str) -> bytes:

@@ -29,8 +29,8 @@ from broker_core.storage.derived.consume_queue import QUEUE_DIR
 from broker_core.storage.files.file_system import StoreFile
 from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
-from broker_core.storage.state.store_state import SLOT_SIZE, STATE_FILE, decode_slot
+from broker_core.storage.log.segment_sequence import log_file_path
+from broker_core.storage.state.store_state import STATE_FILE, STATE_SIZE, newest_slot
 from broker_core.store.reads.log_spans import unit_bounds
 
 SEGMENTS_MAX: Final = 64
@@ -79,14 +79,12 @@ class ReadOnlyStore:
         # Opened every time: a recreated store has a new file under the old name.
         file = self._open(STATE_FILE)
         try:
-            data = _read(file, 0, 2 * SLOT_SIZE)
+            newest = newest_slot(_read(file, 0, STATE_SIZE))
         finally:
             file.close()
-        slots = [decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:])]
-        found = [slot for slot in slots if slot is not None]
-        if not found:
+        if newest is None:
             raise StoreUnusable(f"{self.directory}: {STATE_FILE} cannot be read")
-        _, state = max(found, key=lambda slot: slot[0])
+        _, state = newest
         if (state.store_id, state.epoch) != (self.layout.store_id, self.layout.epoch):
             raise StoreUnusable(
                 f"{self.directory}: store {state.store_id} of epoch {state.epoch}, not"
@@ -154,7 +152,7 @@ class ReadOnlyStore:
         except CorruptRecord as error:
             self.check_identity()
             base = error.position - error.position % self.layout.segment_size
-            path = f"{self.directory}/{COMMIT_LOG_DIR}/{segment_name(base)}"
+            path = f"{self.directory}/{log_file_path(base)}"
             raise CorruptRecord(path, error.position, error.reason) from None
 
     def _bases(self, run: UnitRun) -> list[int]:
@@ -202,7 +200,7 @@ class ReadOnlyStore:
     def _segment(self, base: int) -> memoryview:
         file = self._segments.get(base)
         if file is None:
-            file = self._segments[base] = self._open(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
+            file = self._segments[base] = self._open(log_file_path(base))
         # Each time: reading a mapped page past the end of its file would kill the process.
         if file.size != self.layout.segment_size:
             self._segments.pop(base).close()
