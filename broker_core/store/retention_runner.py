@@ -1,8 +1,8 @@
 """Executes a retention plan atomically for readers and crashes.
 
-Order: the state says durably that older files may be gone, readers stop at the new minimum, the
-dispatch checkpoint no longer names the queue and index files to remove, and only then are the
-files unlinked. A crash in between leaves files that the next open removes.
+Order: the new log start is durable in the state; readers stop at the new minimum; the dispatch
+checkpoint no longer lists the queue and index files to remove; only then are the files unlinked. A
+crash in between leaves files that the next open removes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RetentionRunner:
         self._ages = FileAges(clock)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Other limits from the next plan on."""
+        """Use the limits of `config` from the next plan on."""
         self._limits = retention_limits(config)
 
     def plan(self, *, manual: bool = False) -> RetentionPlan:

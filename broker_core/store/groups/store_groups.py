@@ -1,4 +1,4 @@
-"""Append groups: append, publish staged parts, wait until they are safe, read their ranges."""
+"""Append groups: append, publish staged parts, wait until they are durable, read their ranges."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class StoreGroups:
     ) -> PutResult:
         """Append the records of all runs as one unit (see `storage/log/append_group.py`).
 
-        `inspected` is what `inspect_runs` returned for them, if a thread did that work before.
+        `inspected` is what `inspect_runs` returned for them, if they were verified before.
         """
         if self._flags.closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
@@ -89,7 +89,7 @@ class StoreGroups:
         return self._writes.inspect_runs(checked_runs(runs))
 
     async def prepare_room(self, size: int) -> None:
-        """Create the files that a group of `size` bytes takes, while others are served."""
+        """Create the files that a group of `size` bytes needs, without blocking the event loop."""
         self._flags.require_open()
         await self._scheduler.prepare_room(size)
 
@@ -139,7 +139,7 @@ class StoreGroups:
         if not result.ok:
             return result
         if acks.groups_skip_disk and acks.puts_at_once:
-            # Acknowledged, so the group must be visible now.
+            # The group is acknowledged now, so it must be visible now.
             self._scheduler.dispatch()
             return result
         # A group waits for the disk in every flush mode.

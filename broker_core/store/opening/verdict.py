@@ -1,6 +1,6 @@
 """The decision part of recovery: where the valid log ends and what follows from that.
 
-    read_facts ─► (Opening makes the disk agree with the page cache) ─► decide ─► Opening acts
+    read_facts ─► (Opening syncs and drops the page cache) ─► decide ─► Opening acts
 
 Nothing here changes a file. `check_store` runs the same decision on a store that is not open, for
 `rmq store check`.
@@ -175,7 +175,7 @@ def decide(
         )
         _refuse_damage(end, segments.size, durable, clean=clean)
         if ours and end.position > durable:
-            # Above the watermark another broker may have written, whose records have no checksum.
+            # Another broker may have written above the watermark; its records have no checksum.
             strict = find_log_end(segments, durable, delays, end.position)
             checksummed = strict.position == end.position
     trusted = clean and state is not None and end.position == durable

@@ -1,7 +1,7 @@
-"""Walks the log for records that name another one in PREPARED TRANSACTION OFFSET.
+"""Walks the log for records whose PREPARED TRANSACTION OFFSET refers to an earlier record.
 
-Such a record is the outcome of an earlier one: a committed transaction, a delivered delayed
-message. It proves that the earlier one is done. Owns nothing.
+Such a record is a committed transaction or a delivered delayed message, and proves that the earlier
+record needs no further work. Owns nothing.
 """
 
 from __future__ import annotations
