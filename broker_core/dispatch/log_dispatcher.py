@@ -1,8 +1,8 @@
 """Tails the log: builds consume queues and index, and announces arrivals.
 
-Owns the dispatched position. The only way into the queues, so that they stay a pure function of the
-log. Never goes past the limit it is given (the visible position), and shows nothing of an append
-group before all of it is durable.
+Owns the dispatched position. Only this module adds to the queues, so that they are a pure function
+of the log. Never goes past the given limit (the visible position), and begins no append group that
+is not durable as a whole.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LogDispatcher:
         slice_size: int,
         written: AppendScanCache | None = None,
     ) -> None:
-        """`written` caches what appends have scanned already."""
+        """`written` caches the scans that appends have made."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -63,7 +63,7 @@ class LogDispatcher:
         self._listeners.append(listener)
 
     def accept_cut_limit(self) -> None:
-        """Expect limits in the middle of a record: replication cuts anywhere."""
+        """Accept limits in the middle of a record, as replication sets them."""
         self._limit_cuts = True
 
     def follow_copied_log(self) -> None:
@@ -90,12 +90,12 @@ class LogDispatcher:
         try:
             return self._dispatch(limit, durable, arrived, after_step)
         finally:
-            # Last and all at once: a listener must not find a part of a group, and one that fails
-            # must not make records be taken twice.
+            # At the end and all at once: a listener must not see a part of a group, and an error of
+            # a listener must not cause records to be dispatched twice.
             self.announce(arrived)
 
     def dispatch_kept(self, kept: KeptSteps, limit: int) -> None:
-        """Take what recovery has found up to `limit`, all of it durable and of whole groups."""
+        """Add the steps that recovery has cached up to `limit`; no group is cut."""
         while (step := kept.take(self.position, limit)) is not None:
             self._take_step(step, {})
 
@@ -155,7 +155,7 @@ class LogDispatcher:
         return count
 
     def announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
-        """Tell the listeners that readers see more of these queues."""
+        """Notify the listeners that readers can see more of these queues."""
         if not self._listeners:
             return
         for topic, queue_id in queues:

@@ -34,7 +34,7 @@ class LogSlices:
 
     def __next__(self) -> Scan:
         while self._position < self._end:
-            # A record with damaged keys or offsets would make an index that hides it.
+            # Verified, because damaged keys or offsets would give a wrong index or queue.
             step = walk_step(
                 self._log.segments,
                 self._position,
@@ -81,7 +81,7 @@ def rebuild_queue(
 def rebuild_index(
     log: CommitLog, index: MessageIndex, start: int, until: int, delays: memoryview, wall_ms: int
 ) -> None:
-    """Put the keys of `[start, until)` again, after the files from `start` on were dropped.
+    """Index the keys of `[start, until)` again, after the files from `start` on were dropped.
 
     Goes back further when the file before `start` turns out to be damaged, too.
     """
