@@ -35,11 +35,11 @@ class Listener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Where it listens."""
+        """The listening socket; empty once closed."""
         return self._accepting.sockets
 
     def close(self) -> None:
-        """Accept no more; sockets that have not become a connection are shut down."""
+        """Stop accepting; sockets that have not become a connection are shut down."""
         self._accepting.close()
         # Not cancelled: uvloop would not report the end of a connection that has just begun.
         for accepted in self._tasks.values():
@@ -47,7 +47,7 @@ class Listener:
                 accepted.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed."""
+        """Wait until all sockets that were accepted have become a connection or ended."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
@@ -58,7 +58,7 @@ class Listener:
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:
-            # Small answers leave at once.
+            # Send small responses at once.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 self._make_protocol,
