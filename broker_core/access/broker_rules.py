@@ -16,7 +16,6 @@ from broker_core.access.permissions import (
     ADMINS,
     ANY_ACCOUNT,
     BROKERS,
-    RETRY_PREFIX,
     Need,
     Resources,
     Role,
@@ -37,11 +36,11 @@ from broker_core.codec.wire.bodies.sink_messages import (
 )
 from broker_core.codec.wire.pop_handle import batch_ack_names
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX
 from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import RequestCode as Code
 
 _DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 def _account(needs: Any) -> Rule:
@@ -61,7 +60,7 @@ def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]
     group = command.ext.get("group", "")
     yield group_need(group)
     topic = resources.topic_at(_offset_of(command, "offset"))
-    if topic is not None and topic != f"{RETRY_PREFIX}{group}":
+    if topic is not None and topic != f"{RETRY_TOPIC_PREFIX}{group}":
         yield topic_need(topic, SUB)
 
 
@@ -80,7 +79,7 @@ def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Nee
 def _topic_of(group: str, topic: str) -> Need:
     """Permission on the topic; for retries of the group, `%RETRY%group_topic`, on the original."""
     for sign in "_+":
-        prefix = f"{RETRY_PREFIX}{group}{sign}"
+        prefix = f"{RETRY_TOPIC_PREFIX}{group}{sign}"
         if group and topic.startswith(prefix):
             return topic_need(topic[len(prefix) :], SUB)
     return topic_need(topic, SUB)
@@ -94,12 +93,13 @@ def _progress(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """A retry topic's name may stand for several pairs of group and topic. All must be allowed,
-    because the topic may hold messages of each.
+    """Several pairs of group and topic may share the name of a retry topic. All must be allowed.
+
+    The topic may hold messages of each.
     """
     yield from _progress(command, resources)
     group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
-    if group and topic.startswith(f"{RETRY_PREFIX}{group}_"):
+    if group and topic.startswith(f"{RETRY_TOPIC_PREFIX}{group}_"):
         for owner, popped in resources.other_retry_owners(group, topic):
             yield group_need(owner)
             if popped:
@@ -176,7 +176,7 @@ def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """Needs of a staging request; an unknown id is refused by the staging code."""
+    """Needs of a staging request. The handler refuses an unknown id."""
     sink = resources.sink_of(command.ext.get("stagingId", ""))
     if sink is not None:
         yield group_need(sink, PUB)
@@ -277,7 +277,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.STAGE_DROP: _account(_stage_drop),
     Code.SINK_PUBLISH: _account(_published),
     Code.SINK_STATUS: _account(_sink),
-    # What slaves copy from their master
+    # Tables that slaves copy
     Code.GET_ALL_TOPIC_CONFIG: BROKERS,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: BROKERS,
     Code.GET_ALL_CONSUMER_OFFSET: BROKERS,

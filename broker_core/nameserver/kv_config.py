@@ -1,4 +1,4 @@
-"""Texts by namespace and key, for administrators: PUT, GET, DELETE and list of one namespace.
+"""Strings by namespace and key, for administrators: PUT, GET, DELETE and list of one namespace.
 
 Owns the table. Does no I/O: to persist the table, pass `save`, which gets the bytes of Apache's
 `kvConfig.json` before a change is visible; if it fails, nothing has changed.
@@ -56,7 +56,7 @@ class KvConfig:
         self._adopt(namespace, {**self.namespace(namespace), key: value})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value if it is there."""
+        """Remove a value if it exists."""
         pairs = self.namespace(namespace)
         if key in pairs:
             self._adopt(namespace, {name: pairs[name] for name in pairs if name != key})

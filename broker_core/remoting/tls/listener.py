@@ -1,7 +1,7 @@
 """A listening port for TLS, and plain text if allowed; the first byte decides.
 
     0x16    a TLS handshake: the connection begins when it is done
-    other   a plain frame: served as it is, or closed where only TLS is allowed
+    other   a plain frame: served, or closed where only TLS is allowed
 
 The byte is peeked once per connection; the rest is an ordinary connection. Until the first byte and
 during the handshake a peer counts towards the limits of its host and has a deadline.
@@ -49,11 +49,11 @@ class TlsListener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Where it listens."""
+        """The listening socket; empty once closed."""
         return self._accepting.sockets
 
     def close(self) -> None:
-        """Accept no more; sockets that are not yet a connection are closed."""
+        """Stop accepting; sockets that are not yet a connection are closed."""
         if self._accepting.is_closed:
             return
         self._accepting.close()
@@ -69,7 +69,7 @@ class TlsListener:
             await asyncio.wait(tuple(self._tasks))
 
     def _accepted(self, accepted: socket.socket, address: object) -> None:
-        # Small answers leave at once.
+        # Send small responses at once.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host = host_of(address)
         load = self._budget.admit(host)
@@ -91,7 +91,7 @@ class TlsListener:
         task.add_done_callback(self._tasks.pop)
 
     def ended(self, arrival: _Arrival) -> None:
-        """A peer closed, or sent no byte in time."""
+        """Forget a peer that closed or sent no byte in time."""
         self._arrivals.discard(arrival)
 
     async def _connect(self, arrival: _Arrival, context: ssl.SSLContext | None) -> None:
