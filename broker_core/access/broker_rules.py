@@ -25,7 +25,7 @@ from broker_core.access.permissions import (
     refused,
     topic_need,
 )
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_object
 from broker_core.codec.json.fields import text_field, whole_number
 from broker_core.codec.wire.bodies.heartbeat_data import parse_heartbeat
 from broker_core.codec.wire.bodies.message_queue import parse_lock_request
@@ -37,7 +37,6 @@ from broker_core.codec.wire.bodies.sink_messages import (
 from broker_core.codec.wire.pop_handle import batch_ack_names
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX
-from broker_core.errors import InvalidArgument
 from broker_core.protocol_codes import RequestCode as Code
 
 _DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
@@ -140,15 +139,8 @@ def _locks(command: RemotingCommand, _: Resources) -> Iterable[Need]:
         yield topic_need(topic, SUB)
 
 
-def _object(command: RemotingCommand) -> Mapping[str, Any]:
-    found = parse_json(command.body)
-    if not isinstance(found, dict):
-        raise InvalidArgument("the body is not a JSON object")
-    return found
-
-
 def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    found = _object(command)
+    found = parse_object(command.body)
     subscription = found.get("subscriptionData")
     if isinstance(subscription, dict):
         yield topic_need(text_field(subscription, "topic", ""), SUB)
@@ -157,7 +149,7 @@ def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    found = _object(command)
+    found = parse_object(command.body)
     group = text_field(found, "consumerGroup", "")
     yield group_need(group)
     yield _topic_of(group, text_field(found, "topic", ""))

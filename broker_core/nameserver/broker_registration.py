@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_json, parse_object
 from broker_core.codec.json.fields import I32_MAX, I32_MIN, object_field, text_field, whole_number
 from broker_core.codec.native import body_crc
 from broker_core.codec.wire.bodies.topic_config import (
@@ -87,7 +87,7 @@ def decode_register_body(
     """Version and topics of a RegisterBrokerBody; an empty body has no topics."""
     if not len(body):
         return DataVersion(), ()
-    found = object_field({"body": parse_json(body, references=True)}, "body")
+    found = parse_object(body, references=True)
     wrapper = object_field(found, "topicConfigSerializeWrapper")
     table = object_field(wrapper, "topicConfigTable")
     _check_topic_count(len(table), limits)
@@ -182,5 +182,5 @@ def _topic_from_text(block: bytes) -> TopicConfig:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    found: Mapping[str, Any] = object_field({"attributes": parse_json(text.encode())}, "attributes")
+    found: Mapping[str, Any] = parse_object(text.encode())
     return {key: text_field(found, key) for key in found}

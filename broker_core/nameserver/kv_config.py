@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import object_field, text_field
 from broker_core.errors import InvalidArgument
 from broker_core.nameserver.settings import RouteLimits
@@ -77,7 +77,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _parse_saved(saved: bytes) -> dict[str, dict[str, str]]:
-    found = object_field({"kvConfig.json": parse_json(saved)}, "kvConfig.json")
+    found = parse_object(saved)
     table = object_field(found, "configTable")
     namespaces = {name: object_field(table, name) for name in table}
     return {name: {k: text_field(pairs, k) for k in pairs} for name, pairs in namespaces.items()}

@@ -26,7 +26,7 @@ from broker_core.broker.tables.config_attributes import (
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.table_changes import TableChanges
 from broker_core.broker.tables.topic_table import TopicTable
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import I32_MAX, list_field, object_field
 from broker_core.codec.wire.bodies.message_queue import MessageQueue, queue_map
 from broker_core.codec.wire.bodies.route_data import TopicList, encode_topic_list
@@ -102,7 +102,7 @@ class TopicAdminProcessor:
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body, references=True)}, "body")
+        found = parse_object(command.body, references=True)
         items = list_field(found, "topicConfigList")
         if not 0 < len(items) <= TOPICS_PER_REQUEST_MAX:
             raise InvalidArgument(
