@@ -198,7 +198,7 @@ def test_a_kernel_that_was_killed_and_started_again(
     assert f"waiting until that broker (process {broker_id}) has ended" in caplog.text
 
 
-def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:
+def test_several_foreign_brokers_of_one_name_are_listed(shared: EmbeddedBroker) -> None:
     [path] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*/broker-*.json")
     note = json.loads(path.read_text())
     # Process 1 is no ancestor that counts, and is always there.

@@ -138,7 +138,7 @@ async def test_a_slave_that_does_not_read_costs_no_more_than_its_buffer(tmp_path
 
 
 @on_loop
-async def test_too_many_strangers(
+async def test_too_many_unauthenticated_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ha_server, "_LOG_INTERVAL_S", 3_600.0)
@@ -207,7 +207,7 @@ async def test_fewer_slaves_than_a_put_needs(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_master_that_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_master_that_waits_for_no_slave(tmp_path: Path) -> None:
     async with lone_master(tmp_path, in_sync_replicas=1) as master:
         result = await master.context.store.put(Message("T", b"1"))
         assert result.status is PutStatus.PUT_OK

@@ -219,7 +219,7 @@ def lose_power(store: Path) -> None:
 
 
 @pytest.mark.parametrize("with_run", [True, False], ids=["position", "older position"])
-def test_a_power_cut_takes_nothing_that_a_stream_was_told(tmp_path: Path, with_run: bool) -> None:
+def test_a_power_cut_removes_nothing_that_a_stream_read(tmp_path: Path, with_run: bool) -> None:
     """With ASYNC_FLUSH, too: the broker syncs before it names an end."""
     store, stream = tmp_path / "store", Stream()
     with broker_on(store, flushDiskType="ASYNC_FLUSH") as broker:
