@@ -200,9 +200,7 @@ class SinkClient(Lifecycle):
         found = re.match(r"V(\d+)_", version)
         return found is not None and int(found[1]) >= 5
 
-    async def masters(
-        self, *, at_least_one: bool = False, retries: bool = True
-    ) -> tuple[str, ...]:
+    async def masters(self, *, at_least_one: bool = False, retries: bool = True) -> tuple[str, ...]:
         """Names of all brokers that have a master now.
 
         `at_least_one` waits for the first one and raises `ConnectionLost` if there is none: name
