@@ -109,6 +109,19 @@ def test_a_task_that_computes_for_long_renews_what_the_others_have_staged(
     monkeypatch.setattr(sink_client, "_FIRST_RENEWAL_S", 0.01)
     monkeypatch.setattr(sink_client, "RENEWALS", 1_000_000)
 
+    at_work: list[bool] = []
+    keep = SinkClient.keep_staged
+
+    async def noted(self: Any, identity: Any) -> None:
+        at_work.append(True)
+        number = len(at_work) - 1
+        try:
+            await keep(self, identity)
+        finally:
+            at_work[number] = False
+
+    monkeypatch.setattr(SinkClient, "keep_staged", noted)
+
     def scenario(masters: Masters) -> None:
         masters.start(A, B)
         masters.topic("T", A, B)
@@ -126,24 +139,25 @@ def test_a_task_that_computes_for_long_renews_what_the_others_have_staged(
             for part in early.parts:
                 for _ in range(3):
                     before = masters.renewed(part.broker_name, part.staging_id)
-                    deadline = time.monotonic() + LIMIT_S
-                    while masters.renewed(part.broker_name, part.staging_id) == before:
-                        assert time.monotonic() < deadline, f"{part.broker_name} is not renewed"
-                        time.sleep(0.01)
+                    until(lambda p=part, b=before: masters.renewed(p.broker_name, p.staging_id) > b)
             yield pa.RecordBatch.from_pydict({"value": ["e"]})
 
         late = task(1, rows_of_a_slow_task())
-        # No task is left that renews: a job that was killed lets go.
-        [part] = late.parts
+        assert at_work
         with pytest.raises(RuntimeError, match="planted"):
             task(2, _failing())
-        settled = masters.renewed(part.broker_name, part.staging_id)
-        time.sleep(0.3)
-        assert masters.renewed(part.broker_name, part.staging_id) == settled
+        # No task is left that renews: a job that was killed lets go.
+        until(lambda: not any(at_work))
         publish_batch(options, [early, late])
         assert _values(masters.address) == Counter("abcde")
 
     on_masters(scenario)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline
 
 
 def _failing() -> Iterator[pa.RecordBatch]:
