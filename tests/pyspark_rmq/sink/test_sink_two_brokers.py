@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_a_task_that_computes_for_long_renews_what_the_others_have_staged(
             for part in early.parts:
                 for _ in range(3):
                     before = masters.renewed(part.broker_name, part.staging_id)
-                    until(lambda p=part, b=before: masters.renewed(p.broker_name, p.staging_id) > b)
+                    until(partial(_is_later, masters, part, before))
             yield pa.RecordBatch.from_pydict({"value": ["e"]})
 
         late = task(1, rows_of_a_slow_task())
@@ -160,6 +161,10 @@ def until(reached: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
 
 
+def _is_later(masters: Masters, part: Any, before: float) -> bool:
+    return masters.renewed(part.broker_name, part.staging_id) > before
+
+
 def _failing() -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"value": ["f"]})
     raise RuntimeError("planted")
-    yield
