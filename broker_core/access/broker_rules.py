@@ -277,6 +277,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.STAGE_DROP: _account(_stage_drop),
     Code.SINK_PUBLISH: _account(_published),
     Code.SINK_STATUS: _account(_sink),
+    Code.STAGE_RENEW: _account(_sink),
     # What slaves copy from their master
     Code.GET_ALL_TOPIC_CONFIG: BROKERS,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: BROKERS,

@@ -57,6 +57,12 @@ class Masters:
         with SyncSinkClient(self.address) as client:
             return client.status(sink, name)
 
+    def renewed(self, name: str, staging_id: str) -> float:
+        """When the batch of a draft was worked on last, by the broker's clock."""
+        draft = self._brokers[name].context.store.staging.find(staging_id)
+        assert draft is not None
+        return draft.lease.renewed
+
     def write(
         self, batch: int, topic: str, rows: list[str], *, sink: str = "S", run: str = "run-1",
         **given: str,
