@@ -133,7 +133,8 @@ def read_task(
     check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
     naming, typed = options.column_names, are_typed(columns)
-    messages = message_columns(columns, naming, with_body=typed)
+    dead_letters = options.payload.dead_letter_topic
+    messages = message_columns(columns, naming, with_body=typed, with_id=bool(dead_letters))
     maker = ConditionalRows(
         messages,
         options.where,
@@ -163,13 +164,18 @@ def _dead_letters(task: Task, options: SourceOptions, connected: Connected) -> W
     # Most tasks do not write: they do not load a producer.
     from broker_core import BadMessage, DeadLetterWriter
 
-    writer = DeadLetterWriter(connected.client, topic, options.reader_group)
+    writer = DeadLetterWriter(
+        connected.client, topic, options.reader_group, retry_for_ms=options.poll_timeout_ms
+    )
     # Not only when the first bad record comes.
     connected.call(writer.check())
 
     def write(queue: MessageQueue, bad: Sequence[BadBody]) -> None:
         store_id = task.stores.get(queue.broker_name, StoreIdentity()).store_id
-        messages = [BadMessage(queue, *one, store_id) for one in bad]
+        messages = [
+            BadMessage(queue, one.offset, one.body, one.reason, store_id, one.message_id)
+            for one in bad
+        ]
         connected.call(writer.write(messages))
 
     return write
