@@ -203,22 +203,32 @@ def batches_of(
 
 
 def _batches_of_run(
-    part: QueueRange, run: RecordRun, options: SourceOptions, connected: Connected, maker: RowMaker
+    part: QueueRange,
+    run: RecordRun,
+    options: SourceOptions,
+    connected: Connected,
+    maker: RowMaker,
+    *,
+    is_verified: bool = False,
 ) -> Iterator[Any]:
+    """`is_verified`: by the broker, so that damage is not asked about again."""
     again = part._replace(start=run.first_offset, until=run.until_offset)
     try:
         batch = maker.batch(run, part.queue)
     except errors.CorruptRecord:
+        if is_verified:
+            raise
         # Asked again, the broker verifies the records and reports the damage.
-        for part_of_it in _verified(again, options, connected):
-            yield maker.batch(part_of_it, part.queue)
+        parts = [again]
     except BodiesTooLarge:
         middle = (again.start + again.until) // 2
-        for half in (again._replace(until=middle), again._replace(start=middle)):
-            for smaller in _verified(half, options, connected):
-                yield from _batches_of_run(half, smaller, options, connected, maker)
+        parts = [again._replace(until=middle), again._replace(start=middle)]
     else:
         yield batch
+        return
+    for one in parts:
+        for found in _verified(one, options, connected):
+            yield from _batches_of_run(one, found, options, connected, maker, is_verified=True)
 
 
 def _is_local(pair: tuple[QueueRange, object]) -> bool:
