@@ -223,6 +223,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.SEND_MESSAGE: _send("topic"),
     Code.SEND_MESSAGE_V2: _send("b"),
     Code.SEND_BATCH_MESSAGE: _send("b"),
+    Code.SEND_ONCE: _send("b"),
     Code.SEND_REPLY_MESSAGE: _account(partial(_reply, topic_field="topic")),
     Code.SEND_REPLY_MESSAGE_V2: _account(partial(_reply, topic_field="b")),
     Code.CONSUMER_SEND_MSG_BACK: _account(_sent_back),
