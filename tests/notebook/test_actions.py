@@ -165,10 +165,27 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
 
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
-    with pytest.raises(TopicNotExist):
-        missing.tail()
+    for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
+        with pytest.raises(TopicNotExist) as raised:
+            ask()
+        assert str(raised.value) == (
+            f"topic missing does not exist at {broker.name_server}: look at the spelling, or create"
+            ' it with create_topic("missing")\nSee docs/errors.md#topic-not-found'
+        )
     assert "missing" in missing.describe()
     assert "missing" in missing._repr_html_()
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "a b", ["orders"]])
+def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
+    for ask in (
+        lambda: broker.produce(name, ["a"]),
+        lambda: broker.consume(name),
+        lambda: broker.topic(name).tail(),
+        lambda: broker.create_topic(name),
+    ):
+        with pytest.raises(InvalidArgument, match="topic"):
+            ask()
 
 
 _NO_PANDAS = """
