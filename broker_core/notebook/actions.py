@@ -55,9 +55,20 @@ class ClusterActions:
         from broker_core.notebook import operations
 
         with self._said_to_be_stopped():
-            operations.gather(
-                self.client_config, lambda admin: admin.create_topic(name, queue_count=queue_count)
-            )
+            config = self.client_config
+            with operations.known_topic(config, name):
+                operations.gather(
+                    config, lambda admin: admin.create_topic(name, queue_count=queue_count)
+                )
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create many topics, each with its number of queues, in few requests."""
+        from broker_core.notebook import operations
+        from broker_core.notebook.topic_counts import topic_counts
+
+        asked = topic_counts(topics)
+        with self._said_to_be_stopped():
+            operations.gather(self.client_config, lambda admin: admin.create_topics(asked))
 
     def produce(
         self,

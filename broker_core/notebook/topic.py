@@ -80,9 +80,9 @@ class Topic:
 
     def stats(self) -> Any:
         """Table of the queues: first and next offset, messages, newest."""
-        found = operations.gather(
-            self._home.client_config, lambda admin: figures.topic_figures(admin, self.name)
-        )
+        config = self._home.client_config
+        with operations.known_topic(config, self.name):
+            found = operations.gather(config, lambda admin: figures.topic_figures(admin, self.name))
         rows = [
             (q.broker_name, q.queue_id, s.low, s.end, s.end - s.low, moment(s.newest_ms))
             for q, s in found.queues.items()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from IPython.lib.pretty import pretty
@@ -16,7 +17,7 @@ from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
-from broker_core.errors import MessageTooLarge, RmqError, TopicNotExist
+from broker_core.errors import InvalidArgument, MessageTooLarge, RmqError, TopicNotExist
 from broker_core.notebook.display import (
     ClusterPicture,
     TopicPicture,
@@ -56,6 +57,26 @@ def depths(broker: EmbeddedBroker, topic: str) -> list[int]:
 def without_rates(text: str) -> str:
     """Rates change from one look to the next."""
     return re.sub(r"[\d,.]+/s", "?/s", text)
+
+
+# Topics
+
+
+def test_many_topics_at_once(broker: EmbeddedBroker) -> None:
+    broker.create_topics({f"many_{number}": 1 + number % 2 for number in range(300)})
+    table = broker.topics().set_index("topic")
+    assert [int(table.loc[f"many_{n}", "queues"]) for n in (0, 1, 299)] == [1, 2, 2]
+    broker.create_topics({"many_0": 3})
+    assert len(broker.topic("many_0").stats()) == 3
+    wrong: list[tuple[Any, str]] = [
+        (["many_1"], r'write topics=\{"many_1": 4\}'),
+        ({"bad name": 1}, "'bad name': topic has a character outside"),
+        ({"many_1": 0}, "'many_1' cannot have 0 queues"),
+        ({5: 1}, "5: the name of a topic is a text"),
+    ]
+    for topics, text in wrong:
+        with pytest.raises(InvalidArgument, match=text):
+            broker.create_topics(topics)
 
 
 # Sending
@@ -144,10 +165,27 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
 
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
-    with pytest.raises(TopicNotExist):
-        missing.tail()
+    for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
+        with pytest.raises(TopicNotExist) as raised:
+            ask()
+        assert str(raised.value) == (
+            f"topic missing does not exist at {broker.name_server}: look at the spelling, or create"
+            ' it with create_topic("missing")\nSee docs/errors.md#topic-not-found'
+        )
     assert "missing" in missing.describe()
     assert "missing" in missing._repr_html_()
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "a b", ["orders"]])
+def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
+    for ask in (
+        lambda: broker.produce(name, ["a"]),
+        lambda: broker.consume(name),
+        lambda: broker.topic(name).tail(),
+        lambda: broker.create_topic(name),
+    ):
+        with pytest.raises(InvalidArgument, match="topic"):
+            ask()
 
 
 _NO_PANDAS = """
