@@ -24,7 +24,6 @@ from broker_core.access.permissions import (
     role_of,
     topic_need,
 )
-from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.access.strict_sessions import StrictSessions
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.request_signature import (
@@ -38,6 +37,7 @@ from broker_core.codec.wire.request_signature import (
 )
 from broker_core.errors import NoPermission
 from broker_core.remoting.connection import Connection
+from broker_core.remoting.peer_address import is_loopback_host
 from broker_core.remoting.request_dispatch import Handler, Result
 from broker_core.runtime.clock import Clock
 
@@ -154,7 +154,7 @@ class AccessGate:
         if not is_signed or account is _UNKNOWN:
             raise refused(_NOT_SIGNED)
         if self._is_strict:
-            raise refused(f"this server wants the signature {STRICT_AUTH}, not only {SIGNATURE}")
+            raise refused(f"this server requires the signature {STRICT_AUTH}, not only {SIGNATURE}")
         if rule is not None and rule.role > Role.ACCOUNT and not _is_private(connection):
             raise refused(
                 "on a connection that others can read, administration needs TLS or the signature "

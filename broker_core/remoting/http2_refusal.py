@@ -116,7 +116,7 @@ _REFUSING_HEADERS: Final = (
 
 
 class RefusedHttp2(asyncio.Protocol):
-    """Takes the place of a remoting connection; `lost` is called at the end."""
+    """Replaces the protocol of a remoting connection; `lost` is called at the end."""
 
     def __init__(
         self, transport: asyncio.Transport, host: str, lost: Callable[[Exception | None], None]
@@ -129,7 +129,7 @@ class RefusedHttp2(asyncio.Protocol):
         _log.log(logging.WARNING if is_new else logging.INFO, "a gRPC client at %s: %s", host, TEXT)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse its calls."""
+        """Refuse the calls in `data`."""
         try:
             self._transport.write(self._refusal.receive(data))
         except ViolatedHttp2:

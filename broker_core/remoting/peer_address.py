@@ -26,6 +26,14 @@ def host_of(address: object) -> str:
     return host[len("::ffff:") :] if host.startswith("::ffff:") and "." in host else host
 
 
+def is_loopback_host(host: str) -> bool:
+    """Whether a peer is on this machine; `local` is a peer without an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "local"
+
+
 def counted_host(host: str) -> str:
     """The key of limits per host: an IPv4 address, or the /64 network of an IPv6 one."""
     if ":" not in host:

@@ -1,4 +1,4 @@
-"""The master's replication port: accepts slaves and feeds each from the log.
+"""The master's replication port: accepts slaves and sends them the log.
 
 Owns the connections; `leader_session` decides. A slave that does not read gets no more than its
 write buffer holds, and is closed when it stays silent.
@@ -131,7 +131,7 @@ class HaServer:
             return True
         now = self.clock.monotonic()
         if now < self._logged_at + _LOG_INTERVAL_S:
-            # A line for each of them would let anyone fill the disk of the log.
+            # A log line for each of them could fill the disk.
             self._unlogged += 1
             return False
         more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""

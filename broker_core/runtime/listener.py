@@ -14,6 +14,32 @@ from broker_core.runtime.accept_loop import AcceptLoop
 _log = logging.getLogger(__name__)
 
 
+class PendingSockets:
+    """Accepted sockets that may not be a connection yet, and the tasks that connect them."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[asyncio.Task[None], socket.socket] = {}
+
+    def add(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """Register a socket until its task has ended."""
+        self._sockets[task] = accepted
+        task.add_done_callback(self._sockets.pop)
+
+    def shut_down(self) -> None:
+        """End the connections. Their tasks are not cancelled.
+
+        After a cancellation uvloop would not report the end of a connection that has just begun.
+        """
+        for accepted in self._sockets.values():
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
+
+    async def wait(self) -> None:
+        """Wait until each socket has become a connection or ended."""
+        if self._sockets:
+            await asyncio.wait(tuple(self._sockets))
+
+
 class Listener:
     """Accepts until closed; `make_protocol` creates the protocol of each connection."""
 
@@ -29,8 +55,7 @@ class Listener:
         self._tls = tls
         self._handshake_timeout_s = None if tls is None else handshake_timeout_s
         self._loop = asyncio.get_running_loop()
-        # Sockets that may not be a connection yet.
-        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
+        self._pending = PendingSockets()
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
@@ -41,20 +66,14 @@ class Listener:
     def close(self) -> None:
         """Stop accepting; sockets that have not become a connection are shut down."""
         self._accepting.close()
-        # Not cancelled: uvloop would not report the end of a connection that has just begun.
-        for accepted in self._tasks.values():
-            with contextlib.suppress(OSError):
-                accepted.shutdown(socket.SHUT_RDWR)
+        self._pending.shut_down()
 
     async def wait_closed(self) -> None:
         """Wait until all sockets that were accepted have become a connection or ended."""
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        await self._pending.wait()
 
     def _accepted(self, accepted: socket.socket, _: object) -> None:
-        task = self._loop.create_task(self._connect(accepted))
-        self._tasks[task] = accepted
-        task.add_done_callback(self._tasks.pop)
+        self._pending.add(accepted, self._loop.create_task(self._connect(accepted)))
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.remoting.limits.request_budget import RequestBudget
-from broker_core.remoting.peer_address import counted_host
+from broker_core.remoting.peer_address import counted_host, is_loopback_host
 from tests.remoting.peers import small_limits
 
 
@@ -22,3 +22,11 @@ def test_ipv6_peers_are_counted_by_network() -> None:
     assert [budget.admit("10.0.0.1") is not None for _ in range(4)] == [True, True, True, False]
     assert counted_host("::ffff:10.0.0.1".removeprefix("::ffff:")) == "10.0.0.1"
     assert counted_host("local") == "local"
+
+
+def test_loopback() -> None:
+    assert is_loopback_host("127.0.0.1")
+    assert is_loopback_host("::1")
+    assert is_loopback_host("local")
+    assert not is_loopback_host("10.0.0.1")
+    assert not is_loopback_host("2001:db8:1:2::/64")

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import orjson
 
+from broker_core.codec.json.fields import object_field
 from broker_core.codec.json.references import resolve_references
 from broker_core.errors import InvalidArgument, MalformedJson
 
@@ -94,6 +95,14 @@ def parse_json(
     if references and (b"$ref" in text or b"\\u" in text):
         return resolve_references(value, len(text), depth_max)
     return value
+
+
+def parse_object(data: bytes | memoryview, *, references: bool = False) -> Mapping[str, Any]:
+    """Parse the body of a request or response, an object; null is an empty one.
+
+    Raises `MalformedJson`, or `InvalidArgument` for any other value.
+    """
+    return object_field({"body": parse_json(data, references=references)}, "body")
 
 
 def key_fields(key: str | ObjectKey) -> dict[str, Any]:

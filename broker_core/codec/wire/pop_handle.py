@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_object
 from broker_core.codec.json.fields import (
     I32_MAX,
     I64_MAX,
@@ -188,7 +188,7 @@ def batch_ack_names(body: bytes | memoryview) -> set[tuple[str, str]]:
 def _batch(body: bytes | memoryview) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     if len(body) > BATCH_SIZE_MAX:
         raise InvalidArgument(f"a batch of {len(body)} bytes, at most {BATCH_SIZE_MAX}")
-    found = object_field({"body": parse_json(body)}, "body")
+    found = parse_object(body)
     items = list_field(found, "acks")
     if len(items) > ACKS_MAX:
         raise InvalidArgument(f"acks has {len(items)} entries: give at most {ACKS_MAX}")

@@ -13,6 +13,8 @@ TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
 GROUP_SIZE_MAX: Final = 120
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)

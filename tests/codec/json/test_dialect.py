@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.json.dialect import RawKeyMap, emit_json, key_fields, parse_json
+from broker_core.codec.json.dialect import (
+    RawKeyMap,
+    emit_json,
+    key_fields,
+    parse_json,
+    parse_object,
+)
 from broker_core.errors import InvalidArgument, MalformedJson
 from broker_core.protocol_codes import BrokerRole, ResponseCode
 
@@ -406,3 +412,12 @@ def test_what_is_written_can_be_read(value: Any) -> None:
     for ascii_only in (False, True):
         text = emit_json(value, ascii_only=ascii_only)
         assert json.loads(text) == without_null_fields(value)
+
+
+def test_a_body_is_an_object() -> None:
+    assert parse_object(b'{"a":{"b":1},"c":{"$ref":"$.a"}}', references=True)["c"] == {"b": 1}
+    assert parse_object(b'{"c":{"$ref":"$.a"}}') == {"c": {"$ref": "$.a"}}
+    assert parse_object(b"null") == {}
+    for body in (b"[1]", b"1", b'"a"', b"{", b"", b'{{"topic":"T"}:1}'):
+        with pytest.raises((InvalidArgument, MalformedJson)):
+            parse_object(body)

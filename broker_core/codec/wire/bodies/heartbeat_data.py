@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import flag_field, list_field, text_field, whole_field
 from broker_core.codec.wire.bodies.subscription_data import (
     SubscriptionData,
@@ -84,9 +84,7 @@ def parse_heartbeat(body: bytes | memoryview) -> HeartbeatData:
     if len(body) > HEARTBEAT_SIZE_MAX:
         raise InvalidArgument(f"a heartbeat of {len(body)} bytes, at most {HEARTBEAT_SIZE_MAX}")
     # Java may write a subscription shared by several groups once.
-    found = parse_json(body, references=True)
-    if not isinstance(found, dict):
-        raise InvalidArgument("a heartbeat is not a JSON object")
+    found = parse_object(body, references=True)
     return HeartbeatData(
         text_field(found, "clientID"),
         tuple(text_field(item, "groupName") for item in _objects(found, "producerDataSet")),

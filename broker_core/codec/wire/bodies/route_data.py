@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import (
     I32_MAX,
     I64_MAX,
@@ -80,7 +80,7 @@ def encode_topic_route(route: TopicRoute) -> bytes:
 
 def decode_topic_route(body: bytes | memoryview) -> TopicRoute:
     """The inverse of `encode_topic_route`, for bodies of any RocketMQ version."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     order = found.get("orderTopicConf")
     return TopicRoute(
         tuple(_parse_broker(broker) for broker in _objects(found, "brokerDatas")),
@@ -101,7 +101,7 @@ def encode_cluster_info(info: ClusterInfo) -> bytes:
 
 def decode_cluster_info(body: bytes | memoryview) -> ClusterInfo:
     """The inverse of `encode_cluster_info`, dialect included."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     brokers = object_field(found, "brokerAddrTable")
     clusters = object_field(found, "clusterAddrTable")
     return ClusterInfo(
@@ -121,7 +121,7 @@ def encode_topic_list(topics: TopicList) -> bytes:
 
 def decode_topic_list(body: bytes | memoryview) -> TopicList:
     """The inverse of `encode_topic_list`."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     address = found.get("brokerAddr")
     return TopicList(
         _texts(found, "topicList"), None if address is None else text_field(found, "brokerAddr")
@@ -145,7 +145,7 @@ def encode_kv_table(table: Mapping[str, str]) -> bytes:
 
 def decode_kv_table(body: bytes | memoryview) -> dict[str, str]:
     """The inverse of `encode_kv_table`."""
-    table = object_field(_parsed_object(body), "table")
+    table = object_field(parse_object(body, references=True), "table")
     return {key: text_field(table, key) for key in table}
 
 
@@ -200,10 +200,6 @@ def _parse_queue(found: Mapping[str, Any]) -> QueueData:
         whole_field(found, "perm", None, 0, PERM_MASK),
         whole_field(found, "topicSysFlag", sys_flag, 0, I32_MAX),
     )
-
-
-def _parsed_object(body: bytes | memoryview) -> Mapping[str, Any]:
-    return object_field({"body": parse_json(body, references=True)}, "body")
 
 
 def _objects(found: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
