@@ -12,6 +12,7 @@ from typing import Final
 from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
+from pyspark_rmq.sink.guarantee import keep_guarantee
 from pyspark_rmq.sink.query_state import QueryState, checkpoint_path
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
 from pyspark_rmq.sink.task.result import JOBS, TaskResult, joined_ranges
@@ -28,6 +29,9 @@ def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
     if not results:
         return
     task = results[0].identity
+    if not task.once:
+        state = _state(options, task.batch_identity)
+        keep_guarantee(state, options, task.sink, results[0].guarantee)
     if results[0].guarantee == EXACTLY_ONCE:
         connected = connect(options.connection)
         identity = batch_identity(options, results)

@@ -61,6 +61,11 @@ class QueryState:
             folder, name = _driver_folder(), f"{_digest(query)}-{name}"
         self._path = None if folder is None else folder / _FOLDER / name
 
+    @property
+    def is_on_driver(self) -> bool:
+        """Whether the checkpoint is not a local directory, and the file is on the driver."""
+        return bool(self._query)
+
     def read(self) -> Decided:
         """The stored decisions. Raises `InvalidArgument` if the file cannot be read."""
         if self._path is None:
