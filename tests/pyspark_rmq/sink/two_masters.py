@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -79,8 +80,12 @@ class Masters:
 
 
 @pytest.fixture
-def on_masters(run_async: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
+def on_masters(
+    run_async: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
     """Runs a function on a thread, with brokers that it starts and stops."""
+    # Decisions of queries are stored there, and all tests write as the same query.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(scenario: Callable[[Masters], None]) -> None:
         async def around() -> None:
