@@ -25,7 +25,7 @@ from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.faults import Faults
-from broker_core.embedded.held_ports import HeldPorts
+from broker_core.embedded.held_ports import HeldPorts, checked_ports
 from broker_core.embedded.named_broker import LOG_FILE, STORE_DIR, ForeignProcess
 from broker_core.embedded.shared_brokers import (
     BrokerNote,
@@ -80,7 +80,7 @@ class EmbeddedBroker(ClusterActions):
         refuse_unknown(properties or {}, "properties")
         self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
-        self._ports = (name_server_port, broker_port)
+        self._ports = checked_ports(name_server_port=name_server_port, broker_port=broker_port)
         self._start_timeout_s = start_timeout_s
         self._has_test_clock = test_clock
         self._ahead_s = 0.0
@@ -226,7 +226,7 @@ class EmbeddedBroker(ClusterActions):
     def start(self) -> EmbeddedBroker:
         """Start and wait until clients can be served.
 
-        Raises `EmbeddedBrokerFailed` with the end of the broker's log.
+        Raises `EmbeddedBrokerFailed` with the reason, or with the end of the broker's log.
         """
         if self.is_running:
             return self

@@ -9,8 +9,6 @@ from broker_core.codec.wire.topic_name import topic_name_problem
 from broker_core.errors import InvalidArgument, explained
 
 QUEUES_MAX: Final = 1 << 16
-
-
 _QUEUES_SUGGESTED: Final = 4
 
 
@@ -27,9 +25,7 @@ def topic_counts(topics: Mapping[str, int] | None) -> dict[str, int]:
             )
         )
     for name, count in topics.items():
-        problem = (
-            topic_name_problem(name) if isinstance(name, str) else "the name of a topic is a text"
-        )
+        problem = topic_name_problem(name)
         if problem is not None:
             raise InvalidArgument(f"topics: {name!r:.140}: {problem}")
         if type(count) is not int or not 1 <= count <= QUEUES_MAX:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,13 @@ from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
-from broker_core.errors import InvalidArgument, MessageTooLarge, RmqError, TopicNotExist
+from broker_core.errors import (
+    InvalidArgument,
+    MessageTooLarge,
+    NameServersSilent,
+    RmqError,
+    TopicNotExist,
+)
 from broker_core.notebook.display import (
     ClusterPicture,
     TopicPicture,
@@ -163,6 +171,16 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
     assert int(stats["commitLogMaxOffset"]) > 0
 
 
+def test_a_topic_of_a_broker_that_was_stopped() -> None:
+    with EmbeddedBroker() as broker:
+        topic = broker.topic("orders")
+    for ask in (topic.tail, topic.lag, topic.stats, topic.messages):
+        with pytest.raises(NameServersSilent, match=r"not running: start\(\) it first"):
+            ask()
+    assert "not running: start() it first" in topic.describe()
+    assert "not running: start() it first" in topic._repr_html_()
+
+
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
     for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
@@ -186,6 +204,35 @@ def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
     ):
         with pytest.raises(InvalidArgument, match="topic"):
             ask()
+
+
+_FAILING_CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell()
+shell.run_line_magic("xmode", "Plain")
+shell.run_cell("from broker_core import EmbeddedBroker")
+shell.run_cell("def orders(broker):\\n    return broker.topic('orders').tail()")
+shell.run_cell("orders(EmbeddedBroker())")
+shell.run_line_magic("xmode", "Verbose")
+shell.run_cell("orders(EmbeddedBroker())")
+shell.history_manager.end_session()
+"""
+
+
+def test_a_cell_that_fails_shows_no_frames_of_the_package(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILING_CELL],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "NO_COLOR": "1", "IPYTHONDIR": str(tmp_path)},
+    )
+    short, verbose = re.split("Exception reporting mode: Verbose", done.stdout)
+    assert "EmbeddedBrokerFailed: the broker was not started" in short
+    assert "broker.topic('orders').tail()" in short
+    assert "embedded_broker.py" not in short
+    assert "embedded_broker.py" in verbose
 
 
 _NO_PANDAS = """
