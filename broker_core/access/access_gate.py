@@ -37,9 +37,9 @@ from broker_core.codec.wire.request_signature import (
 )
 from broker_core.errors import NoPermission
 from broker_core.remoting.connection import Connection
-from broker_core.remoting.peer_address import is_loopback_host
 from broker_core.remoting.request_dispatch import Handler, Result
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.peer_host import is_loopback_host
 
 # One text for all cases, so that guessing reveals nothing.
 _NOT_SIGNED: Final = "the access key or the signature is missing or wrong"

@@ -80,7 +80,7 @@ def test_many_topics_at_once(broker: EmbeddedBroker) -> None:
         (["many_1"], r'write topics=\{"many_1": 4\}'),
         ({"bad name": 1}, "'bad name': topic has a character outside"),
         ({"many_1": 0}, "'many_1' cannot have 0 queues"),
-        ({5: 1}, "5: the name of a topic is a text"),
+        ({5: 1}, "5: topic is not a string but int"),
     ]
     for topics, text in wrong:
         with pytest.raises(InvalidArgument, match=text):

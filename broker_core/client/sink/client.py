@@ -64,8 +64,8 @@ from broker_core.errors import (
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
-from broker_core.remoting.peer_address import is_loopback_host
 from broker_core.runtime.clock import sleep
+from broker_core.runtime.peer_host import is_loopback_host
 
 T = TypeVar("T")
 
