@@ -6,8 +6,8 @@
                    "topicPerms": ["orders=SUB"], "groupPerms": ["billing=SUB"],
                    "broker": false, "brokerName": ""}]}
 
-`broker` and `brokerName` are ours: such an account may register brokers and copy tables for a
-slave; with a name, only of that broker. An unknown or repeated key or a value of another type
+`broker` and `brokerName` are ours: such an account may register one broker and copy its tables for
+a slave; the name `*` stands for every broker. An unknown or repeated key or a value of another type
 rejects the whole file, because the previous accounts are safer than half of the new ones. Secrets
 are never shown.
 """
@@ -26,6 +26,9 @@ from broker_core.errors import InvalidArgument
 PUB: Final = 1
 SUB: Final = 2
 DENY: Final = 0
+
+# `brokerName` of an account that may act for every broker.
+ANY_BROKER: Final = "*"
 
 ACCOUNTS_MAX: Final = 10_000
 PERMISSIONS_MAX: Final = 10_000
@@ -69,7 +72,8 @@ class Account(NamedTuple):
     is_trusted: Matches = any_pattern(())
     """Whether a peer at this address needs no signature for this account."""
     broker_name: str = ""
-    """The only broker that a broker account may act for; empty for all."""
+    """The only broker that a broker account may act for; `ANY_BROKER` for all, empty for the first
+    that it uses."""
 
     def __repr__(self) -> str:
         return f"<account {self.access_key}>"

@@ -215,6 +215,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.SEND_MESSAGE: _send("topic"),
     Code.SEND_MESSAGE_V2: _send("b"),
     Code.SEND_BATCH_MESSAGE: _send("b"),
+    Code.SEND_ONCE: _send("b"),
     Code.SEND_REPLY_MESSAGE: _account(partial(_reply, topic_field="topic")),
     Code.SEND_REPLY_MESSAGE_V2: _account(partial(_reply, topic_field="b")),
     Code.CONSUMER_SEND_MSG_BACK: _account(_sent_back),
@@ -269,6 +270,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.STAGE_DROP: _account(_stage_drop),
     Code.SINK_PUBLISH: _account(_published),
     Code.SINK_STATUS: _account(_sink),
+    Code.STAGE_RENEW: _account(_sink),
     # Tables that slaves copy
     Code.GET_ALL_TOPIC_CONFIG: BROKERS,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: BROKERS,

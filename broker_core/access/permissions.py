@@ -18,7 +18,7 @@ from broker_core.codec.wire.topic_name import (
     topic_name_problem,
 )
 from broker_core.errors import NoPermission
-from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.protocol_codes import ResponseCode
 
 _NAMES: Final = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB or SUB"}
 
@@ -96,8 +96,6 @@ def check_permission(
     if role < rule.role:
         wanted = "an admin account" if rule.role is Role.ADMIN else "an account of a broker"
         raise refused(f"account {account.access_key} is not {wanted}, request {command.code}")
-    if rule.role is Role.BROKER:
-        _check_broker_name(account, command)
     if rule.needs is None:
         return
     for need in rule.needs(command, resources):
@@ -112,18 +110,6 @@ def check_permission(
 def has_permission(account: Account, need: Need, resources: Resources) -> bool:
     """Whether the account has one permission; admins have all."""
     return account.is_admin or _has(account, need, resources)
-
-
-def _check_broker_name(account: Account, command: RemotingCommand) -> None:
-    """A broker account may only act for its own broker."""
-    # Routes in a body are of any broker; ours never sends them.
-    names_none = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
-    name = command.ext.get("brokerName", "" if names_none else account.broker_name)
-    if account.broker_name and name != account.broker_name:
-        raise refused(
-            f"account {account.access_key} belongs to broker {account.broker_name!r:.140}, not to "
-            f"{name!r:.140}, request {command.code}"
-        )
 
 
 def refused(reason: str) -> NoPermission:

@@ -29,6 +29,7 @@ from broker_core.remoting.connection import (
     RequestReceived,
     SignRequest,
     TakeFrames,
+    closings_log,
 )
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
@@ -105,6 +106,7 @@ class RemotingClient:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
+        self.closings = closings_log(self.clock)
         self._dispatcher = RequestDispatcher(
             request_handler or _refuse_requests, self.limits, self.budget
         )

@@ -39,6 +39,7 @@ from broker_core.remoting.limits.unauthenticated_limits import restrict, unrestr
 from broker_core.remoting.liveness import Liveness
 from broker_core.remoting.peer_address import peer_address
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,11 @@ TakeFrames = Callable[["Connection", bytes, int], int]
 SignRequest = Callable[["Connection", RemotingCommand], None]
 
 
+def closings_log(clock: Clock) -> LimitedLog:
+    """`ConnectionOwner.closings` of one server or client."""
+    return LimitedLog(_log, clock.monotonic)
+
+
 class ConnectionOwner(Protocol):
     """The server or client that a connection belongs to."""
 
@@ -83,6 +89,8 @@ class ConnectionOwner(Protocol):
     # None: requests are not signed.
     sign_request: SignRequest | None
     new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
+    # Tells which connections were closed for what their peers did.
+    closings: LimitedLog
 
     def needs_account(self, host: str) -> bool:
         """Whether peers of this host must authenticate."""
@@ -316,7 +324,7 @@ class Connection(asyncio.BaseProtocol):
             is_busy=self.load.requests + self.load.held.count > 0 or len(self._in_flight) > 0,
         )
         if reason:
-            _log.info("closing %s: %s", self.peer_text, reason)
+            self._owner.closings.info("closing %s: %s", self.peer_text, reason)
             self.abort(reason)
 
     # Called by the event loop
@@ -438,7 +446,7 @@ class Connection(asyncio.BaseProtocol):
             if transport is not None and begun.startswith(PREFACE_START):
                 self._refuse_http2(transport, begun)
                 return
-            _log.info("closing %s: %s", self.peer_text, violation)
+            self._owner.closings.info("closing %s: %s", self.peer_text, violation)
             self.close(f"protocol violation: {violation}")
         else:
             self._note_arrived()

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.errors import explained
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
+_limited = LimitedLog(_log, lambda: asyncio.get_running_loop().time())
 
 # The beginning of PREFACE; as the length of a remoting frame it would be 1.3 GB.
 PREFACE_START: Final = b"PRI "
@@ -126,7 +128,9 @@ class RefusedHttp2(asyncio.Protocol):
         self._refusal = Http2Refusal()
         is_new = host not in _hosts_warned and len(_hosts_warned) < _HOSTS_WARNED_MAX
         _hosts_warned.update([host] if is_new else [])
-        _log.log(logging.WARNING if is_new else logging.INFO, "a gRPC client at %s: %s", host, TEXT)
+        _limited.log(
+            logging.WARNING if is_new else logging.INFO, "a gRPC client at %s: %s", host, TEXT
+        )
 
     def data_received(self, data: bytes) -> None:
         """Refuse the calls in `data`."""

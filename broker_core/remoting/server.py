@@ -19,6 +19,7 @@ from broker_core.remoting.connection import (
     RequestReceived,
     SignRequest,
     TakeFrames,
+    closings_log,
 )
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
@@ -85,6 +86,7 @@ class RemotingServer:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
+        self.closings = closings_log(self.clock)
         self.connections: set[Connection] = set()
         # Wraps the protocol of each new connection; used for fault injection.
         self.link: Callable[[Connection], asyncio.BaseProtocol] | None = None

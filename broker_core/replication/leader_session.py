@@ -82,7 +82,7 @@ class LeaderSession:
         self._signing = self._both = Signing(settings.key)
         self._messages = HandshakeParser()
         self._reports = ReportParser()
-        self._last_read = self._last_write = now
+        self._begun = self._last_read = self._last_write = now
         self._first_report = 0
         self._frame_size = settings.classic_size
         self._ahead = ReadAhead(settings.far_behind)
@@ -160,11 +160,17 @@ class LeaderSession:
         self._ahead.give(position, data)
 
     def tick(self, now: float) -> None:
-        """End a session whose slave has been silent for too long."""
+        """End a session whose slave has been silent, or its handshake under way, for too long."""
         if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
             raise ReplicationRefused(
                 "silent",
                 f"the slave sent nothing for {self._settings.housekeeping_ms} ms",
+            )
+        handshake_ms = 0.0 if self.phase is Phase.STREAM else (now - self._begun) * 1000
+        if handshake_ms > self._settings.housekeeping_ms:
+            raise ReplicationRefused(
+                "handshake",
+                f"no handshake within {self._settings.housekeeping_ms} ms",
             )
 
     def _heartbeat(self, position: int, now: float) -> bytes:

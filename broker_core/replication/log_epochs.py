@@ -19,6 +19,9 @@ TERM: Final = 1 << 32
 # Restarts over many years; older entries add no information.
 EPOCHS_MAX: Final = 1024
 
+# Runs that a reader keeps: a backup from before more restarts has none of them.
+RUNS_NAMED: Final = 8
+
 _MARK: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9A-Za-z-]{0,64})", re.ASCII)
 
 
@@ -28,6 +31,9 @@ class Epoch(NamedTuple):
     number: int
     owner: str
     start: int
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.owner}.{self.start}"
 
 
 class RunMark(NamedTuple):
@@ -105,6 +111,10 @@ class EpochHistory(NamedTuple):
             return RunMark(position)
         return RunMark(position, writers[-1].number, writers[-1].owner)
 
+    def runs_until(self, position: int) -> tuple[Epoch, ...]:
+        """The latest runs that wrote the log up to a position, oldest first."""
+        return tuple(epoch for epoch in self.epochs if epoch.start < position)[-RUNS_NAMED:]
+
     def has_run(self, mark: RunMark, end: int) -> bool | None:
         """Whether a log that ends at `end` contains the bytes up to `mark`.
 
@@ -134,6 +144,19 @@ class EpochHistory(NamedTuple):
         highest = max((self.seen, seen, *(epoch.number for epoch in master)))
         role = self.role if self.role is LastRole.STEPPED_DOWN else LastRole.SLAVE
         return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role, slave_id=self.slave_id)
+
+
+def parse_runs(text: str) -> tuple[Epoch, ...]:
+    """The runs of a text that `str` of each made, joined by commas; empty for any other text."""
+    found = []
+    for part in text.split(",", RUNS_NAMED)[:RUNS_NAMED]:
+        number, _, rest = part.partition(".")
+        owner, _, start = rest.rpartition(".")
+        mark = RunMark.parse(f"{start}.{number}.{owner}")
+        if mark is None:
+            return ()
+        found.append(Epoch(mark.number, mark.owner, mark.position))
+    return tuple(found)
 
 
 def agreed_end(

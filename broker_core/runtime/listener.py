@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 
 from broker_core.runtime.accept_loop import AcceptLoop
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Listener:
         self._handshake_timeout_s = None if tls is None else handshake_timeout_s
         self._loop = asyncio.get_running_loop()
         self._pending = PendingSockets()
+        self._failures = LimitedLog(_log, self._loop.time)
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
@@ -86,7 +88,7 @@ class Listener:
                 ssl_handshake_timeout=self._handshake_timeout_s,
             )
         except (OSError, asyncio.TimeoutError) as error:
-            _log.info("a connection ended before it began: %s", error)
+            self._failures.info("a connection ended before it began: %s", error)
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

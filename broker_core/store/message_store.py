@@ -347,6 +347,15 @@ class MessageStore:
         """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""
         self.writes.when_acknowledged(result, callback)
 
+    def when_on_disk(
+        self, result: PutResult, callback: Callable[[BaseException | None], None]
+    ) -> None:
+        """Call `callback(None)` once an append is synced, in every flush mode, or with the error.
+
+        With ASYNC_FLUSH a sync starts now and not after its interval.
+        """
+        self.writes.acks.when_on_disk(result.end_position, callback)
+
     def acknowledged(self, result: PutResult) -> Coroutine[Any, Any, PutResult]:
         """Wait until an append is durable (SYNC_FLUSH); the status tells whether it is."""
         return self.writes.acknowledged(result)

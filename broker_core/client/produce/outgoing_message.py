@@ -167,7 +167,10 @@ def _text(name: str, value: object) -> str:
 
 def _delay_level(level: object) -> int:
     if type(level) is not int or not 0 <= level <= _DELAY_LEVEL_MAX:
-        raise InvalidArgument(f"delay_level {level!r:.40} is not a number from 0 to 18")
+        raise InvalidArgument(
+            f"delay_level {level!r:.40} is not a number from 0 to {_DELAY_LEVEL_MAX}; brokers have"
+            " 18 levels unless configured otherwise"
+        )
     return level
 
 

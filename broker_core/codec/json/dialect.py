@@ -49,6 +49,9 @@ _BARE_KEY_OR_STRING = re.compile(
 _LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 _LITERAL = re.compile(r"true|false|null")
 _DIGITS_MAX = 400
+# Object keys of one object with the same hash. Numbers have hashes that a sender can predict, and a
+# table of equal ones takes quadratic time.
+_SAME_HASH_MAX = 32
 
 
 class RawKeyMap:
@@ -193,11 +196,16 @@ class _DialectReader:
     def _object(self, depth: int) -> dict[Any, Any]:
         self._enter(depth)
         found: dict[Any, Any] = {}
+        hashes: dict[int, int] = {}
         if self._skip_space() == "}":
             self._position += 1
             return found
         while True:
             key = self._key(depth)
+            if not isinstance(key, str):
+                count = hashes[hash(key)] = hashes.get(hash(key), 0) + 1
+                if count > _SAME_HASH_MAX:
+                    raise MalformedJson(f"more than {_SAME_HASH_MAX} object keys with one hash")
             if self._skip_space() != ":":
                 raise self._unexpected("':'")
             self._position += 1

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker_core.codec.reference.run import relocate_run as relocate_run
     from broker_core.codec.reference.scan import check_record as check_record
     from broker_core.codec.reference.scan import scan_records as scan_records
+    from broker_core.codec.reference.send_burst import count_records as count_records
     from broker_core.codec.reference.send_burst import join_sent_replies as join_sent_replies
     from broker_core.codec.reference.send_burst import read_sends as read_sends
     from broker_core.codec.reference.spans import adjacent_runs as adjacent_runs

@@ -20,8 +20,10 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
 
 
-def topic_name_problem(name: str | bytes) -> str | None:
+def topic_name_problem(name: object) -> str | None:
     """Why `name` cannot be a topic, or None if it can."""
+    if not isinstance(name, str | bytes):
+        return f"topic is not a string but {type(name).__name__}"
     text = _text(name)
     size_max = RETRY_TOPIC_SIZE_MAX if text.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
     return _problem(text, "topic", size_max)

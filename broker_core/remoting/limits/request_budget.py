@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker_core.config import RemotingLimits
 from broker_core.remoting.limits.held_requests import HeldRequests, HeldShare
-from broker_core.remoting.peer_address import counted_host, is_loopback_host
+from broker_core.runtime.peer_host import counted_host, is_loopback_host
 
 
 class WaitsForBudget(Protocol):

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
-from broker_core.remoting.peer_address import host_of
 from broker_core.remoting.tls.context import ServerTls
 from broker_core.runtime.accept_loop import AcceptLoop
+from broker_core.runtime.limited_log import LimitedLog
 from broker_core.runtime.listener import PendingSockets
+from broker_core.runtime.peer_host import host_of
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class TlsListener:
         self._loop = asyncio.get_running_loop()
         self._arrivals: set[_Arrival] = set()
         self._pending = PendingSockets()
+        self._closings = LimitedLog(_log, self._loop.time)
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
@@ -77,7 +79,9 @@ class TlsListener:
         """The first byte has arrived."""
         self._arrivals.discard(arrival)
         if first != _TLS_HANDSHAKE and not self._tls.allows_plain:
-            _log.info("closing %s: it does not speak TLS, which this port requires", arrival.host)
+            self._closings.info(
+                "closing %s: it does not speak TLS, which this port requires", arrival.host
+            )
             arrival.close()
             return
         context = self._tls.context if first == _TLS_HANDSHAKE else None
@@ -97,7 +101,7 @@ class TlsListener:
                 self._make_protocol, arrival.socket, ssl=context, ssl_handshake_timeout=timeout_s
             )
         except (OSError, asyncio.TimeoutError) as error:
-            _log.info("closing %s: no TLS connection: %s", arrival.host, _reason(error))
+            self._closings.info("closing %s: no TLS connection: %s", arrival.host, _reason(error))
             arrival.socket.close()
         finally:
             arrival.leave()

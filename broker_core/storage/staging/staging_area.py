@@ -472,6 +472,16 @@ class StagingArea:
         self._grown()
         self._closed = True
 
+    def renew(self, identity: BatchIdentity) -> int:
+        """Renew all drafts of a batch; returns how many there are."""
+        now = self._clock.monotonic()
+        mine = [
+            draft for _, other, draft in self.drafts() if batch_key(other) == batch_key(identity)
+        ]
+        for draft in mine:
+            draft.lease.renewed = now
+        return len(mine)
+
     def _lease(self, identity: BatchIdentity | None) -> Lease:
         """The lease of the batch that `identity` works on, renewed."""
         now = self._clock.monotonic()

@@ -54,6 +54,16 @@ class Acknowledgements:
         self.puts_at_once = False
         self.when_durable = self._when_safe
 
+    def when_on_disk(self, position: int, callback: Waiter) -> None:
+        """Call `callback(None)` once `position` is synced, in every flush mode, or with the error.
+
+        With ASYNC_FLUSH a sync starts now and not after its interval.
+        """
+        flushed = self._flush.flushed
+        if flushed.position < position:
+            self._flush.flush_soon()
+        flushed.when(position, callback)
+
     def tick(self) -> None:
         """Answer waiters that have timed out."""
         self.puts.tick()

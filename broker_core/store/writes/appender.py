@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from operator import add
+from operator import add, sub
 from typing import Any
 
-from broker_core.codec.native import encode_put, join_sent_replies, list_message_ids
+from broker_core.codec.native import count_records, encode_put, join_sent_replies, list_message_ids
 from broker_core.codec.records.column_batch import ColumnBatch, check_batch
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.message_properties import KEYS, TAGS, encode_properties
@@ -268,7 +268,7 @@ class Appender:
         return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def append_rows(self, batch: ColumnBatch) -> PutResult | None:
-        """Append rows of one known topic, as many as fit into the current file.
+        """Append rows of known topics, as many as fit into the current file.
 
         Skips the checks of names and roles. None when not even the first row could be appended:
         `append_batch` reports the reason.
@@ -276,8 +276,8 @@ class Appender:
         if not self._flags.writeable or self._pressure.busy:
             return None
         queues = batch.queues
-        offsets = self._counters.next_offsets(queues)
-        first_offset = offsets[0]
+        before = self._counters.next_offsets(queues)
+        offsets = before[:]
         timestamp = self._counters.stamp(self._clock.wall_ms())
         started = self._clock.monotonic()
         try:
@@ -297,10 +297,11 @@ class Appender:
         self._counters.advance(queues, offsets)
         end = self._log.position
         ms = self._pressure.took(started) * 1000
-        self._stats.put_rows(queues[0][0], count, end - start, ms)
+        counts = [count] if len(queues) == 1 else list(map(sub, offsets, before))
+        self._stats.put_rows(queues, counts, end - start, ms)
         self._appended(is_rows=True)
         return _new_tuple(
-            PutResult, (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
+            PutResult, (_PUT_OK, "", start, end, before[0], count, timestamp, self.store_host)
         )
 
     def append_rows_together(self, batch: ColumnBatch) -> PutResult | None:
@@ -394,6 +395,19 @@ class Appender:
             texts,
             constants,
             ending,
+        )
+
+    def counted(
+        self, result: PutResult, index: bytes, queue_count: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Number and size of the records of each queue that `append_rows` stored.
+
+        `index` is the queue index of its batch.
+        """
+        segment = self._segments.find(result.position)
+        assert segment is not None
+        return count_records(
+            segment.target, result.position - segment.base, result.message_count, index, queue_count
         )
 
     # Acknowledgements

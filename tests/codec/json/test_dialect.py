@@ -289,6 +289,20 @@ def test_texts_made_to_take_long() -> None:
     assert len(numbers) == 200_000
 
 
+def test_object_keys_whose_hashes_a_sender_can_predict() -> None:
+    """Thousands of them in one object took seconds: each is compared with all before it."""
+    equal = [2.0 ** (61 * power) for power in range(-16, 17)]
+    assert len({hash(number) for number in equal}) == 1
+    entries = [f'{{"a":{a!r},"b":{b!r}}}:1' for a in equal for b in equal]
+    with pytest.raises(MalformedJson, match="object keys with one hash"):
+        parse_json(f"{{{','.join(entries)}}}".encode())
+    nested = [f'{{"k":{{"a":{a!r},"b":{b!r}}}}}:1' for a in equal for b in equal]
+    with pytest.raises(MalformedJson, match="object keys with one hash"):
+        parse_json(f"{{{','.join(nested)}}}".encode())
+    queues = ",".join(f'{{"queueId":{queue},"topic":"T"}}:1' for queue in range(5_000))
+    assert len(parse_json(f"{{{queues}}}".encode())) == 5_000
+
+
 def test_equal_keys() -> None:
     # As fastjson does, except in texts that decide about permissions.
     for text in ('{"a":1,"a":2}', '{0:1,"0":2,"a":2}'):
