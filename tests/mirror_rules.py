@@ -157,9 +157,6 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
             "compared with the native functions",
         ),
     ),
-    "broker_core/dispatch": (
-        TestedTogether("rebuild", "tests/dispatch/test_log_dispatcher.py", _STEPS),
-    ),
     "broker_core/embedded": (
         TestedTogether(
             "broker_process directory_removal", "tests/embedded/test_embedded_broker.py", _STEPS
@@ -182,7 +179,6 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "broker_core/replication": (
         TestedTogether("replicated_log", "tests/replication/test_read_ahead.py", _STEPS),
     ),
-    "broker_core/runtime": (TestedTogether("clock", "tests/fakes", "the seam that tests replace"),),
     "broker_core/store": (
         TestedTogether(
             "scheduler store_status upkeep",
@@ -192,21 +188,9 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/store/opening": (
         TestedTogether(
-            "derived_files derived_opening opening",
+            "derived_opening opening",
             "tests/crash",
             "recovery, tested with crashes and damage at every operation",
-        ),
-    ),
-    "broker_core/store/reads": (
-        TestedTogether(
-            "read_only_store", "tests/pyspark_rmq/source/rows/test_local_reader.py", _STEPS
-        ),
-    ),
-    "broker_core/store/writes": (
-        TestedTogether(
-            "acknowledgements",
-            "tests/store/writes/test_put_checks.py",
-            "tested through the put statuses",
         ),
     ),
     "pyspark_rmq": (
