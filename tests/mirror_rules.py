@@ -153,8 +153,8 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "broker_core/codec/reference": (
         TestedTogether(
             "plain_send",
-            "tests/codec/native/test_native_equals_python.py",
-            "compared with the native functions",
+            "tests/codec/wire/test_plain_send.py",
+            "each test runs with the native function and its twin",
         ),
     ),
     "broker_core/embedded": (
@@ -181,7 +181,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     ),
     "broker_core/store": (
         TestedTogether(
-            "scheduler store_status upkeep",
+            "store_status upkeep",
             "tests/store",
             "internal parts of MessageStore, tested through its public calls",
         ),
