@@ -175,7 +175,7 @@ async def test_one_host_does_not_keep_the_slaves_of_others_away(tmp_path: Path) 
 
 
 @on_loop
-async def test_strangers_do_not_fill_the_log(
+async def test_unauthenticated_peers_do_not_fill_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
