@@ -209,7 +209,7 @@ def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
 _FAILING_CELL = """
 from IPython.core.interactiveshell import InteractiveShell
 
-shell = InteractiveShell()
+shell = InteractiveShell.instance()
 shell.run_line_magic("xmode", "Plain")
 shell.run_cell("from broker_core import EmbeddedBroker")
 shell.run_cell("def orders(broker):\\n    return broker.topic('orders').tail()")
