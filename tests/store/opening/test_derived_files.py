@@ -7,10 +7,9 @@ import errno
 import pytest
 
 from broker_core.storage.derived.dispatch_checkpoint import load_checkpoint
-from broker_core.storage.state.checkpoint import load_page
 from broker_core.store.message_store import MessageStore
 from tests.fakes.simulated_disk import SimulatedDisk
-from tests.store.small_store import new_disk, numbered, open_small, put_all
+from tests.store.small_store import apache_page, new_disk, numbered, open_small, put_all
 
 
 def stored(count: int = 40) -> tuple[MessageStore, SimulatedDisk]:
@@ -66,9 +65,9 @@ def test_apaches_page_begins_before_the_keys_of_every_growing_file() -> None:
     assert len(index.files) > 1
     derived.save_now()
     # The full files get their checksums during the first save, after the page was made.
-    assert load_page(disk).index_msg_timestamp == 0
+    assert apache_page(disk).index_msg_timestamp == 0
     derived.save_now()
-    page = load_page(disk)
+    page = apache_page(disk)
     growing = index.files[-1].header
     assert page.logics_msg_timestamp == page.physic_msg_timestamp
     assert page.physic_msg_timestamp <= growing.begin_timestamp
@@ -76,10 +75,10 @@ def test_apaches_page_begins_before_the_keys_of_every_growing_file() -> None:
     assert page.index_msg_timestamp == index.files[-2].header.end_timestamp
     # Nothing grows after the last save of a clean stop: the page may be as new as the log.
     derived.save_closing()
-    closed = load_page(disk)
+    closed = apache_page(disk)
     assert closed.physic_msg_timestamp == store._opened.dispatcher.store_timestamp
     assert closed.index_msg_timestamp == growing.end_timestamp
     # Before the file grows again, the page must be older than its first key.
     index.files[-1].crc = None
     derived.save_growing_index()
-    assert load_page(disk) == page
+    assert apache_page(disk) == page
