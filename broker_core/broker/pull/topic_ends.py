@@ -16,6 +16,7 @@ from broker_core.broker.pull.processor import PullMessageProcessor
 from broker_core.broker.request_fields import required_text
 from broker_core.broker.tables.log_identity import LogIdentity
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TOOLS_GROUP
 from broker_core.protocol_codes import RequestCode, ResponseCode, RunAnswer
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -42,7 +43,7 @@ class TopicEndsProcessor:
         return {RequestCode.TOPIC_ENDS: self._ends}
 
     def _ends(self, connection: Connection, command: RemotingCommand) -> None:
-        group = command.ext.get("consumerGroup") or "TOOLS_CONSUMER"
+        group = command.ext.get("consumerGroup") or TOOLS_GROUP
         topic = required_text(command.ext, "topic")
         _, config = self._pulls.readable(group, topic, 0)
         visible = [
