@@ -1,4 +1,4 @@
-"""docs/errors.md has a section for each error that names one; its messages are those of the code."""
+"""docs/errors.md has a section for each error that names one; its messages are the code's."""
 
 from __future__ import annotations
 
