@@ -22,8 +22,8 @@ PACKAGES = ("broker_core", "pyspark_rmq")
 TREES = (*PACKAGES, "tests", "examples", "benchmarks", "tools")
 TREE_STARTS = tuple(f"{tree}/" for tree in TREES)
 NOT_OURS = frozenset({"__pycache__", "build", "dist", "node_modules", "target"})
-NOT_TEXT = frozenset({"LICENSE", ".git"})
-"""Without the rules; `.git` is a file in a worktree of git."""
+# In a linked worktree `.git` is a file that names its repository.
+NOT_TEXT = frozenset({".git", "LICENSE"})
 NATIVE = frozenset({".c", ".h", ".pyx"})
 TEXT = NATIVE | {".cfg", ".java", ".md", ".py", ".sh", ".toml", ".xml", ".yaml", ".yml", ""}
 
