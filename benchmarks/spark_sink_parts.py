@@ -39,7 +39,7 @@ from broker_core.codec.native import measure_batch
 from pyspark_rmq import EmbeddedBroker
 
 QUEUES: Final = 4
-# What a broker has when nothing is configured, spelled out.
+# A broker has ASYNC_FLUSH by default, and still syncs each batch of a sink: sinkWaitForDisk is true.
 SYNCED: Final = {"flushDiskType": "SYNC_FLUSH", "sinkWaitForDisk": "true"}
 UNSYNCED: Final = {"flushDiskType": "ASYNC_FLUSH", "sinkWaitForDisk": "false"}
 NETWORK: Final = {"shortCircuit": "off"}
@@ -357,7 +357,7 @@ def writings(
     """All writers; the options of a connection to each server, and its topics."""
     found = [Writing("null", "null_arrow", {}, "batches taken and dropped, nothing stored")]
     for mode, options, flush in (("synced", synced, SYNCED), ("unsynced", unsynced, UNSYNCED)):
-        text = settings_text(flush) + (" (the defaults)" if mode == "synced" else "")
+        text = settings_text(flush) + (" (its default)" if mode == "synced" else "")
         topic = topics[mode]
         name = f"exactly once, {mode}"
         found += [
