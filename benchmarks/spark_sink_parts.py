@@ -39,7 +39,7 @@ from broker_core.codec.native import measure_batch
 from pyspark_rmq import EmbeddedBroker
 
 QUEUES: Final = 4
-# A broker has ASYNC_FLUSH by default, and still syncs each batch of a sink: sinkWaitForDisk is true.
+# A broker has ASYNC_FLUSH by default, and syncs each batch of a sink: sinkWaitForDisk is true.
 SYNCED: Final = {"flushDiskType": "SYNC_FLUSH", "sinkWaitForDisk": "true"}
 UNSYNCED: Final = {"flushDiskType": "ASYNC_FLUSH", "sinkWaitForDisk": "false"}
 NETWORK: Final = {"shortCircuit": "off"}
