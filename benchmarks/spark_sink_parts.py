@@ -144,7 +144,7 @@ class Benchmark:
             row("sink and disk", name, settings, "MB/s", found[name], x=size)
         goal = f"sync_exactly_once_{label}_over_disk"
         ratio(goal, ratio_of(found["ours"], found["disk"]), "none", "disk")
-        # No sink stores what it is not given.
+        # No sink can store more than Spark passes to it.
         slower = better(found, ["disk", "null"], more_is_better=False)
         ratio(f"{goal}_and_spark", ratio_of(found["ours"], found[slower]), ">=0.7", slower)
 
@@ -198,7 +198,7 @@ class Benchmark:
         """At least once into Apache's broker."""
         rows = self._scaled(300_000 if self._quick else 2_000_000)
         seconds = 2.0 if self._quick else 5.0
-        # As many messages and so as many bytes in a request as our sink sends.
+        # The same number of messages, and so of bytes, in a request as our sink sends.
         equal = Load(BATCHES.threads, BATCHES.size, BATCH_COUNT)
         with sides(self._root / "apache") as found:
             [side] = [side for side in found if side.kind == APACHE]
