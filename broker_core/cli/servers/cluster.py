@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 EXAMPLES: Final = """\
   rmq cluster                          one master
   rmq cluster --masters 2              while one is down, sends go to the other
-  rmq cluster --masters 2 --slaves 1   slaves serve readers while a master is down
+  rmq cluster --masters 2 --slaves 1   and its slave serves readers
   rmq cluster --masters 2 --slaves 1 --replication sync --dir data
                                        no loss if a disk is lost"""
 
