@@ -55,6 +55,7 @@ from broker_core.errors import (
     BrokerNotExist,
     ConnectionLost,
     InvalidArgument,
+    NoPermission,
     RemoteError,
     RequestNotSupported,
     RequestTimeout,
@@ -378,8 +379,8 @@ class SinkClient(Lifecycle):
         command = RemotingCommand(RequestCode.STAGE_RENEW, _fields_of(identity))
         try:
             answer = await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
-        except RequestNotSupported:
-            # A broker of an earlier version.
+        except (RequestNotSupported, NoPermission):
+            # A broker of an earlier version, or one where this account has no such sink.
             return math.inf
         except RmqError:
             return None
