@@ -1,11 +1,11 @@
 """Epochs of a log: which run of a master wrote which part, and where two logs agree. Pure.
 
-Every run of a master is an epoch of its own: it begins at the end that the log had then, and only
-that run appends to it. So one common epoch proves that two logs are the same up to its start, and
-beyond it up to where the first of them continues with another epoch or ends.
+Every run of a master is an epoch: it begins at the end of the log at that time, and only this run
+appends to it. So a common epoch proves that two logs are equal up to its start, and further to the
+position where one of them ends or continues with another epoch.
 
-Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: a promoted slave
-is always newer than the old master, however often that one was restarted.
+Numbers grow. A promotion starts the next multiple of 2**32 (a new term), a restart of a master adds
+1. So a promoted slave is always newer than the old master, even after many restarts of that one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunMark(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> RunMark | None:
-        """The mark of a text; None for any other text."""
+        """Parse a mark; None for any other string."""
         found = _MARK.fullmatch(text)
         return None if found is None else RunMark(int(found[1]), int(found[2]), found[3])
 
@@ -75,7 +75,7 @@ class EpochHistory(NamedTuple):
     seen: int = 0
     role: LastRole = LastRole.NONE
     confirmed: int = -1
-    """What slaves had when the newest epoch began, if its master waits for slaves; else -1."""
+    """Position of the slaves when the newest epoch began; -1 if its master waits for none."""
     slave_id: int = 0
     """The brokerId that a master which stepped down has taken; 0 for all others."""
 
@@ -85,7 +85,7 @@ class EpochHistory(NamedTuple):
         return self.epochs[-1] if self.epochs else None
 
     def until(self, end: int) -> EpochHistory:
-        """Without the epochs that start after `end`, whose bytes are not here."""
+        """This history without the epochs that start after `end`."""
         kept = tuple(epoch for epoch in self.epochs if epoch.start <= end)
         return self._replace(epochs=kept)
 
@@ -116,7 +116,7 @@ class EpochHistory(NamedTuple):
         return tuple(epoch for epoch in self.epochs if epoch.start < position)[-RUNS_NAMED:]
 
     def has_run(self, mark: RunMark, end: int) -> bool | None:
-        """Whether a log that ends at `end` has the bytes that `mark` stands for.
+        """Whether a log that ends at `end` contains the bytes up to `mark`.
 
         None when the log ends before the mark and nothing contradicts it: a slave may still receive
         the bytes.
@@ -162,7 +162,7 @@ def parse_runs(text: str) -> tuple[Epoch, ...]:
 def agreed_end(
     ours: Sequence[Epoch], our_end: int, theirs: Sequence[Epoch], their_end: int
 ) -> int | None:
-    """Up to where two logs hold the same bytes; None when they have nothing in common.
+    """End of the common part of two logs; None when they have no common epoch.
 
     Symmetric. A log without a byte agrees with every other.
     """

@@ -16,7 +16,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.client.connection.backoff import Backoff, may_pass
 from broker_core.client.connection.capabilities import Capabilities
 from broker_core.client.connection.config import ClientConfig
@@ -67,6 +66,7 @@ from broker_core.errors import (
 )
 from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
 from broker_core.runtime.clock import sleep
+from broker_core.runtime.peer_host import is_loopback_host
 
 T = TypeVar("T")
 
