@@ -74,7 +74,8 @@ def describe_lost(
 def describe_unknown_loss(run: str) -> str:
     """Text for a log that has none of the runs that the position names."""
     return (
-        "How many messages are lost is not known: the log has none of the runs that the position"
-        f" names (the last one is {run}), so it does not show where it begins to differ. Reading"
+        "How many messages are lost is not known: the broker does not tell where its log begins to"
+        f" differ, because it has none of the runs that the position names (the last one is {run}),"
+        " is of an earlier version, or has more than 4,096 queues of the topic. Reading"
         " goes on at the position; other messages that have offsets below it now are not read"
     )
