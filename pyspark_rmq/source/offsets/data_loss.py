@@ -76,6 +76,7 @@ def describe_unknown_loss(run: str) -> str:
     return (
         "How many messages are lost is not known: the broker does not tell where its log begins to"
         f" differ, because it has none of the runs that the position names (the last one is {run}),"
-        " is of an earlier version, or has more than 4,096 queues of the topic. Reading"
-        " goes on at the position; other messages that have offsets below it now are not read"
+        " is of an earlier version, or has more than 4,096 queues of the topic. Reading goes on at"
+        " the position, or at the end of a queue that ends before it; other messages that have"
+        " offsets below it now are not read"
     )
