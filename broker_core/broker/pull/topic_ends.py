@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from broker_core.broker.pull.processor import PullMessageProcessor
 from broker_core.broker.request_fields import required_text
@@ -21,6 +22,9 @@ from broker_core.protocol_codes import RequestCode, ResponseCode, RunAnswer
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
+
+# A search takes about 40 us for each queue.
+COMPARED_QUEUES_MAX: Final = 4_096
 
 
 class TopicEndsProcessor:
@@ -80,7 +84,11 @@ class TopicEndsProcessor:
             answer = self._identity.has_run(run, is_sure=not is_behind)
             fields["hasRun"] = answer.value
             agreed = self._identity.agreed_end(run, command.ext.get("runs", ""))
-            if answer is RunAnswer.LACKS and agreed is not None:
+            if (
+                answer is RunAnswer.LACKS
+                and agreed is not None
+                and len(visible) <= COMPARED_QUEUES_MAX
+            ):
                 same = (
                     self._offset_at(topic, queue_id, agreed) for queue_id in range(len(visible))
                 )
