@@ -42,7 +42,7 @@ static PyObject *codec_measure_batch(PyObject *module, PyObject *args, PyObject 
     return result;
 }
 
-/* The digest of rows, as in records/digest_words.py: where the hash of a row starts, the factors of
+/* The digest of rows, as in records/row_digest.py: where the hash of a row starts, the factors of
  * body, tags, keys, property text and flag, and SplitMix64's. */
 static const uint64_t digest_start = 0x2545F4914F6CDD1Du;
 static const uint64_t digest_factors[] = {0x9E3779B97F4A7C15u, 0xC2B2AE3D27D4EB4Fu,

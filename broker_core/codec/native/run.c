@@ -173,22 +173,11 @@ typedef struct {
     uint64_t position_of_out; /* log position of out[0] */
 } Relocation;
 
-/* A copied record whose checksum property is not renewed yet. Wide loads of bytes that were just
- * patched would wait until the processor has finished the small stores. */
-typedef struct {
-    Record copy;
-    const uint8_t *before;
-} Patched;
-
-enum { PATCHED_RECORDS = 4 };
-
 /* Updates the checksum property of a copied record, if it has one, for the patched fields.
  *
  * A CRC is linear: it changes by the change of the CRC of the patched bytes, moved over the bytes
  * behind them. So the body is not read again, and damage to it stays detectable in the copy. */
-static void renew_tail(const Patched *patched) {
-    const Record *record = &patched->copy;
-    const uint8_t *before = patched->before;
+static void renew_tail(const Record *record, const uint8_t *before) {
     uint64_t value;
     if (record_tail(record, &value) != TAIL_WELL_FORMED || value > CRC_MASK)
         return;
@@ -203,7 +192,7 @@ static void renew_tail(const Patched *patched) {
     write_tail((uint8_t *)after + covered, ((uint32_t)value ^ change) & CRC_MASK);
 }
 
-static Patched relocate_record(Relocation *relocation, const Record *record, uint64_t queue) {
+static void relocate_record(Relocation *relocation, const Record *record, uint64_t queue) {
     uint8_t *target = relocation->out + relocation->cursor;
     memcpy(target, record->start, record->size);
     uint64_t queue_offset = 0;
@@ -218,15 +207,13 @@ static Patched relocate_record(Relocation *relocation, const Record *record, uin
     store_u64((uint8_t *)record_store_timestamp(&copy), relocation->store_timestamp);
     memcpy((uint8_t *)record_store_host(&copy), relocation->store_host,
            relocation->store_host_size);
+    renew_tail(&copy, record->start);
     relocation->cursor += record->size;
-    return (Patched){copy, record->start};
 }
 
 /* Copies records of run[start:size] while they fit; returns the start of the first one left. */
 static size_t relocate_records(Relocation *relocation, const uint8_t *run, size_t start,
                                size_t size, Fault *fault) {
-    Patched patched[PATCHED_RECORDS];
-    size_t copied = 0, renewed = 0;
     while (start < size) {
         Record record;
         fault->reason = record_parse(run + start, size - start, &record);
@@ -246,15 +233,9 @@ static size_t relocate_records(Relocation *relocation, const uint8_t *run, size_
         }
         if ((uint64_t)record.size + BLANK_RESERVE > relocation->limit - relocation->cursor)
             break;
-        if (copied - renewed == PATCHED_RECORDS) {
-            renew_tail(&patched[renewed % PATCHED_RECORDS]);
-            renewed++;
-        }
-        patched[copied++ % PATCHED_RECORDS] = relocate_record(relocation, &record, queue);
+        relocate_record(relocation, &record, queue);
         start += record.size;
     }
-    for (; renewed < copied; renewed++)
-        renew_tail(&patched[renewed % PATCHED_RECORDS]);
     return start;
 }
 

@@ -7,6 +7,9 @@
     24  4  CRC-32 of the table, continued from the checksum of the records
     28     queue table (msgpack), then template records (complete but for their log positions)
 
+Beside the checksums, which tell whether a block is damaged, the rows of a batch have a digest
+(`row_digest.py`), which tells whether a replay has the same rows.
+
 The broker writes the file, or the client does if it runs on the broker's machine.
 """
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.column_batch import Buffer, Column, ColumnBatch
-from broker_core.codec.records.digest_words import sum_of_digests, text_words
 from broker_core.codec.records.record_layout import (
     BLANK_RESERVE,
     CRC_MASK,
@@ -29,6 +28,7 @@ from broker_core.codec.records.record_layout import (
     crc_tail,
 )
 from broker_core.codec.records.record_parse import as_writable_view, check_int64
+from broker_core.codec.records.row_digest import sum_of_digests, text_words
 from broker_core.codec.reference.batch import (
     Int64s,
     OpenBatch,
