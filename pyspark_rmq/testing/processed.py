@@ -35,6 +35,10 @@ def processed(
     true; or nothing: all that is available, for a query whose input pauses. Raises what the query
     fails with, and `NotProcessed` with the last report when it ends before or takes too long.
     """
+    if not hasattr(query, "recentProgress"):
+        raise TypeError(
+            f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
+        )
     if until is None:
         _all_available(query, timeout_s)
         return
