@@ -34,6 +34,7 @@ from broker_core.embedded.shared_brokers import (
     left_behind,
     new_note,
     note_path,
+    open_elsewhere,
     write_note,
 )
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
@@ -297,9 +298,16 @@ class EmbeddedBroker(ClusterActions):
     # Inside
 
     def _check_store(self) -> None:
-        """The store must not be open in another object of this process."""
+        """The store must not be open in another object of this process, or in another program."""
         if self._kept_store is None:
             return
+        note = open_elsewhere(self._kept_store.resolve())
+        if note is not None:
+            raise EmbeddedBrokerFailed(
+                f"store={self._kept_store} is open in process {note.owner_id}, by its shared broker"
+                f" {note.name!r}: stop() it there, use another directory, or use that broker:"
+                f' Cluster("{note.name_server}")'
+            )
         other = _by_store.get(self._kept_store.resolve())
         if other is None or other is self or not other.is_running or not other._held.is_mine:
             return

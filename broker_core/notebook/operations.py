@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def known_topic(config: ClientConfig, topic: str) -> Iterator[None]:
+def known_topic(config: ClientConfig, topic: object) -> Iterator[None]:
     """Raises an error that says what to do for a name that is none, or has no topic."""
     problem = topic_name_problem(topic) if isinstance(topic, str) else "the name is no text"
     if problem is not None:

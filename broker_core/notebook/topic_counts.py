@@ -27,9 +27,7 @@ def topic_counts(topics: Mapping[str, int] | None) -> dict[str, int]:
             )
         )
     for name, count in topics.items():
-        problem = (
-            topic_name_problem(name) if isinstance(name, str) else "the name of a topic is a text"
-        )
+        problem = _name_problem(name)
         if problem is not None:
             raise InvalidArgument(f"topics: {name!r:.140}: {problem}")
         if type(count) is not int or not 1 <= count <= QUEUES_MAX:
@@ -37,6 +35,10 @@ def topic_counts(topics: Mapping[str, int] | None) -> dict[str, int]:
                 f"topics: {name!r:.80} cannot have {count!r:.40} queues: give 1 to {QUEUES_MAX}"
             )
     return dict(topics)
+
+
+def _name_problem(name: object) -> str | None:
+    return topic_name_problem(name) if isinstance(name, str) else "the name of a topic is a text"
 
 
 def _as_mapping(topics: object) -> str:
