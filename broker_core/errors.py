@@ -9,6 +9,7 @@ see `broker_core.protocol_codes`.
 from __future__ import annotations
 
 import sys
+import traceback
 from types import TracebackType
 from typing import ClassVar, Final
 
@@ -43,6 +44,9 @@ class RmqError(Exception):
         The frames of the caller, without those of this package; all of them after `%xmode Verbose`.
         """
         shell = sys.modules["IPython"].get_ipython()
+        if shell is None:
+            # A shell that is not the one of its process.
+            return traceback.format_exception(self)
         is_short = shell.InteractiveTB.mode != "Verbose"
         frames = _frames_of_caller(self.__traceback__) if is_short else self.__traceback__
         shown: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, frames)

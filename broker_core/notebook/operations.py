@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def known_topic(config: ClientConfig, topic: object) -> Iterator[None]:
+def known_topic(config: ClientConfig, topic: str) -> Iterator[None]:
     """Raises an error that says what to do for a name that is none, or has no topic."""
-    problem = topic_name_problem(topic) if isinstance(topic, str) else "the name is no text"
+    problem = topic_name_problem(topic)
     if problem is not None:
         raise InvalidArgument(f"topic {topic!r:.140}: {problem}")
     try:

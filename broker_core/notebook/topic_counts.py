@@ -9,8 +9,6 @@ from broker_core.codec.wire.topic_name import topic_name_problem
 from broker_core.errors import InvalidArgument, explained
 
 QUEUES_MAX: Final = 1 << 16
-
-
 _QUEUES_SUGGESTED: Final = 4
 
 
@@ -27,7 +25,7 @@ def topic_counts(topics: Mapping[str, int] | None) -> dict[str, int]:
             )
         )
     for name, count in topics.items():
-        problem = _name_problem(name)
+        problem = topic_name_problem(name)
         if problem is not None:
             raise InvalidArgument(f"topics: {name!r:.140}: {problem}")
         if type(count) is not int or not 1 <= count <= QUEUES_MAX:
@@ -35,10 +33,6 @@ def topic_counts(topics: Mapping[str, int] | None) -> dict[str, int]:
                 f"topics: {name!r:.80} cannot have {count!r:.40} queues: give 1 to {QUEUES_MAX}"
             )
     return dict(topics)
-
-
-def _name_problem(name: object) -> str | None:
-    return topic_name_problem(name) if isinstance(name, str) else "the name of a topic is a text"
 
 
 def _as_mapping(topics: object) -> str:

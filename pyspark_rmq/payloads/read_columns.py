@@ -16,6 +16,7 @@ from pyspark_rmq.payloads.spark_types import arrow_type, has_variant
 # Roles of payload columns.
 VALUE: Final = "value"
 KEY: Final = "key"
+MESSAGE_ID: Final = "offsetMsgId"
 FIELD: Final = "field"
 BAD_VALUE: Final = "badValue"
 BAD_REASON: Final = "badReason"
@@ -158,14 +159,21 @@ def _refuse_twice(names: Iterable[str]) -> None:
 
 
 def message_columns(
-    columns: Sequence[ReadColumn], naming: str, with_body: bool = True
+    columns: Sequence[ReadColumn], naming: str, with_body: bool = True, with_id: bool = False
 ) -> tuple[ChosenColumn, ...]:
-    """The columns to read from messages: the chosen ones, body, offset and a typed key."""
+    """The columns to read from messages: the chosen ones, body, offset and a typed key.
+
+    `with_id`: also the broker's id of each message.
+    """
     found = [column for column in columns if isinstance(column, ChosenColumn)]
     if not with_body:
         return tuple(found)
     names = {column.name for column in found}
     roles = {column.role for column in columns if isinstance(column, PayloadColumn)}
-    wanted = ("value", "offset", KEY) if KEY in roles else ("value", "offset")
+    wanted = ["value", "offset"]
+    if KEY in roles:
+        wanted.append(KEY)
+    if with_id:
+        wanted.append(MESSAGE_ID)
     needed = [column_of(name, naming) for name in wanted if name not in names]
     return (*found, *needed)

@@ -27,7 +27,7 @@ from broker_core.client.admin.topics import (
     topic_status,
     topics_of_cluster,
 )
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
 
@@ -315,7 +315,9 @@ async def _stats(session: AdminSession, options: argparse.Namespace) -> Report:
     if options.topic:
         names = [options.topic]
     else:
-        names = [name for name in await session.admin.topics() if not name.startswith("%DLQ%")]
+        names = [
+            name for name in await session.admin.topics() if not name.startswith(DLQ_TOPIC_PREFIX)
+        ]
     rows: list[tuple[Any, ...]] = []
     for name in names:
         try:
