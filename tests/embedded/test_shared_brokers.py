@@ -218,7 +218,7 @@ def test_a_store_that_another_kernel_has_open(tmp_path: Path, is_shared: bool) -
         assert re.fullmatch(
             rf"store={re.escape(str(store))} is open in process {kernel.pid}, by its shared broker"
             r" 'demo': stop\(\) it there, use another directory, or use that broker:"
-            r' Cluster\("127\.0\.0\.1:\d+"\)',
+            r' Cluster\("127\.0\.0\.1:\d+"\)\nSee docs/errors\.md#store-is-open',
             str(refused.value),
         )
         kernel.communicate(timeout=LIMIT_S)
