@@ -1,4 +1,4 @@
-"""Synchronous double write, ours beside Apache's: Java producers, master and slave of each."""
+"""Synchronous replication, ours and Apache's: Java producers, a master and a slave of each."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _loaded(
 
 
 def run(root: Path, quick: bool) -> None:
-    """Both roles; what waiting for the slave costs each of the two."""
+    """SYNC_MASTER and ASYNC_MASTER of both: what it costs to wait for the slave."""
     reason = unavailable()
     if reason is not None:
         raise PeerUnavailable(reason)

@@ -50,7 +50,9 @@ _by_store: weakref.WeakValueDictionary[Path, EmbeddedBroker] = weakref.WeakValue
 
 
 class EmbeddedBroker(ClusterActions):
-    """Starts with `start` or `with`; a stopped one may be started again.
+    """A name server and a broker in a process of their own, for notebooks and tests.
+
+    Starts with `start` or `with`; a stopped one may be started again.
 
     `store`, or `store_dir`, is a directory to keep; without it messages are gone at the end.
     `sync_flush` makes an acknowledged message survive a power cut and not only a crash. `topics`

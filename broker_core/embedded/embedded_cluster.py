@@ -50,7 +50,9 @@ _FLUSHES: Final = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
 
 class EmbeddedCluster(ClusterActions):
-    """Starts with `start` or `with`; a stopped one may be started again.
+    """A name server, masters and slaves in processes of their own, for notebooks and tests.
+
+    Starts with `start` or `with`; a stopped one may be started again.
 
     `replication` is "async" or "sync" and matters with slaves: whether a send waits until a slave
     has it. `flush` is the same for the disk. `directory` keeps the stores; without it they are gone

@@ -227,7 +227,7 @@ def test_a_store_that_another_kernel_has_open(tmp_path: Path, is_shared: bool) -
         assert len(again.consume("orders")) == 1
 
 
-def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:
+def test_several_foreign_brokers_of_one_name_are_listed(shared: EmbeddedBroker) -> None:
     [path] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*/broker-*.json")
     note = json.loads(path.read_text())
     # Process 1 is no ancestor that counts, and is always there.

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show those that were replayed, too")
     parser.add_argument(
-        "--to", metavar="TOPIC", help="replay to this topic (default: the one it was for)"
+        "--to", metavar="TOPIC", help="replay to this topic (default: its original topic)"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what a replay would send, send nothing"

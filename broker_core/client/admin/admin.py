@@ -31,7 +31,9 @@ from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
 
 
 class Admin(QueueOffsets, Lifecycle):
-    """`start` before use and `stop` at the end, or `async with`.
+    """Manages topics, groups, offsets and messages of a cluster.
+
+    `start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared; from a `ClientConfig` the object creates its own.
     """

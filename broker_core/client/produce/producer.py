@@ -55,7 +55,7 @@ _SMALL_SIZE: Final = 8_192
 
 
 class Producer(Lifecycle):
-    """`start` before use and `stop` at the end, or `async with`.
+    """Sends messages. `start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared; from a `ClientConfig` the producer creates its own. `retries`
     applies to sends without a fixed queue. `coalesce` lets many small sends share requests.

@@ -76,7 +76,7 @@ def test_without_the_directory_they_are_sent(
     run_async(scenario())
 
 
-def test_somebody_elses_machine(tmp_path: Path) -> None:
+def test_another_machine(tmp_path: Path) -> None:
     assert open_staging_file(str(tmp_path / "nowhere"), "0" * 32, 1 << 20) is None
     assert open_staging_file(str(tmp_path), "0" * 32, 1 << 20) is None
 
