@@ -8,11 +8,15 @@ see `broker_core.protocol_codes`.
 
 from __future__ import annotations
 
+import sys
+import traceback
+from types import TracebackType
 from typing import ClassVar, Final
 
 from broker_core.protocol_codes import ResponseCode
 
 ERROR_PAGE: Final = "docs/errors.md"
+_PACKAGES: Final = ("broker_core.", "pyspark_rmq.")
 
 
 def explained(text: str, anchor: str) -> str:
@@ -20,11 +24,33 @@ def explained(text: str, anchor: str) -> str:
     return f"{text}\nSee {ERROR_PAGE}#{anchor}"
 
 
+def _frames_of_caller(frames: TracebackType | None) -> TracebackType | None:
+    """The frames before the first call of this package."""
+    if frames is None or frames.tb_frame.f_globals.get("__name__", "").startswith(_PACKAGES):
+        return None
+    rest = _frames_of_caller(frames.tb_next)
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
 class RmqError(Exception):
     """Base of every error raised on purpose by broker_core."""
 
     retriable: bool = False
     response_code: int = ResponseCode.SYSTEM_ERROR
+
+    def _render_traceback_(self) -> list[str]:
+        """For IPython, which shows this instead of the traceback.
+
+        The frames of the caller, without those of this package; all of them after `%xmode Verbose`.
+        """
+        shell = sys.modules["IPython"].get_ipython()
+        if shell is None:
+            # A shell that is not the one of its process.
+            return traceback.format_exception(self)
+        is_short = shell.InteractiveTB.mode != "Verbose"
+        frames = _frames_of_caller(self.__traceback__) if is_short else self.__traceback__
+        shown: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, frames)
+        return shown
 
 
 class InvalidArgument(RmqError, ValueError):

@@ -22,6 +22,8 @@ PACKAGES = ("broker_core", "pyspark_rmq")
 TREES = (*PACKAGES, "tests", "examples", "benchmarks", "tools")
 TREE_STARTS = tuple(f"{tree}/" for tree in TREES)
 NOT_OURS = frozenset({"__pycache__", "build", "dist", "node_modules", "target"})
+# In a linked worktree `.git` is a file that names its repository.
+NOT_TEXT = frozenset({".git", "LICENSE"})
 NATIVE = frozenset({".c", ".h", ".pyx"})
 TEXT = NATIVE | {".cfg", ".java", ".md", ".py", ".sh", ".toml", ".xml", ".yaml", ".yml", ""}
 
@@ -48,7 +50,7 @@ FILE_RULES: tuple[Rule, ...] = (
 
 def _project_paths() -> Iterator[Path]:
     tops = [ROOT / tree for tree in (*TREES, "docs", ".ci")]
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE")
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name not in NOT_TEXT)
     for top in tops:
         for path in sorted(top.rglob("*")):
             if path.is_file() and not NOT_OURS.intersection(path.relative_to(ROOT).parts):

@@ -45,7 +45,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Prints the value once per option, as newer versions of Python do."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=88)
+        super().__init__(prog, max_help_position=28, width=80)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = ", ".join(action.option_strings)

@@ -37,7 +37,7 @@ COMMANDS: Final = {
     ),
     "standalone": Command(
         "broker_core.cli.servers.standalone",
-        "name server and broker in one process, for a first try and for tests",
+        "name server and broker in one process, for tests and a first try",
     ),
     "cluster": Command(
         "broker_core.cli.servers.cluster",
@@ -63,7 +63,7 @@ COMMANDS: Final = {
     # The connector's; it is found by its name.
     "doctor": Command(
         "pyspark_rmq.environment.doctor",
-        "check Python, Java, Spark, name servers and brokers, and say what to repair",
+        "check Python, Java, Spark and servers, and say what to repair",
     ),
     "explain": Command(
         "broker_core.cli.live.explain", "the section of docs/errors.md that an error names"
@@ -79,15 +79,15 @@ COMMANDS: Final = {
 _HELP: Final = """\
 usage: rmq COMMAND [OPTION ...]
 
-A message broker that speaks RocketMQ's protocol, its name server, and tools to send,
-read and administer from a shell.
+A message broker that speaks RocketMQ's protocol, its name server, and tools to
+send, read and administer from a shell.
 
 commands:
 {commands}
 
 A first try, in two terminals:
   rmq standalone
-  seq 10 | rmq produce -t numbers && rmq consume -t numbers -o earliest --exit-at-end
+  seq 10 | rmq produce -t numbers && rmq consume -t numbers --exit-at-end
 
 rmq COMMAND --help explains a command, rmq --version tells the version.
 """

@@ -1,4 +1,4 @@
-"""Accepts sockets on one port while file descriptors are left.
+"""Accepts sockets on one port while file descriptors are available.
 
 asyncio's own accept loop reports an error per waiting connection when descriptors run out.
 """
@@ -54,11 +54,11 @@ class AcceptLoop:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Where it listens."""
+        """The listening socket; empty once closed."""
         return () if self.is_closed else (self.socket,)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting and close the socket."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -82,8 +82,8 @@ class AcceptLoop:
             if is_in_reserve(accepted.fileno()):
                 accepted.close()
                 self._failed(
-                    "a connection is refused: the last descriptors are kept for files, raise the "
-                    "limit (ulimit -n)"
+                    "a connection is refused: the last descriptors are reserved for files; raise "
+                    "the limit (ulimit -n)"
                 )
                 continue
             accepted.setblocking(False)
@@ -99,6 +99,6 @@ class AcceptLoop:
         if now - self._logged_at < _LOG_INTERVAL_S:
             self._unlogged += 1
             return
-        more = f" ({self._unlogged} times more since the last report)" if self._unlogged else ""
+        more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""
         _log.error("%s%s", text, more)
         self._logged_at, self._unlogged = now, 0

@@ -29,9 +29,9 @@ from broker_core import (
 from pyspark_rmq.environment.interpreters import finder, look_at, problem_of, worker
 
 EXAMPLES: Final = """\
-  rmq doctor                                   Python, Java, Spark and Arrow
-  rmq doctor -n 127.0.0.1:9876                 also name servers and brokers
-  rmq doctor --profile prod                    the same, with its account and TLS settings"""
+  rmq doctor                     Python, Java, Spark and Arrow
+  rmq doctor -n 127.0.0.1:9876   also name servers and brokers
+  rmq doctor --profile prod      the same, with its account and TLS settings"""
 
 _PYTHON_MIN: Final = (3, 10)
 _SPARK_FIRST, _SPARK_END = (4, 0), (4, 4)

@@ -59,6 +59,8 @@ def choose_read_columns(
             if column is not None:
                 chosen[place] = column
     rest = [place for place in range(len(fields)) if place not in chosen]
+    if options.is_typed and not options.flattens:
+        _refuse_fields((fields[place].name for place in rest), options, naming)
     if rest or not chosen:
         messages = choose_columns(
             ((fields[p].name, fields[p].simple_type, fields[p].nullable) for p in rest), naming
@@ -66,6 +68,17 @@ def choose_read_columns(
         chosen.update(zip(rest, messages, strict=True))
     _refuse_twice(column.output_name for column in chosen.values())
     return tuple(chosen[place] for place in range(len(fields)))
+
+
+def _refuse_fields(names: Iterable[str], options: PayloadOptions, naming: str) -> None:
+    """Columns for the fields of a body need an option."""
+    for name in names:
+        if plain_name(name, naming) is None:
+            raise errors.InvalidArgument(
+                f"no column {name!r:.80}: the fields of valueFormat={options.value_format} are in"
+                f" the column value, such as value STRUCT<{name:.80}: STRING>, or are columns of"
+                " their own with flattenValue=true"
+            )
 
 
 def _payload_column(

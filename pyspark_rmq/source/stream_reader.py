@@ -12,11 +12,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from broker_core import errors
 from pyspark_rmq import connections
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
-from pyspark_rmq.short_errors import short_errors
+from pyspark_rmq.short_errors import short_errors, short_row_errors
 from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.rows.range_reader import Task, read_task
@@ -96,6 +97,7 @@ class RmqStreamReader(
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
         return ReadAllAvailable()
 
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Read everything that is stored now, in as many batches as the limits require."""
         self._asked().fix_target()
@@ -119,10 +121,12 @@ class RmqStreamReader(
         stores = dict(until.stores)
         return [InputPartition(Task.of(ranges, stores, until.repeats)) for ranges in tasks]
 
+    @short_row_errors
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task."""
         return read_task(partition.value, self._options, self._columns)
 
+    @short_errors
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done."""
         self._call(self._asked().commit(StreamOffset.from_json(end)))
@@ -168,3 +172,32 @@ class RmqStreamReader(
             options.bytes_per_trigger_max,
             options.rows_per_trigger_min,
         )
+
+
+class RefusedStreamReader(RmqStreamReader):
+    """Raises `error` when Spark first uses it.
+
+    Spark hides an error of `DataSource.streamReader` under one of its own, about a name of its
+    code. Errors of a reader are shown alone.
+    """
+
+    def __init__(self, error: errors.RmqError) -> None:
+        self._error = error
+        self._session = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> Any:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from broker_core.cli import main as rmq
+from broker_core.cli.admin.registry import ADMIN_COMMANDS
 from broker_core.cli.main import COMMANDS, main
 from tests.cli.rmq_process import run_rmq
 
+# Of the narrowest usual terminal.
+COLUMNS = 80
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -22,6 +25,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("--help", "-h", "help"):
         assert main([word]) == 0
         assert capsys.readouterr() == (_golden("rmq"), "")
+    assert max(map(len, _golden("rmq").splitlines())) <= COLUMNS
 
 
 def test_no_command_shows_the_help_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +41,17 @@ def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     # The usage above is Python's and differs between its versions.
     assert shown[shown.index("\n\n") + 2 :] == _golden(name)
-    assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, shown.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize("name", ADMIN_COMMANDS)
+def test_help_of_an_admin_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["admin", *name.split(), "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert "examples:" in shown
+    assert [line for line in shown.splitlines() if len(line) > COLUMNS] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

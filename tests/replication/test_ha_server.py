@@ -157,6 +157,39 @@ async def test_too_many_strangers(
 
 
 @on_loop
+async def test_one_host_does_not_keep_the_slaves_of_others_away(tmp_path: Path) -> None:
+    async with lone_master(tmp_path) as master:
+        peers = [await connect(master) for _ in range(16)]
+        port = master.config.ha_listen_port
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(encode_report(0))
+        await until(lambda: master.role.status()["slaves"])
+        # The oldest of the other host makes room.
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(peers[0][0].read(), TIMEOUT_S) == b""
+        assert not any(other.at_eof() for other, _ in peers[1:])
+        for _, each in [(reader, writer), *peers]:
+            each.close()
+
+
+@on_loop
+async def test_strangers_do_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with lone_master(tmp_path) as master:
+        for _ in range(100):
+            reader, writer = await connect(master)
+            writer.write(b"GET / HTTP/1.1")
+            assert await is_closed(reader)
+            writer.close()
+    lines = [record for record in caplog.records if record.name == ha_server.__name__]
+    assert 0 < len(lines) <= 70
+
+
+@on_loop
 async def test_two_slaves_with_one_id(tmp_path: Path) -> None:
     async with name_server() as address:
         master_config = config_of(tmp_path / "m", BrokerRole.ASYNC_MASTER, 0, address)

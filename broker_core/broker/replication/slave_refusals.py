@@ -25,6 +25,7 @@ _PUTS: Final = (
     RequestCode.STAGE_APPEND,
     RequestCode.STAGE_SEAL,
     RequestCode.STAGE_DROP,
+    RequestCode.STAGE_RENEW,
     RequestCode.SINK_PUBLISH,
 )
 # Pops change offsets and store retries.

@@ -110,6 +110,10 @@ class SinkStaging:
         expiry_ms = self._area.expiry_ms
         return min(expiry_ms, JOB_IDLE_S * 1000) if identity.once else expiry_ms
 
+    def renew(self, identity: BatchIdentity) -> int:
+        """A task is at work on the batch; returns how many drafts of the batch are here."""
+        return self._area.renew(identity)
+
     def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
         """Add block number `index`, unless it was added before.
 

@@ -14,6 +14,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     PERM_WRITE,
     TopicConfig,
 )
+from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX
 from broker_core.storage.log.append_group import GROUP_TOPIC
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -25,11 +26,9 @@ TRANSACTION_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANSACTION_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 APPEND_GROUP_TOPIC: Final = GROUP_TOPIC.decode()
-DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 
 SCHEDULE_QUEUE_COUNT: Final = 18
 

@@ -15,7 +15,6 @@ from broker_core.broker.request_fields import checked_group, checked_topic
 from broker_core.broker.tables.named_table import NamedTable
 from broker_core.broker.tables.system_topics import (
     AUTO_CREATE_TOPIC,
-    DLQ_TOPIC_PREFIX,
     is_system_topic,
     refuses_sends,
     system_topics,
@@ -31,7 +30,11 @@ from broker_core.codec.wire.bodies.topic_config import (
     parse_topic_table,
     topic_table_object,
 )
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    topic_name_problem,
+)
 from broker_core.errors import InvalidArgument, LimitReached, TopicNotExist
 from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock

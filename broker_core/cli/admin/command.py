@@ -34,7 +34,8 @@ Show and change a RocketMQ cluster: ours, or Apache's 4.9 and 5.x.
 {commands}
 
 mqadmin's names work, too: rmq admin topicStatus -t orders.
-rmq admin COMMAND --help explains a command; --json prints JSON, -n names the name servers.
+rmq admin COMMAND --help explains a command; --json prints JSON, -n names the
+name servers.
 
 examples:
   rmq admin topic create -t orders -q 8

@@ -15,9 +15,9 @@ from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.errors import ERROR_PAGE
 
 EXAMPLES: Final = """\
-  rmq explain                                  all errors
-  rmq explain broker-given-as-name-server      one, as an error names it
-  rmq explain source.md | less                 a page; rmq explain --pages lists them"""
+  rmq explain                               all errors
+  rmq explain broker-given-as-name-server   one, as an error names it
+  rmq explain source.md | less              a page of the manual"""
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 # In an installed package, and in the repository.

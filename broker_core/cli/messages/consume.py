@@ -27,7 +27,7 @@ EXAMPLES: Final = """\
   rmq consume -t orders -o earliest -e
   rmq consume -t orders -o -10 -f '%p:%o %T %k\\t%s\\n'
   rmq consume -t orders -o @2024-05-31T14:00:00 --json -c 100
-  rmq consume -t orders -G billing              shares the topic with the group's members
+  rmq consume -t orders -G billing   shares the topic with the group's members
 
 format:
   %t topic   %p queue id   %o offset       %b broker name

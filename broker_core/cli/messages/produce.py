@@ -20,8 +20,8 @@ from broker_core.runtime.clock import Clock, SystemClock
 
 EXAMPLES: Final = """\
   seq 10 | rmq produce -t numbers
-  rmq produce -t orders -K : --tags new < orders.txt      lines like KEY:BODY
-  rmq consume -t orders -J -e | rmq produce -t copy -J    with keys, tags and properties
+  rmq produce -t orders -K : --tags new < orders.txt     lines like KEY:BODY
+  rmq consume -t orders -J -e | rmq produce -t copy -J   with keys and tags
   rmq produce -t log --batch 500 --property host=web1 < access.log"""
 
 _GROUP: Final = "RMQ_PRODUCE"

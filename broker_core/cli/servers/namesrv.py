@@ -21,8 +21,8 @@ from broker_core.nameserver.name_server import NameServer
 from broker_core.nameserver.port_encryption import TLS_MODES, port_encryption
 
 EXAMPLES: Final = """\
-  rmq namesrv                                  on 127.0.0.1:9876
-  rmq namesrv --listen 127.0.0.1:0             on any free port; the line says which
+  rmq namesrv                        on 127.0.0.1:9876
+  rmq namesrv --listen 127.0.0.1:0   on any free port; the line says which
   rmq namesrv --listen 0.0.0.0:9876 --allow-remote --access-file access.json"""
 
 

@@ -33,9 +33,9 @@ from broker_core.fault_injection.control import FaultControl
 _log = logging.getLogger(__name__)
 
 EXAMPLES: Final = """\
-  rmq standalone                               name server on 127.0.0.1:9876
+  rmq standalone                            name server on 127.0.0.1:9876
   rmq standalone --store data --topic orders:4
-  rmq standalone --port 0 --broker-port 0      any free ports; the line says which"""
+  rmq standalone --port 0 --broker-port 0   any free ports; the line says which"""
 
 _TOPIC = re.compile(r"([^:]+)(?::(.*))?", re.DOTALL)
 _QUEUES_DEFAULT: Final = 4

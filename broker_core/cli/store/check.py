@@ -12,8 +12,8 @@ from broker_core.store.opening.verdict import RecoveryVerdict, StoreCheck, check
 ACTIONS: Final = ("check",)
 
 EXAMPLES: Final = """\
-  rmq store check /var/lib/rmq/store           exit code 0: opening it loses nothing
-  rmq store check /var/lib/rmq/store --json    the same as a JSON object"""
+  rmq store check /var/lib/rmq/store          exit code 0: nothing is lost
+  rmq store check /var/lib/rmq/store --json   the same as a JSON object"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ CHECKPOINT_FILE = "checkpoint"
 
 
 def save_page(file_system: FileSystem, page: CheckpointPage) -> None:
-    """Write the page in place: Apache maps this file, and one page is one small write."""
+    """Write the page in place, because Apache maps this file."""
     try:
         file = file_system.create(CHECKPOINT_FILE)
         created = True

@@ -46,8 +46,6 @@ from broker_core.storage.derived.consume_queue import ConsumeQueue, QueueDamaged
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.log.commit_log import CommitLog
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.reads.filtered_read import FilteredRead, Limits, RecordFilter
 from broker_core.store.reads.log_spans import spans_of
@@ -60,7 +58,7 @@ from broker_core.store.visibility import Visibility
 from broker_core.store.writes.argument_checks import check_integer, check_numbers, encoded_text
 
 TIME_MAX = (1 << 63) - 1
-# Records of a queue that are less close to each other are copied one by one.
+# Runs that are shorter on average are copied record by record.
 _RUN_SIZE_MIN = 32 << 10
 _RUNS_MAX = 256
 
@@ -137,10 +135,10 @@ class MessageReader:
     ) -> GetResult:
         """Records from a queue offset on; the status says what to do when there are none.
 
-        Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
-        `record_filter` decides by the properties of a message instead of its tag code. Without
-        `verify` records that are neighbours in the log are returned unread: for callers that verify
-        them, and ask again with `verify` for those that fail.
+        The default limits are `read_count_max` and `read_size_max` of the store. A `record_filter`
+        selects by the properties of a message instead of its tag code. Without `verify`, records
+        that are neighbours in the log are returned without checks: for callers that verify them
+        and read those that fail again with `verify`.
         """
         self._catch_up()
         config = self._config
@@ -176,7 +174,7 @@ class MessageReader:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, self._end_of(queue)
         if high < offset <= queue.max_offset:
-            # In the unreplicated tail: a reader that was here before waits at its offset.
+            # In the unreplicated tail: a reader that has read it before waits at its offset.
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         corrected = _corrected(offset, low, high)
         if corrected is not None:
@@ -288,8 +286,8 @@ class MessageReader:
     def when_visible_is_durable(self, callback: Waiter) -> None:
         """Call `callback(None)` once all that is visible now is durable, or with the failure.
 
-        With SYNC_FLUSH it is already; with ASYNC_FLUSH the next sync starts now and not after its
-        interval. Readers that store offsets use this: a power cut cannot take what they saw.
+        With SYNC_FLUSH it is already; with ASYNC_FLUSH the next sync starts now instead of after
+        its interval. For readers that store offsets: a power cut cannot remove what they have read.
         """
         self._catch_up()
         position, flush = self._dispatcher.position, self._flush
@@ -301,8 +299,8 @@ class MessageReader:
     def local_range(self, directory: str, topic: str, queue_id: int) -> LocalRange:
         """Bounds for a reader in another process on this host that reads the files itself.
 
-        The bounds come from here because the files do not say what is visible. Writes the units of
-        the queue (without a sync): everything below `max_offset` is in the files.
+        The files do not show what is visible, so the reader needs these bounds. Writes the units of
+        the queue (without a sync), so that everything below `max_offset` is in the files.
         """
         self._catch_up()
         queue = self._queues.find(_name(topic), queue_id)
@@ -359,14 +357,14 @@ class MessageReader:
         self._catch_up()
         if position >= self._dispatcher.position:
             return None
-        record, held = self._at(position), self._visibility.unreplicated_tail
+        record, tail = self._at(position), self._visibility.unreplicated_tail
         if record is None:
             return None
         segment = self._log.segments.find(position)
         assert segment is not None
         start = position - segment.base
         size = I32.unpack_from(segment.view, start)[0]
-        if held is not None and held.hides(position + size, record.topic):
+        if tail is not None and tail.hides(position + size, record.topic):
             return None
         return bytes(segment.view[start : start + size])
 
@@ -504,9 +502,7 @@ class MessageReader:
             return read()
 
     def _named(self, error: CorruptRecord) -> CorruptRecord:
-        base = error.position - error.position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, error.position, error.reason)
+        return self._log.corrupt_record(error.position, error.reason)
 
 
 def _name(topic: str) -> bytes:

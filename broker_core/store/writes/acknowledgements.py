@@ -13,7 +13,7 @@ from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Waiter
 from broker_core.store.visibility import Visibility
 
-# Syncing hundreds of megabytes takes long, and the answer to a group must be final.
+# Syncing hundreds of megabytes takes long, and the answer for a group must be final.
 GROUP_TIMEOUT_MS = 600_000
 
 Acks = DurableAcks | ReplicatedAcks

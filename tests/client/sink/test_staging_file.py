@@ -166,7 +166,7 @@ def test_every_append_can_renew_the_batch(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that needs no more room: the broker does not see what is written to the file."""
-    monkeypatch.setattr(stage_writer, "_RENEWAL_SHARE", 1e-12)
+    monkeypatch.setattr(stage_writer, "RENEWALS", 1e12)
 
     async def scenario() -> None:
         async with neighbour(tmp_path) as (asker, sink):

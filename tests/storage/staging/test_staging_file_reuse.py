@@ -93,7 +93,7 @@ def test_another_length_is_refused(change: int) -> None:
     batch = staged(store, b"b")
     content = disk.content(path_of(batch))
     disk.overwrite(path_of(batch), content[:change] if change < 0 else content + b"x")
-    with pytest.raises(StagingRefused, match="bytes are staged"):
+    with pytest.raises(StagingRefused, match="bytes, the sealed part"):
         store.publish_now([batch])
     disk.overwrite(path_of(batch), content)
     assert store.publish_now([batch]).ok

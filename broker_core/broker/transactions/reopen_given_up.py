@@ -1,4 +1,4 @@
-"""RESUME_CHECK_HALF_MESSAGE: checks of a given-up transaction begin again.
+"""RESUME_CHECK_HALF_MESSAGE: reopens a given-up transaction, so that checks begin again.
 
 The copy for operators becomes a half message again, with a check count of 0. Only such a copy is
 accepted: any other record would become a new message.
@@ -26,7 +26,7 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 
 
-class TransactionResumeProcessor:
+class ReopenGivenUpProcessor:
     """Event loop only."""
 
     def __init__(self, *, store: MessageStore) -> None:
