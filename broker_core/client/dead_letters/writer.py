@@ -123,7 +123,11 @@ class DeadLetterWriter:
         await self._client.name_servers.route(self._topic)
 
     async def write(self, messages: Sequence[BadMessage]) -> int:
-        """Write those that are not there yet; returns how many. All are stored, or it raises."""
+        """Write those that are not there yet; returns how many. All are stored, or it raises.
+
+        A message whose request was repeated may have been stored by the first one; then it does not
+        count.
+        """
         for message in messages:
             if message.queue.topic == self._topic:
                 text = f"a bad message of the dead-letter topic {self._topic} itself, at offset"

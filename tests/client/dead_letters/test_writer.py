@@ -254,3 +254,29 @@ def test_an_answer_that_was_lost_is_asked_for_again(run_async: Callable[..., Any
         with SyncDeadLetters(broker.name_server) as letters:
             found = [letter.message.body for letter in letters.read("dead")]
         assert sorted(found) == [b"bad 0", b"bad 1", b"bad 2"]
+
+
+def test_a_slave_that_was_promoted_knows_what_was_written(run_async: Callable[..., Any]) -> None:
+    with EmbeddedCluster(
+        slaves_per_master=1, replication="sync", topics={"orders": 1, "dead": 1}
+    ) as cluster:
+        with SyncProducer(cluster.name_server) as producer:
+            sent = [producer.send(OutgoingMessage("orders", b"bad %d" % n)) for n in range(8)]
+        bad = [
+            BadMessage(one.queue, one.queue_offset, b"x", "why", "", one.offset_msg_id)
+            for one in sent
+        ]
+
+        async def write(some: list[BadMessage]) -> int:
+            async with ClientInstance(ClientConfig((cluster.name_server,))) as client:
+                return await DeadLetterWriter(client, "dead", "readers").write(some)
+
+        assert run_async(write(bad[:5])) == 5
+        cluster.kill("broker-a:0")
+        cluster.promote("broker-a:1")
+        # As the slave of the new master, without which no message is safe.
+        cluster.restart("broker-a:0")
+        # Requests that came before the slave was there are repeated, and their messages known then.
+        assert run_async(write(bad)) <= 3
+        with SyncDeadLetters(cluster.name_server) as letters:
+            assert len(letters.read("dead", max_count=100)) == 8
