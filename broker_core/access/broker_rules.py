@@ -36,10 +36,8 @@ from broker_core.codec.wire.bodies.sink_messages import (
 )
 from broker_core.codec.wire.pop_handle import batch_ack_names
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX, TOOLS_GROUP
 from broker_core.protocol_codes import RequestCode as Code
-
-_DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
 
 
 def _account(needs: Any) -> Rule:
@@ -164,7 +162,7 @@ def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield topic_need(command.ext.get("topic", ""), SUB)
-    yield group_need(command.ext.get("consumerGroup") or _DEFAULT_BULK_GROUP)
+    yield group_need(command.ext.get("consumerGroup") or TOOLS_GROUP)
 
 
 def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:

@@ -107,6 +107,16 @@ def port(text: str) -> int:
     return int(text)
 
 
+def topic_name(text: str) -> str:
+    """A name that a topic can have."""
+    from broker_core.codec.wire.topic_name import topic_name_problem
+
+    problem = topic_name_problem(text)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(f"{text!r:.140}: {problem}")
+    return text
+
+
 # Groups of options
 
 

@@ -178,4 +178,5 @@ def _environment() -> dict[str, str]:
     """The environment of this process, in which this package can be imported from any directory."""
     given = os.environ.get("PYTHONPATH", "").split(":")
     paths = [str(_PACKAGE_ROOT), *(str(Path(path).resolve()) for path in given if path)]
-    return {**os.environ, "PYTHONPATH": ":".join(dict.fromkeys(paths))}
+    # Jupyter demands colours, and its log is searched and shown elsewhere.
+    return {**os.environ, "NO_COLOR": "1", "PYTHONPATH": ":".join(dict.fromkeys(paths))}

@@ -34,9 +34,10 @@ from broker_core.embedded.shared_brokers import (
     left_behind,
     new_note,
     note_path,
+    open_elsewhere,
     write_note,
 )
-from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, explained
 from broker_core.notebook.actions import ClusterActions
 from broker_core.notebook.topic_counts import topic_counts
 from broker_core.runtime.clock import Clock, SystemClock
@@ -299,9 +300,17 @@ class EmbeddedBroker(ClusterActions):
     # Inside
 
     def _check_store(self) -> None:
-        """The store must not be open in another object of this process."""
+        """The store must not be open in another object of this process, or in another program."""
         if self._kept_store is None:
             return
+        note = open_elsewhere(self._kept_store.resolve())
+        if note is not None:
+            text = (
+                f"store={self._kept_store} is open in process {note.owner_id}, by its shared broker"
+                f" {note.name!r}: stop() it there, use another directory, or use that broker:"
+                f' Cluster("{note.name_server}")'
+            )
+            raise EmbeddedBrokerFailed(explained(text, "store-is-open"))
         other = _by_store.get(self._kept_store.resolve())
         if other is None or other is self or not other.is_running or not other._held.is_mine:
             return
@@ -312,9 +321,8 @@ class EmbeddedBroker(ClusterActions):
                 "stop() that one first, or start it as EmbeddedBroker.shared(name, store=…), which"
                 " returns the running one when a cell is run again"
             )
-        raise EmbeddedBrokerFailed(
-            f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
-        )
+        text = f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
+        raise EmbeddedBrokerFailed(explained(text, "store-is-open"))
 
     def _await_predecessor(self, store: Path) -> None:
         """Wait for the broker of a kernel that was killed, which ends by itself."""

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from broker_core.errors import EmbeddedBrokerFailed, NameServersSilent
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, NameServersSilent
 
 if TYPE_CHECKING:
     from broker_core.client.connection.config import ClientConfig
@@ -92,6 +92,8 @@ class ClusterActions:
         from broker_core.notebook import operations
         from broker_core.notebook.message_rows import SharedFields
 
+        if properties is not None and not isinstance(properties, Mapping):
+            raise InvalidArgument(f"properties={properties!r:.80} is no dictionary of texts")
         shared = SharedFields(topic, tags, keys, dict(properties or {}), delay_level, delay_ms)
         with self.said_to_be_stopped():
             return operations.produce(self.client_config, messages, shared)

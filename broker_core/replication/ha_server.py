@@ -78,7 +78,7 @@ class HaServer:
         self._reads: set[asyncio.Future[bytes]] = set()
         self._rejections = LimitedLog(_log, clock.monotonic, 1, _LOG_INTERVAL_S)
         # Ends of connections that never were a slave's.
-        self.strangers = LimitedLog(_log, clock.monotonic)
+        self.limited_log = LimitedLog(_log, clock.monotonic)
 
     async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept on a bound socket; with `tls` only encrypted connections."""
@@ -129,14 +129,14 @@ class HaServer:
     def opened(self, connection: _SlaveConnection, address: str) -> bool:
         """Register a connection; False if it must be closed at once."""
         self._connections[connection] = None
-        strangers = [other for other in self._connections if other.is_stranger]
-        if len(strangers) <= UNAUTHENTICATED_MAX:
+        unauthenticated = [other for other in self._connections if other.is_unauthenticated]
+        if len(unauthenticated) <= UNAUTHENTICATED_MAX:
             return True
-        hosts = Counter(stranger.host for stranger in strangers)
+        hosts = Counter(other.host for other in unauthenticated)
         most, count = hosts.most_common(1)[0]
         if count > hosts[connection.host] + 1:
             # Otherwise one host could keep the slaves of others away.
-            oldest = next(stranger for stranger in strangers if stranger.host == most)
+            oldest = next(other for other in unauthenticated if other.host == most)
             oldest.abort("too many connections of its host to the replication port")
             return True
         self._rejections.info("slave %s: too many connections to the replication port", address)
@@ -249,7 +249,7 @@ class _SlaveConnection(asyncio.Protocol):
             self.pump()
 
     @property
-    def is_stranger(self) -> bool:
+    def is_unauthenticated(self) -> bool:
         """Whether its handshake is under way."""
         return self._session is not None and self.replica is None
 
@@ -350,7 +350,7 @@ class _SlaveConnection(asyncio.Protocol):
             return
         self._session = None
         if self.replica is None:
-            self._server.strangers.info("slave %s: %s", self._address, reason)
+            self._server.limited_log.info("slave %s: %s", self._address, reason)
         else:
             _log.info("slave %s: %s", self._address, reason)
             self._server.replicas.leave(self.replica)

@@ -58,6 +58,7 @@ typedef struct {
     EntryList inbox, finished;
     int event_descriptor;
     int failed; /* errno of the first failure */
+    int64_t taken_us; /* when the owner took the last finished sync; 0: never */
     int owner_waits; /* in `wait_finished`: the event descriptor is not needed */
     /* Used by the worker only. */
     int stays_awake; /* the owner polled for the end of the last sync */
@@ -191,12 +192,14 @@ static PyObject *lane_wait(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* Takes over the entry; the microseconds since the owner took a finished sync. */
 static PyObject *post(Lane *lane, Entry *entry) {
+    int64_t idle_us = now_us() - lane->taken_us;
     pthread_mutex_lock(&lane->guard);
     list_append(&lane->inbox, entry);
     pthread_mutex_unlock(&lane->guard);
     pthread_cond_signal(&lane->posted);
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(idle_us);
 }
 
 static PyObject *lane_post_token(PyObject *self, PyObject *unused) {
@@ -269,6 +272,7 @@ static PyObject *lane_take(PyObject *self, PyObject *unused) {
     pthread_mutex_unlock(&lane->guard);
     if (entry == NULL)
         Py_RETURN_NONE;
+    lane->taken_us = now_us();
     int error = entry->result;
     PyMem_RawFree(entry);
     if (error == 0)
@@ -336,7 +340,8 @@ static PyMethodDef lane_methods[] = {
     {"wait", lane_wait, METH_NOARGS, "Execute syncs until a token arrives. Worker thread."},
     {"post_token", lane_post_token, METH_NOARGS, "Let `wait` return once. Owner."},
     {"post_sync", lane_post_sync, METH_VARARGS,
-     "(descriptors, note descriptor or -1, position, note): sync, then write the note. Owner."},
+     "(descriptors, note descriptor or -1, position, note): sync, then write the note. Returns the "
+     "microseconds since the last `take` of a sync. Owner."},
     {"wait_finished", lane_wait_finished, METH_O,
      "(limit in microseconds): poll; returns whether a sync has finished. Owner."},
     {"take", lane_take, METH_NOARGS,
@@ -390,9 +395,21 @@ static PyObject *keep_memory(PyObject *module, PyObject *args) {
 #endif
 }
 
+static PyObject *return_memory(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+#ifdef __GLIBC__
+    return PyBool_FromLong(malloc_trim(0));
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
 static PyMethodDef module_methods[] = {
     {"keep_memory", keep_memory, METH_VARARGS,
      "(buffer size, total size): keep freed buffers up to the first size, up to the total."},
+    {"return_memory", return_memory, METH_NOARGS,
+     "Return free memory to the system once; returns whether there was any."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,9 +4,12 @@ A Python thread must acquire the interpreter lock before and after each sync, wh
 than the sync itself on a fast disk. Here the thread waits and syncs in native code
 (`_system_lane.c`) and notifies the loop through an eventfd.
 
-For a single waiting producer, waking the loop is half of the latency. So an otherwise idle loop
-polls for the end of a sync for a bounded time instead of sleeping. With `waits_at_once`, for a loop
-with a single peer such as a slave's, polling starts immediately instead of in a later turn.
+For a single waiting producer in this process, waking the loop is half of the latency. So an
+otherwise idle loop polls for the end of a sync for a bounded time instead of sleeping. Producers
+behind a network are told apart by the time between the end of a sync and the next one: there a
+wake-up is a few percent of the latency, and polling would double the CPU time of a message. With
+`waits_at_once`, for a loop with a single peer such as a slave's, polling starts immediately instead
+of in a later turn, at any distance.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from typing import Any, Final
 from broker_core.runtime.worker import Done, Job, SyncCall, ThreadWorker, Worker
 
 AWAKE_US: Final = 600
+# Syncs that begin later than this after the end of the last one are not polled for.
+NEAR_US: Final = 80
 # After a slow sync, this many syncs are not polled for.
 REST_SYNCS: Final = 8
 
@@ -81,8 +86,10 @@ class LaneWorker(ThreadWorker):
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
         """Sync in native code; `done` runs on the owner's thread, possibly before this returns."""
         self._pending.append((True, done))
-        self._lane.post_sync(*call)
+        idle_us = self._lane.post_sync(*call)
         if not soon or len(self._pending) > 1:
+            return
+        if idle_us > NEAR_US and not self._waits_at_once:
             return
         if self._polls_to_skip:
             self._polls_to_skip -= 1

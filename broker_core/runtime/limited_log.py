@@ -1,4 +1,4 @@
-"""A logger for what strangers cause: they must not fill the disk that the log is on."""
+"""A logger for messages that unauthenticated peers can cause: they must not fill the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTERVAL_S: Final = 60.0
 
 
 class LimitedLog:
-    """Logs a few lines per interval; the first line of a later one tells how many were left out."""
+    """Logs at most `count_max` lines per interval; a later line has the number of omitted ones."""
 
     def __init__(
         self,

@@ -498,6 +498,12 @@ class MessageStore:
         """Messages by key or unique key within a time range."""
         return self.reads.query(topic, key, count_max, begin_ms, end_ms)
 
+    def query_some(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """`query` with limited work, for clients; and whether it has looked at everything."""
+        return self.reads.query_some(topic, key, count_max, begin_ms, end_ms)
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""
         return self.reads.offset_by_time(topic, queue_id, timestamp_ms)

@@ -204,7 +204,12 @@ def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Findi
                 brokers = admin.cluster_info().brokers
         except errors.RmqError as error:
             reason, _, link = str(error).partition("\n")
-            fix = f"start a name server there, or give the right address\n{link}".strip()
+            if isinstance(error, errors.InvalidArgument):
+                # A broker is there, and the text says what to give.
+                reason, _, way = reason.partition(": ")
+            else:
+                way = "start a name server there, or give the right address"
+            fix = f"{way}\n{link}".strip()
             yield Finding("name server", address, fix, reason)
             continue
         if not brokers:

@@ -56,6 +56,9 @@ class RmqStreamReader(
         self._columns = tuple(columns)
         self._session: StreamSession | None = None
         self._last: dict[str, Any] | None = None
+        # Brokers of a batch that Spark repeats before it asks for the next one.
+        self._repeated: set[str] = set()
+        self._has_looked = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_session": None, "_last": None}
@@ -80,6 +83,9 @@ class RmqStreamReader(
         else:
             may_wait = True
         begin = StreamOffset.from_json(start)
+        if not self._has_looked:
+            self._has_looked = True
+            self._asked().note_repeated(self._repeated)
         end: StreamOffset = self._call(
             self._asked().latest(begin, self._limits(limit), may_wait=may_wait)
         )
@@ -112,8 +118,11 @@ class RmqStreamReader(
         """The tasks of a batch. Depends only on arguments and options."""
         self._last = end
         begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        ranges = ranges_between(begin, until) if start != end else []
+        if not self._has_looked:
+            self._repeated.update(part.broker_name for part in ranges)
         tasks = plan_tasks(
-            ranges_between(begin, until) if start != end else [],
+            ranges,
             until.row_sizes,
             tasks_min=self._options.partitions_min,
             rows_max=self._options.rows_per_partition_max,

@@ -7,7 +7,7 @@ log lines; a batch is fully described by the two positions that Spark stores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -121,6 +121,7 @@ class StreamSession:
         self._committed: Mapping[MessageQueue, int] = {}
         self._last_batch_at: float | None = None
         self._reported: set[object] = set()
+        self._repeated: set[str] = set()
 
     # What Spark asks
 
@@ -158,6 +159,13 @@ class StreamSession:
             self._last_batch_at = self._client.clock.monotonic()
         self._position = end
         return end
+
+    def note_repeated(self, brokers: Iterable[str]) -> None:
+        """These brokers have queues of a batch that was repeated before the first look.
+
+        If the log of one was cut before, the batch has read what came instead.
+        """
+        self._repeated.update(brokers)
 
     def note_position(self, end: StreamOffset) -> None:
         """The batch ends here; used by `backlog`."""
@@ -318,6 +326,8 @@ class StreamSession:
         await self._filter.check(seen.ends)
         differs = self._differs(start, seen)
         odd = self._odd(start, seen)
+        # Later batches of this run are planned by its own looks.
+        self._repeated -= seen.stores.keys()
         cut = {queue: seen.ends[queue] for queue in odd if self._was_cut(queue, start, seen)}
         cut.update(differs)
         odd.update(differs)
@@ -410,7 +420,7 @@ class StreamSession:
         Other messages have those offsets now, or none. They are read from there.
         """
         return {
-            queue: same
+            queue: start.queues[queue] if queue.broker_name in self._repeated else same
             for queue, same in seen.same.items()
             if same < start.queues.get(queue, 0) and self._lacks(queue.broker_name, start, seen)
         }
@@ -494,7 +504,7 @@ class StreamSession:
         if not self._lacks(broker, start, seen):
             return describe_unknown_loss(start.stores[broker].run)
         same = {queue: at for queue, at in seen.same.items() if queue.broker_name == broker}
-        return describe_lost(same, start.queues)
+        return describe_lost(same, start.queues, is_repeated=broker in self._repeated)
 
     def _report_once(self, key: object, text: str, *, is_new_store: bool = False) -> None:
         fails = self._options.fails_on_data_loss

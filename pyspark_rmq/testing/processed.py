@@ -37,6 +37,10 @@ def processed(
     Raises the error of the query, and `NotProcessed` with the last report when the query ends
     before that or the wait takes too long.
     """
+    if not hasattr(query, "recentProgress"):
+        raise TypeError(
+            f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
+        )
     if until is None:
         _all_available(query, timeout_s)
         return

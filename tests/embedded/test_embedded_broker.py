@@ -135,7 +135,9 @@ def test_an_interrupt_is_meant_for_the_application() -> None:
 # Failures
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_start_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As kernels of Jupyter have it.
+    monkeypatch.setenv("FORCE_COLOR", "1")
     broker = EmbeddedBroker(properties={"brokerRole": "KING"})
     with pytest.raises(EmbeddedBrokerFailed) as failed:
         broker.start()

@@ -64,7 +64,7 @@ def test_a_held_port_is_for_those_who_name_it() -> None:
     assert is_given_away(second)
 
 
-def test_what_somebody_listens_on_is_not_held() -> None:
+def test_a_port_in_use_is_not_held() -> None:
     ports = HeldPorts()
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]

@@ -206,6 +206,18 @@ def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
             ask()
 
 
+@pytest.mark.parametrize("properties", ["text", ["a"], 7])
+def test_properties_that_are_no_dictionary(broker: EmbeddedBroker, properties: Any) -> None:
+    with pytest.raises(InvalidArgument, match="is no dictionary of texts"):
+        broker.produce("orders", ["a"], properties=properties)
+
+
+@pytest.mark.parametrize("config", [None, 9876, ("127.0.0.1", 9876)])
+def test_what_is_no_cluster(config: Any) -> None:
+    with pytest.raises(InvalidArgument, match="give its name servers as host:port"):
+        Cluster(config)
+
+
 _FAILING_CELL = """
 from IPython.core.interactiveshell import InteractiveShell
 

@@ -174,7 +174,7 @@ def test_a_malformed_frame_closes_only_its_connection(
     run_async(scenario())
 
 
-def test_responses_that_nobody_asked_for(run_async: Callable[..., Any]) -> None:
+def test_responses_without_a_request(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), raw_peer(address) as peer:
             peer.send(RemotingCommand(0, opaque=1, flag=1), RemotingCommand(0, opaque=1, flag=3))

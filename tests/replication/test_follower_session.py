@@ -44,7 +44,7 @@ def test_an_empty_classic_slave_begins_where_the_master_says() -> None:
     assert (log.start, bytes(log.data)) == (2000, b"abc")
 
 
-def test_a_slave_that_goes_on_differently_is_told_where_to_cut() -> None:
+def test_a_slave_with_a_different_end_learns_where_to_cut() -> None:
     newer = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 60)), 2 * TERM)
     log = MemoryLog(DATA[:100], store_id="s")
     with pytest.raises(LogsDiverged) as diverged:
@@ -69,7 +69,7 @@ def test_a_slave_keeps_what_a_master_lost_that_leans_on_it() -> None:
     assert refused.value.kind == "lost tail"
 
 
-def test_a_slave_cuts_what_nobody_was_promised() -> None:
+def test_a_slave_cuts_what_was_not_acknowledged() -> None:
     restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
     promoted = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 2000)), 2 * TERM)
     for history, relies in ((restarted, False), (promoted, True), (promoted, False)):

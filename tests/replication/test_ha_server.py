@@ -138,7 +138,7 @@ async def test_a_slave_that_does_not_read_costs_no_more_than_its_buffer(tmp_path
 
 
 @on_loop
-async def test_too_many_strangers(
+async def test_too_many_unauthenticated_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ha_server, "_LOG_INTERVAL_S", 3_600.0)
@@ -175,7 +175,7 @@ async def test_one_host_does_not_keep_the_slaves_of_others_away(tmp_path: Path) 
 
 
 @on_loop
-async def test_strangers_do_not_fill_the_log(
+async def test_unauthenticated_peers_do_not_fill_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -240,7 +240,7 @@ async def test_fewer_slaves_than_a_put_needs(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_master_that_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_master_that_waits_for_no_slave(tmp_path: Path) -> None:
     async with lone_master(tmp_path, in_sync_replicas=1) as master:
         result = await master.context.store.put(Message("T", b"1"))
         assert result.status is PutStatus.PUT_OK

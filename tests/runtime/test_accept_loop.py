@@ -176,11 +176,11 @@ def test_errors_are_logged_once_a_second(
         loop = asyncio.get_running_loop()
         now = [1_000.0]
         with socket.create_server(("127.0.0.1", 0)) as bound:
-            accepting = accept_loop.AcceptLoop(bound, lambda *_: None, 10)
             monkeypatch.setattr(loop, "time", lambda: now[0])
+            accepting = accept_loop.AcceptLoop(bound, lambda *_: None, 10)
             for number in range(3_000):
                 now[0] = 1_000.0 + number / 1_000
-                accepting._failed("no room")
+                accepting._errors.log(logging.ERROR, "no room")
             monkeypatch.undo()
             accepting.close()
 

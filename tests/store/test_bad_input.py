@@ -214,7 +214,7 @@ def test_odd_names_are_refused_by_puts_and_unknown_to_reads(
     untouched.check()
 
 
-def test_keys_that_nobody_stored(untouched: Untouched) -> None:
+def test_keys_that_were_never_stored(untouched: Untouched) -> None:
     store = untouched.store
     for key in (*ODD_NAMES, "key ", " key", "KEY", "k" * (1 << 16)):
         assert store.query("T", key) == []

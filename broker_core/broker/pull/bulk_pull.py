@@ -9,6 +9,7 @@ from broker_core.broker.pull.processor import Pull, PullMessageProcessor
 from broker_core.broker.request_fields import optional_number, required_number, required_text
 from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TOOLS_GROUP
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -32,7 +33,7 @@ class BulkPullProcessor:
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> None:
         ext = command.ext
-        group = ext.get("consumerGroup") or "TOOLS_CONSUMER"
+        group = ext.get("consumerGroup") or TOOLS_GROUP
         topic = required_text(ext, "topic")
         queue_id = required_number(ext, "queueId", 0, I32_MAX)
         config, _ = self._pulls.readable(group, topic, queue_id)

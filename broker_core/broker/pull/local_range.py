@@ -15,6 +15,7 @@ from broker_core.broker.request_fields import required_number, required_text
 from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.bodies.local_range import local_range_fields
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TOOLS_GROUP
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
@@ -39,7 +40,7 @@ class LocalRangeProcessor:
                 ResponseCode.NO_PERMISSION, "the store's files are read on its own host only"
             )
         ext = command.ext
-        group = ext.get("consumerGroup") or "TOOLS_CONSUMER"
+        group = ext.get("consumerGroup") or TOOLS_GROUP
         topic = required_text(ext, "topic")
         queue_id = required_number(ext, "queueId", 0, I32_MAX)
         self._pulls.readable(group, topic, queue_id)

@@ -379,7 +379,7 @@ def _from_properties(properties: Mapping[Any, Any]) -> tuple[BrokerConfig, tuple
     unknown = []
     for key, text in properties.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidConfig(str(key), text, "names and values are texts")
+            raise InvalidConfig(str(key), text, "names and values must be strings")
         name = BROKER_PROPERTIES.get(OTHER_NAMES.get(key, key))
         if name == "metrics_host" and not text.strip():
             # Apache saves "choose" like this.

@@ -65,6 +65,15 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
+def names() -> list[str]:
+    """The names of errors; none without their page."""
+    try:
+        page = page_folder() / Path(ERROR_PAGE).name
+        return [*error_sections(page.read_text(encoding="utf-8"))]
+    except (CommandFailed, OSError):
+        return []
+
+
 def page_folder() -> Path:
     """Where the pages are."""
     for place in _PLACES:

@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.cluster_options import add_cluster_options, given_cluster
-from broker_core.cli.command_parser import count, key_and_value
+from broker_core.cli.command_parser import count, key_and_value, topic_name
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.cli.messages.format import parse_format
 from broker_core.cli.messages.input_lines import line_groups
@@ -29,7 +29,7 @@ _SHOWN_EVERY_S: Final = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    parser.add_argument("-t", "--topic", type=topic_name, required=True, help="the topic")
     add_cluster_options(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument(

@@ -103,11 +103,11 @@ def _question(
 async def _query_one(
     client: ClientInstance, broker: str, ext: dict[str, str]
 ) -> RemotingCommand | None:
-    """The answer of one broker; None when it has no such message."""
+    """The answer of one broker; None when it has no such message and has looked everywhere."""
     command = RemotingCommand(RequestCode.QUERY_MESSAGE, ext)
     answer = await client.request_broker(broker, command, or_any=True)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
+        return answer if answer.ext.get("isComplete") == "false" else None
     if answer.code != ResponseCode.SUCCESS:
         raise RemoteError.for_code(answer.code, answer.remark)
     return answer

@@ -10,6 +10,7 @@ from broker_core.client.connection.instance import ClientInstance, checked
 from broker_core.codec.json.dialect import emit_json
 from broker_core.codec.wire.bodies.topic_config import TopicConfig, topic_config_object
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
 from broker_core.errors import RequestTimeout, TopicNotExist
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.runtime.clock import sleep
@@ -80,7 +81,7 @@ async def _create_list(
 def _fields(topic: TopicConfig) -> dict[str, str]:
     ext = {
         "topic": topic.name,
-        "defaultTopic": "TBW102",
+        "defaultTopic": TEMPLATE_TOPIC,
         "readQueueNums": str(topic.read_queue_count),
         "writeQueueNums": str(topic.write_queue_count),
         "perm": str(topic.perm),

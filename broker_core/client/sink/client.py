@@ -54,6 +54,7 @@ from broker_core.errors import (
     BrokerNotExist,
     ConnectionLost,
     InvalidArgument,
+    NoPermission,
     RemoteError,
     RequestNotSupported,
     RequestTimeout,
@@ -365,21 +366,22 @@ class SinkClient(Lifecycle):
 
     async def _renew(self, identity: BatchIdentity) -> float:
         """Renew once; returns when to do it again."""
-        able = await self.supported_now(await self.masters(retries=False))
+        masters = await self.masters(retries=False)
+        able = await self.supported_now(masters)
         names = [name for name, is_able in able.items() if is_able]
         found = await _all(self._renew_at(name, identity) for name in names)
         expiry_s = min((s for s in found if s is not None), default=math.inf)
-        if None in found or len(names) < len(able) or not able:
-            expiry_s = min(expiry_s, _RENEWAL_RETRY_S * RENEWALS)
-        return min(expiry_s / RENEWALS, _RENEWAL_MOST_S)
+        delay_s = min(expiry_s / RENEWALS, _RENEWAL_MOST_S)
+        has_missed = None in found or len(able) < len(masters) or not masters
+        return min(delay_s, _RENEWAL_RETRY_S) if has_missed else delay_s
 
     async def _renew_at(self, broker_name: str, identity: BatchIdentity) -> float | None:
         """After how long without work the broker drops drafts; None if it did not answer."""
         command = RemotingCommand(RequestCode.STAGE_RENEW, _fields_of(identity))
         try:
             answer = await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
-        except RequestNotSupported:
-            # A broker of an earlier version.
+        except (RequestNotSupported, NoPermission):
+            # A broker of an earlier version, or one where this account has no such sink.
             return math.inf
         except RmqError:
             return None

@@ -21,7 +21,7 @@ from broker_core.client.connection.instance import checked
 from broker_core.client.sink.staging_file import STAGING_ID, StagingFile, open_staging_file
 from broker_core.codec.json.fields import whole_number
 from broker_core.codec.records.column_batch import ColumnBatch
-from broker_core.codec.records.staged_block import StagedPart
+from broker_core.codec.records.staged_block import RunningDigest, StagedPart
 from broker_core.codec.wire.bodies.sink_messages import (
     BatchIdentity,
     encode_blocks,
@@ -91,6 +91,7 @@ class StageWriter:
         # Sent and not acknowledged, in order: (command, its size, the answer to come)
         self._window: deque[tuple[RemotingCommand, int, Answer]] = deque()
         self._is_done = False
+        self._sent_digest = RunningDigest()
         self.broker_name = broker_name
         self.identity = identity
         self.record_count = 0
@@ -118,6 +119,11 @@ class StageWriter:
         """Whether this writer writes the staging file itself."""
         return self._file is not None
 
+    @property
+    def digest(self) -> int:
+        """Digest of the rows so far, as they were given; see `digest_rows`."""
+        return self._sent_digest.value if self._file is None else self._file.digest
+
     async def append(self, batch: ColumnBatch) -> None:
         """Stage rows; hosts and checksums are filled in here.
 
@@ -136,7 +142,7 @@ class StageWriter:
         if self._file is not None:
             await self._write(self._file, addressed)
             return
-        for rows, body in encode_blocks(addressed, self._block_size):
+        for rows, body in encode_blocks(addressed, self._block_size, self._sent_digest.sum):
             if len(body) > self._body_size_max:
                 raise MessageTooLarge(
                     f"a row of {len(body)} bytes does not fit into a frame of broker "

@@ -40,7 +40,23 @@ static Reason item_open(const uint8_t *at, size_t left, Item *item) {
 typedef struct {
     Growth bodies, body_offsets, texts, text_offsets, flags;
     int64_t count;
+    int names_timer;
 } Columns;
+
+/* Whether TIMER_DE, the beginning of properties that set a time, is in a text. Looks for its M,
+ * which the usual texts do not have. */
+static int has_timer_name(const uint8_t *text, size_t size) {
+    static const char name[] = "TIMER_DE";
+    enum { NAME_SIZE = sizeof name - 1, M_AT = 2 };
+    const uint8_t *at = text, *end = text + size;
+    while ((size_t)(end - at) >= NAME_SIZE &&
+           (at = memchr(at + M_AT, 'M', (size_t)(end - at) - NAME_SIZE + 1)) != NULL) {
+        if (memcmp(at - M_AT, name, NAME_SIZE) == 0)
+            return 1;
+        at -= M_AT - 1;
+    }
+    return 0;
+}
 
 static int put_item(Columns *columns, const Item *item, const uint8_t *suffix, size_t suffix_size) {
     if (growth_put(&columns->bodies, item->body, item->body_size) < 0 ||
@@ -70,6 +86,7 @@ static Fault split(const uint8_t *data, size_t size, const uint8_t *suffix, size
             return (Fault){reason, columns->count};
         if (put_item(columns, &item, suffix, suffix_size) < 0)
             return (Fault){REASON_NO_MEMORY, 0};
+        columns->names_timer |= has_timer_name(item.text, item.text_size);
         at += item.size;
     }
     return (Fault){REASON_NONE, 0};
@@ -93,10 +110,11 @@ static PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyOb
     Fault fault = split(data.buf, (size_t)data.len, suffix.buf, (size_t)suffix.len, &columns);
     take_gil(saved);
     if (fault.reason == REASON_NONE)
-        result = Py_BuildValue("(LNNNNN)", (long long)columns.count, growth_bytes(&columns.flags),
+        result = Py_BuildValue("(LNNNNNN)", (long long)columns.count, growth_bytes(&columns.flags),
                                growth_take_bytes(&columns.bodies),
                                growth_bytes(&columns.body_offsets), growth_bytes(&columns.texts),
-                               growth_bytes(&columns.text_offsets));
+                               growth_bytes(&columns.text_offsets),
+                               PyBool_FromLong(columns.names_timer));
     else if (fault.reason == REASON_NO_MEMORY)
         PyErr_NoMemory();
     else

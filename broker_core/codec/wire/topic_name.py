@@ -1,4 +1,6 @@
-"""Validation of topic and group names, at every entry point: topics become directory names.
+"""Names of topics and groups that clients and brokers both know, and the validation of names.
+
+Every entry point validates names, because topics become directory names.
 
 The rule is RocketMQ's (characters `%|a-zA-Z0-9_-`, 127 bytes, retry topics 255, groups 120) and
 rejects two more kinds: Windows device names and names made of `%` only.
@@ -15,6 +17,17 @@ GROUP_SIZE_MAX: Final = 120
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+TEMPLATE_TOPIC: Final = "TBW102"
+"""Topics that sends create get the permissions of this one."""
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group of tools, and of requests that name no group."""
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)

@@ -141,6 +141,12 @@ class MessageIndex:
 
     def query(self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Positions of records whose key has the same hash, newest first; callers re-check them."""
+        return self.query_some(topic, key, count, begin_ms, end_ms, 1 << 62)[0]
+
+    def query_some(
+        self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int, steps: int
+    ) -> tuple[list[int], bool]:
+        """`query` that looks at no more than `steps` entries, and whether these were enough."""
         if self.problem is not None:
             raise self.problem.with_traceback(None)
         wanted = key_hash(topic, key)
@@ -150,12 +156,13 @@ class MessageIndex:
             header = file.header
             if header.next_entry > 1 and header.end_timestamp >= begin_ms:
                 if header.begin_timestamp <= end_ms:
-                    self._follow(file, header, wanted, count, (begin_ms, end_ms), found)
+                    times = (begin_ms, end_ms)
+                    steps = self._follow(file, header, wanted, count, times, found, steps)
                 if header.begin_timestamp < begin_ms:
                     break
-            if len(found) >= count:
+            if len(found) >= count or steps <= 0:
                 break
-        return list(found)
+        return list(found), steps > 0
 
     def entries(self) -> list[IndexEntry]:
         """Entries of the dispatch checkpoint."""
@@ -360,10 +367,12 @@ class MessageIndex:
         count: int,
         times: tuple[int, int],
         found: dict[int, None],
-    ) -> None:
-        """Walk one slot's chain, newest entry first."""
+        steps: int,
+    ) -> int:
+        """Walk one slot's chain, newest entry first; returns how many steps are left."""
         number = SLOT.unpack_from(file.view, slot_start(wanted % self._slots))[0]
-        while 0 < number < header.next_entry and len(found) < count:
+        while 0 < number < header.next_entry and len(found) < count and steps > 0:
+            steps -= 1
             entry_at = self._entries_at + number * ENTRY_SIZE
             entry_hash, position, seconds, previous = ENTRY.unpack_from(file.view, entry_at)
             stored_ms = header.begin_timestamp + seconds * 1000
@@ -374,3 +383,4 @@ class MessageIndex:
             if previous >= number:
                 break
             number = previous
+        return steps

@@ -58,6 +58,9 @@ from broker_core.store.visibility import Visibility
 from broker_core.store.writes.argument_checks import check_integer, check_numbers, encoded_text
 
 TIME_MAX = (1 << 63) - 1
+# What one query of a client may cost: records that it reads, and index entries that it passes.
+QUERY_CANDIDATES_MAX = 8_192
+_QUERY_STEPS_MAX = 500_000
 # Runs that are shorter on average are copied record by record.
 _RUN_SIZE_MIN = 32 << 10
 _RUNS_MAX = 256
@@ -432,20 +435,40 @@ class MessageReader:
         self._catch_up()
         check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
         name = encoded_text("key", key)
-        return self._query(_name(topic), name, count_max, begin_ms, end_ms)
+        return self._query(_name(topic), name, count_max, (begin_ms, end_ms))[0]
+
+    def query_some(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """`query` with limited work, and whether it has looked at everything.
+
+        Senders choose keys, and can choose any number of keys with one hash.
+        """
+        self._catch_up()
+        check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        limits = (QUERY_CANDIDATES_MAX, _QUERY_STEPS_MAX)
+        name = encoded_text("key", key)
+        return self._query(_name(topic), name, count_max, (begin_ms, end_ms), limits)
 
     def _query(
-        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[MessageRecord]:
+        self,
+        topic: bytes,
+        key: bytes,
+        count_max: int,
+        times: tuple[int, int],
+        limits: tuple[int, int] = (1 << 62, 1 << 62),
+    ) -> tuple[list[MessageRecord], bool]:
+        """Records, and whether the limits of candidates and of steps were not reached."""
         if self._index is None:
-            return []
+            return [], True
         count_max = min(count_max, self._config.index_query_max)
-        times = (begin_ms, end_ms)
+        begin_ms, end_ms = times
+        candidates_max, steps = limits
         found: list[MessageRecord] = []
         # Hashes collide: compare the records, and read more candidates until there are enough.
         seen, asked = 0, 4 * count_max
         while True:
-            positions = self._positions(self._index, topic, key, asked, times)
+            positions, is_complete = self._positions(self._index, topic, key, asked, times, steps)
             for position in positions[seen:]:
                 if position < self._log.start or len(found) == count_max:
                     continue
@@ -454,19 +477,28 @@ class MessageReader:
                     continue
                 if _has_key(record, topic, key):
                     found.append(record)
-            if len(found) == count_max or len(positions) < asked:
+            if len(found) == count_max or len(positions) < asked or not is_complete:
                 break
-            seen, asked = len(positions), 8 * asked
+            if asked >= candidates_max:
+                is_complete = False
+                break
+            seen, asked = len(positions), min(8 * asked, candidates_max)
         found.sort(key=lambda record: record.physical_offset)
-        return found
+        return found, is_complete
 
     def _positions(
-        self, index: MessageIndex, topic: bytes, key: bytes, count: int, times: tuple[int, int]
-    ) -> list[int]:
+        self,
+        index: MessageIndex,
+        topic: bytes,
+        key: bytes,
+        count: int,
+        times: tuple[int, int],
+        steps: int,
+    ) -> tuple[list[int], bool]:
         """Candidates by hash. Retried after each rebuild of a damaged file, newest file first."""
         while True:
             try:
-                return index.query(topic, key, count, *times)
+                return index.query_some(topic, key, count, *times, steps)
             except IndexDamaged as damage:
                 self._heal_index(damage.position)
 

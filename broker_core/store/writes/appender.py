@@ -282,7 +282,7 @@ class Appender:
         started = self._clock.monotonic()
         try:
             count, start = self._log.append_rows(
-                batch._replace(append_crc=True) if self._crc else batch,
+                batch if batch.append_crc or not self._crc else batch._replace(append_crc=True),
                 memoryview(offsets),
                 timestamp,
             )

@@ -73,6 +73,10 @@ class MessageTarget(Protocol):
     def retry_count(self) -> int:
         """Requests that were sent again."""
 
+    @property
+    def digest(self) -> int:
+        """exactly_once: digest of all messages, independent of their queues; see `digest_rows`."""
+
 
 class LocalWriteImpossible(errors.RmqError):
     """shortCircuit=on, and the staging files of a broker cannot be written."""
@@ -98,11 +102,14 @@ class StagingTarget:
         self._selection = selection
         self._identity = identity
         self._writers: dict[str, Any] = {}
+        self._given_digest = 0
 
     async def append(self, messages: OutgoingColumns) -> None:
         """Stage each row at the broker of its queue."""
         queues = await self._queues.of(messages.topic)
         if self._compresses:
+            # The digest is that of the rows, and writers see compressed bodies.
+            self._given_digest += messages.digest
             messages = messages.compressed()
         index = self._selection.choose(queues, messages.places)
         brokers = sorted({queue.broker_name for queue in queues})
@@ -158,6 +165,13 @@ class StagingTarget:
     def retry_count(self) -> int:
         """Blocks that were sent again."""
         return sum(writer.retry_count for writer in self._writers.values())
+
+    @property
+    def digest(self) -> int:
+        """Digest of all messages; see `digest_rows`."""
+        if self._compresses:
+            return self._given_digest
+        return sum(writer.digest for writer in self._writers.values())
 
 
 class QueueTarget:
@@ -236,6 +250,11 @@ class QueueTarget:
     def retry_count(self) -> int:
         """Requests that were sent again."""
         return self._bulk.retry_count
+
+    @property
+    def digest(self) -> int:
+        """Not needed: these messages are not told apart by batch."""
+        return 0
 
     async def _send_alone(
         self, queues: tuple[MessageQueue, ...], messages: OutgoingColumns

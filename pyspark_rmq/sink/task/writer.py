@@ -43,7 +43,7 @@ def write_task(
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
-    row_count = size = digest = 0
+    row_count = size = 0
     under_way: Any = None
     keeping = connected.begin(target.keep())
     try:
@@ -51,8 +51,6 @@ def write_task(
             for messages in reader.messages(batch):
                 row_count += messages.row_count
                 size += messages.size
-                if guarantee == EXACTLY_ONCE:
-                    digest += messages.digest
                 if under_way is not None:
                     under_way.result()
                 # Sent in the background while Spark hands over the next rows.
@@ -85,7 +83,7 @@ def write_task(
         parts,
         ranges,
         target.retry_count,
-        digest,
+        target.digest,
     )
 
 

@@ -34,10 +34,16 @@ def report_loss(text: str, *, fails: bool, remedy: str = REMEDY, anchor: str = "
     _log.warning("%s; going on, because failOnDataLoss is off", text)
 
 
-def describe_lost(same: Mapping[MessageQueue, int], position: Mapping[MessageQueue, int]) -> str:
+def describe_lost(
+    same: Mapping[MessageQueue, int],
+    position: Mapping[MessageQueue, int],
+    *,
+    is_repeated: bool = False,
+) -> str:
     """Text about messages that were read and are not in the log any more, with their number.
 
     `same` has the offset up to which each queue of the log is the one that was read.
+    `is_repeated`: the last batch was repeated in between, and has read what came instead.
     """
     lost = {
         queue: position[queue] - at
@@ -57,14 +63,20 @@ def describe_lost(same: Mapping[MessageQueue, int], position: Mapping[MessageQue
     return (
         f"{sum(lost.values())} messages that were read are not in the log any more:"
         f" {', '.join(shown[:_NAMED_MAX])}{more}. Their offsets belong to other messages now, or"
-        " will; reading goes on with those"
+        " will; "
+    ) + (
+        "the last batch was run again and has read some of those, so reading goes on after it"
+        if is_repeated
+        else "reading goes on with those"
     )
 
 
 def describe_unknown_loss(run: str) -> str:
     """Text for a log that has none of the runs that the position names."""
     return (
-        "How many messages are lost is not known: the log has none of the runs that the position"
-        f" names (the last one is {run}), so it does not show where it begins to differ. Reading"
-        " goes on at the position; other messages that have offsets below it now are not read"
+        "How many messages are lost is not known: the broker does not tell where its log begins to"
+        f" differ, because it has none of the runs that the position names (the last one is {run}),"
+        " is of an earlier version, or has more than 4,096 queues of the topic. Reading goes on at"
+        " the position, or at the end of a queue that ends before it; other messages that have"
+        " offsets below it now are not read"
     )

@@ -42,7 +42,7 @@ async def stage(sink: Neighbour, who: BatchIdentity, size: int, *, sealed: bool 
 
 @pytest.mark.parametrize("is_local", [True, False])
 @pytest.mark.parametrize("is_sealed", [True, False])
-def test_a_query_that_crashes_again_and_again_blocks_nobody(
+def test_a_query_that_keeps_crashing_does_not_block_others(
     is_local: bool, is_sealed: bool, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_local:

@@ -77,7 +77,7 @@ def test_impossible_content_is_named() -> None:
         place.opened()
 
 
-def test_a_slave_that_was_not_told_gives_no_name() -> None:
+def test_a_slave_without_a_name_gives_none() -> None:
     disk, following = SimulatedDisk(), True
     identity = LogIdentity(JsonTable(disk, IDENTITY_FILE), "own", lambda: 1, lambda: following)
     assert (identity.store_id, identity.epoch) == ("", "")

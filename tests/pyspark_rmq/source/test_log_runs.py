@@ -24,6 +24,7 @@ from pyspark_rmq.source.offsets.data_loss import DataLost
 from pyspark_rmq.source.offsets.offset_planning import ranges_between
 from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.rows.range_reader import Task, check_stores
+from pyspark_rmq.source.stream_reader import RmqStreamReader
 from pyspark_rmq.source.stream_session import Limits
 from tests.cli.rmq_process import LIMIT_S
 from tests.embedded.one_topic import send
@@ -266,6 +267,36 @@ def test_a_restored_backup_in_many_batches_with_a_fixed_target(tmp_path: Path) -
         assert ranges == [(5, 11), (11, 17), (17, 23), (23, 25)]
 
 
+def test_a_batch_that_is_repeated_after_a_backup_was_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver died before the batch was done: it reads what came instead, and only once."""
+    store, backup = tmp_path / "store", tmp_path / "backup"
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5))
+    shutil.copytree(store, backup)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(5, b"gone "))
+        reader = RmqStreamReader(options_of(broker.name_server), ())
+        start = reader.initialOffset()
+        planned = reader.latestOffset(start)
+        reader.stop()
+    shutil.rmtree(store)
+    shutil.copytree(backup, store)
+    with broker_on(store) as broker:
+        send(broker.name_server, "orders", *numbered(20, b"instead "))
+        reader = RmqStreamReader(options_of(broker.name_server, failOnDataLoss="false"), ())
+        [task] = reader.partitions(start, planned)
+        assert [(part.start, part.until) for part in task.value.ranges] == [(0, 10)]
+        with caplog.at_level(logging.WARNING):
+            end = reader.latestOffset(planned)
+        [task] = reader.partitions(planned, end)
+        assert [(part.start, part.until) for part in task.value.ranges] == [(10, 25)]
+        assert "5 messages that were read" in caplog.text
+        assert "was run again and has read some of those" in caplog.text
+        reader.stop()
+
+
 def test_a_restored_backup_with_messages_that_were_not_read_yet(tmp_path: Path) -> None:
     """The lost ones were behind the position: nothing is read twice, and nothing skipped."""
     store, backup = tmp_path / "store", tmp_path / "backup"
@@ -330,7 +361,7 @@ def lose_power(store: Path) -> None:
 
 
 @pytest.mark.parametrize("with_run", [True, False], ids=["position", "older position"])
-def test_a_power_cut_takes_nothing_that_a_stream_was_told(tmp_path: Path, with_run: bool) -> None:
+def test_a_power_cut_removes_nothing_that_a_stream_read(tmp_path: Path, with_run: bool) -> None:
     """With ASYNC_FLUSH, too: the broker syncs before it names an end."""
     store, stream = tmp_path / "store", Stream()
     with broker_on(store, flushDiskType="ASYNC_FLUSH") as broker:

@@ -168,7 +168,7 @@ def test_what_a_used_file_takes_counts_once() -> None:
     assert staging.seal(staging_id).size == staging.size
 
 
-def test_spares_that_nobody_wants_are_removed() -> None:
+def test_unused_spares_are_removed() -> None:
     disk = new_disk()
     staging = area(disk)
     used(staging, b"a")

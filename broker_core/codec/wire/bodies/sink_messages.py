@@ -27,7 +27,7 @@ from broker_core.codec.json.fields import (
     whole_number,
 )
 from broker_core.codec.native import encode_batch, measure_batch
-from broker_core.codec.records.column_batch import QUEUE_PLACE, TEMPLATE, ColumnBatch
+from broker_core.codec.records.column_batch import QUEUE_PLACE, TEMPLATE, Buffer, ColumnBatch
 from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.codec.records.staged_block import QueueKeys, StagedPart
 from broker_core.errors import InvalidArgument
@@ -172,10 +172,12 @@ _NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOT
 # Staged blocks
 
 
-def encode_blocks(batch: ColumnBatch, size_max: int) -> Iterator[tuple[int, memoryview]]:
+def encode_blocks(
+    batch: ColumnBatch, size_max: int, digest: Buffer | None = None
+) -> Iterator[tuple[int, memoryview]]:
     """Yield bodies of STAGE_APPEND of about `size_max` bytes as (rows, body).
 
-    Records are templates: complete but for their log positions.
+    Records are templates: complete but for their log positions. Their digest is added to `digest`.
     """
     _, largest = measure_batch(batch)
     head = block_head(batch.queues)
@@ -186,7 +188,9 @@ def encode_blocks(batch: ColumnBatch, size_max: int) -> Iterator[tuple[int, memo
         block[: len(head)] = head
         # Each block counts its own records per queue.
         ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
-        after, end = encode_batch(batch, row, ordinals, 0, block, len(head), len(block), TEMPLATE)
+        after, end = encode_batch(
+            batch, row, ordinals, 0, block, len(head), len(block), TEMPLATE, digest
+        )
         yield after - row, memoryview(block)[:end]
         row = after
 
