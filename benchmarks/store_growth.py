@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measure import column_batch, seconds, touch_memory
 from benchmarks.results import ratio, row
-from benchmarks.rounds import Figure, figure, ratio_of
+from benchmarks.rounds import MIN_ROUNDS, figure, in_turns, ratio_of
 from benchmarks.store_append import NO_FLUSH
 from benchmarks.store_read import SEVEN
 from broker_core import MessageStore
@@ -20,7 +20,7 @@ MIB = 1 << 20
 # Ten thousand queues of the default file size would take 60 GB of file length.
 SMALL_QUEUES_FILE_SIZE = 20_000
 QUEUES_MAX, MEASURED, READ, ROWS = 10_000, 1_000, 300, 100
-STRETCHES = 10
+QUEUE_COUNTS = (1, 100, QUEUES_MAX)
 
 
 def by_log_size(root: Path, quick: bool) -> None:
@@ -67,27 +67,39 @@ def by_log_size(root: Path, quick: bool) -> None:
 def by_queue_count(root: Path, quick: bool) -> None:
     """The same rows to one queue and spread over 10,000: per row and in all."""
     config = dataclasses.replace(NO_FLUSH, consume_queue_file_size=SMALL_QUEUES_FILE_SIZE)
-    figures = []
-    for queues in (1, 100, 10_000):
-        with MessageStore.open(root / f"queues-{queues}", config) as store:
-            figures.append((queues, *queue_rates(store, queues, root)))
-        shutil.rmtree(root / f"queues-{queues}")
-        for name, one in (("append", figures[-1][1]), ("read", figures[-1][2])):
+    taken: dict[str, dict[str, list[float]]] = {
+        str(queues): {"append": [], "read": []} for queues in QUEUE_COUNTS
+    }
+
+    def take(name: str, number: int) -> None:
+        with MessageStore.open(root / f"queues-{name}", config) as store:
+            appended, read = queue_rates(store, int(name), root)
+        shutil.rmtree(root / f"queues-{name}")
+        taken[name]["append"].append(appended)
+        taken[name]["read"].append(read)
+
+    in_turns(list(taken), take, MIN_ROUNDS, warm_ups=0)
+    found = {
+        int(name): {side: figure(rates) for side, rates in by_side.items()}
+        for name, by_side in taken.items()
+    }
+    for queues, by_side in found.items():
+        for side, one in by_side.items():
             row(
                 "growth with queues",
-                name,
+                side,
                 "100 rows of 1 KiB a call",
                 "msg/s",
                 one,
                 x=queues,
                 x_name="queues",
             )
-    first, last = figures[0], figures[-1]
-    ratio("append_with_10000_queues_over_1", ratio_of(last[1], first[1]), ">=0.8", "1 queue")
-    ratio("read_with_10000_queues_over_1", ratio_of(last[2], first[2]), ">=0.8", "1 queue")
+    for side in ("append", "read"):
+        value = ratio_of(found[QUEUES_MAX][side], found[1][side])
+        ratio(f"{side}_with_{QUEUES_MAX}_queues_over_1", value, ">=0.8", "1 queue")
 
 
-def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[Figure, Figure]:
+def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[float, float]:
     """Rows per second into queues that exist, and out of them, at the end of a log of one size.
 
     Every queue gets its first rows unmeasured, because a queue is created once. The log has the
@@ -102,12 +114,7 @@ def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[Figure, F
         started = time.perf_counter()
         store.append_batch(batch._replace(queues=((topic, 0),)))
         spent.append(time.perf_counter() - started)
-    # Medians of stretches: a single call is too short to tell.
-    measured, stretch = spent[-MEASURED:], MEASURED // STRETCHES
-    appends = figure(
-        ROWS / statistics.median(measured[low : low + stretch])
-        for low in range(0, MEASURED, stretch)
-    )
+    appended = ROWS / statistics.median(spent[-MEASURED:])
     last = range(QUEUES_MAX + MEASURED - READ, QUEUES_MAX + MEASURED)
     ranges = [(f"topic-{number % queues}", number // queues * ROWS) for number in last]
 
@@ -116,7 +123,7 @@ def queue_rates(store: MessageStore, queues: int, root: Path) -> tuple[Figure, F
             to_arrow(store.read_columns(topic, 0, start, start + ROWS, SEVEN), ROWS)
 
     seconds(read)
-    return appends, figure(READ * ROWS / seconds(read) for _ in range(9))
+    return appended, statistics.median(READ * ROWS / seconds(read) for _ in range(9))
 
 
 def run(root: Path, quick: bool) -> None:

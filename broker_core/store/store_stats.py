@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from broker_core.protocol_codes import GetStatus, PutStatus
@@ -46,7 +47,7 @@ class StoreStats:
 
     def put_one(self, topic: bytes, size: int, ms: float) -> None:
         """`put` for a single accepted message."""
-        # Called for every message. Nearly all are quick, and of the same topic as the last one.
+        # Called for every message. Nearly all are fast and have the same topic as the last one.
         if topic is not self._run_topic or ms > self._run_ms:
             self._begin_run(topic, ms)
         self._run_count += 1
@@ -58,7 +59,7 @@ class StoreStats:
         self.put_time_max_ms = max(self.put_time_max_ms, ms)
         self._run_ms = min(self.put_time_max_ms, PUT_TIME_BOUNDS_MS[0])
         if ms > PUT_TIME_BOUNDS_MS[0]:
-            # The run will count it among the quick ones.
+            # `_end_run` will count it as fast.
             self._put_times[0] -= 1
             self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
 
@@ -73,7 +74,7 @@ class StoreStats:
             self._count_topic(self._run_topic, count)
 
     def _count_topic(self, topic: bytes, count: int) -> None:
-        if topic in self._topic_messages or len(self._topic_messages) < TOPICS_MAX:
+        if count and (topic in self._topic_messages or len(self._topic_messages) < TOPICS_MAX):
             self._topic_messages[topic] += count
 
     @property
@@ -81,15 +82,22 @@ class StoreStats:
         """Messages that were appended."""
         return self._put_messages + self._run_count
 
-    def put_rows(self, topic: bytes, count: int, size: int, ms: float) -> None:
-        """`put_one` for messages of one topic that were accepted together, in `ms` altogether."""
+    def put_rows(
+        self, queues: Sequence[tuple[bytes, int]], counts: Sequence[int], size: int, ms: float
+    ) -> None:
+        """`put_one` for messages that were accepted together, in `ms` altogether.
+
+        `counts` has the number of messages of each queue.
+        """
+        count = sum(counts)
         self._put_one_count += count
         self._put_messages += count
         self._put_bytes += size
         self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += count
         if ms > self.put_time_max_ms:
             self.put_time_max_ms = ms
-        self._count_topic(topic, count)
+        for (topic, _), taken in zip(queues, counts, strict=True):
+            self._count_topic(topic, taken)
 
     def get(self, status: GetStatus, count: int, size: int, ms: float = 0.0) -> None:
         """One read by queue offset."""

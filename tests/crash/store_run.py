@@ -161,6 +161,30 @@ class StoreRun:
         """A batch that must stay in one file."""
         self.put_batch(together=True)
 
+    def put_rows(self) -> None:
+        """Rows of several queues that came together; those that do not fit into the file wait."""
+        end, messages = self.history.log_end, []
+        for _ in range(self.rng.randint(2, 8)):
+            message = self.message()
+            size = message.size(self.config.append_record_crc)
+            if self.history.place(end, size) != end:
+                break
+            messages.append(message)
+            end += size
+        if not messages:
+            self.put()
+            return
+        append = self.history.invoke(messages)
+        batch = column_batch(messages, self.config.append_record_crc)
+        store = self._open_store
+        result = store.writes.append_rows(batch)
+        if result is None:
+            # As a broker does; the general route says why.
+            self._answered(append, self.wait(store.put_batch(batch)))
+        else:
+            assert result.message_count == len(messages)
+            self._answered(append, self.wait(store.writes.acknowledged(result)))
+
     def put_group(self) -> None:
         """An append group of one to three runs, as a rule over several files."""
         runs = [

@@ -82,3 +82,12 @@ def test_the_ways_of_long_appends(
     assert not tally.violation_count, violation_report(tally)
     assert tally.states > 100
     assert any(kept)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_are_written(monkeypatch: pytest.MonkeyPatch, mode: str, long_run: bool) -> None:
+    """Rows of several queues, with one write to the file instead of stores into its map."""
+    monkeypatch.setattr(commit_log, "WRITTEN_SIZE_MIN", 0)
+    tally = cut_everywhere(CrashJob("rows", mode, 0, 11, CI if long_run else OTHER_WAY))
+    assert not tally.violation_count, violation_report(tally)
+    assert tally.states > 100

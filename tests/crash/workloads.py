@@ -43,6 +43,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "batches": Workload(
         {StoreRun.put_batch: 4, StoreRun.put_together: 3, StoreRun.put: 2, **TIME}, 4096, 400
     ),
+    "rows": Workload({StoreRun.put_rows: 5, StoreRun.put: 2, **TIME}, 4096, 400),
     "groups": Workload({StoreRun.put_group: 5, StoreRun.put: 4, **TIME}, 2048, 160),
     "staging": Workload(
         {StoreRun.stage: 4, StoreRun.publish: 4, StoreRun.put: 3, StoreRun.kill: 1, **TIME}

@@ -39,6 +39,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from tests.interop.maven_artifacts import PeerUnavailable, cache_root, locked, resolved_jars
+from tests.interop.server_processes import MEASURING_FLAGS
 
 VERSIONS = ("4.9.8", "5.5.0")
 ANSWER_TIMEOUT_S = 120
@@ -58,7 +59,6 @@ _MODULE_FLAGS = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 )
 _QUICK_START_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_MEASURING_FLAGS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
 
 class JavaStoreError(Exception):
@@ -224,7 +224,7 @@ class JavaStore:
         message_count, body_bytes, record_bytes, append_seconds and dispatched_seconds. The process
         is killed at the end: the store is not needed, and its last flush would take long.
         """
-        with self.session(_MEASURING_FLAGS, MEASURING_TIMEOUT_S) as session:
+        with self.session(MEASURING_FLAGS, MEASURING_TIMEOUT_S) as session:
             session.open(root, DEFAULT_LAYOUT, config)
             rows, _ = session.perform(
                 "bench",

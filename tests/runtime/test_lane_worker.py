@@ -7,6 +7,7 @@ import errno
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ lanes = pytest.importorskip(
 )
 
 NO_NOTE = (-1, 0, b"")
+# Longer than any machine runs.
+ALWAYS_NEAR = 1 << 62
 
 
 @pytest.fixture
@@ -222,6 +225,7 @@ def test_an_owner_that_is_awake_needs_no_event(
     files: tuple[int, int], run_async: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_worker, "AWAKE_US", 60_000_000)
+    monkeypatch.setattr(lane_worker, "NEAR_US", ALWAYS_NEAR)
 
     async def scenario(worker: LaneWorker) -> None:
         loop = asyncio.get_running_loop()
@@ -238,7 +242,7 @@ def test_an_owner_that_is_awake_needs_no_event(
     served(scenario, run_async)
 
 
-def test_an_owner_with_one_peer_is_told_at_once(
+def test_an_owner_with_one_peer_is_notified_at_once(
     files: tuple[int, int], run_async: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_worker, "AWAKE_US", 60_000_000)
@@ -288,10 +292,51 @@ def test_a_disk_that_hangs_is_left_to_the_thread(
     served(scenario, run_async, waits_at_once=True)
 
 
+@pytest.mark.parametrize("near_us", [-1, ALWAYS_NEAR])
+def test_an_owner_stays_awake_for_producers_that_are_near(
+    files: tuple[int, int],
+    run_async: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    near_us: int,
+) -> None:
+    monkeypatch.setattr(lane_worker, "NEAR_US", near_us)
+
+    async def scenario(worker: LaneWorker) -> None:
+        spy = worker._lane = Spy(worker._lane)
+        for _ in range(20):
+            done = asyncio.get_running_loop().create_future()
+            worker.submit_sync(
+                ((files[0],), *NO_NOTE),
+                lambda _, error, done=done: done.set_result(error),
+                soon=True,
+            )
+            assert await done is None
+        assert bool(spy.waits) == (near_us > 0)
+
+    served(scenario, run_async)
+
+
+def test_the_distance_of_a_sync_is_from_the_end_of_the_last_one(files: tuple[int, int]) -> None:
+    lane = lanes.Lane()
+    worker = threading.Thread(target=lane.wait)
+    worker.start()
+    since_start = time.monotonic_ns() // 1000
+    # The first one is as far from the last one as can be.
+    assert lane.post_sync((files[0],), *NO_NOTE) >= since_start
+    before = time.monotonic_ns() // 1000
+    assert lane.wait_finished(60_000_000)
+    assert lane.take() == 0
+    distance = lane.post_sync((files[0],), *NO_NOTE)
+    assert 0 <= distance <= time.monotonic_ns() // 1000 - before + 1
+    lane.post_token()
+    worker.join()
+
+
 def test_an_owner_stays_awake_for_a_moment_only(
-    files: tuple[int, int], run_async: Callable[..., Any]
+    files: tuple[int, int], run_async: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that hangs must not hang the loop: here the thread is held up before the sync."""
+    monkeypatch.setattr(lane_worker, "NEAR_US", ALWAYS_NEAR)
     held = threading.Event()
 
     async def scenario(worker: LaneWorker) -> None:

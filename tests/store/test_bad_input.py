@@ -214,7 +214,7 @@ def test_odd_names_are_refused_by_puts_and_unknown_to_reads(
     untouched.check()
 
 
-def test_keys_that_nobody_stored(untouched: Untouched) -> None:
+def test_keys_that_were_never_stored(untouched: Untouched) -> None:
     store = untouched.store
     for key in (*ODD_NAMES, "key ", " key", "KEY", "k" * (1 << 16)):
         assert store.query("T", key) == []
@@ -360,7 +360,8 @@ ANSWER_A_STATUS = {"append", "append_batch", "append_group", "append_text", "put
 KEEP_WORKING = {"close", "stats", "boot_id", "store_id", "store_host", "is_async", "epoch",
                 "recovery", "log_range",
                 "fenced", "flushed_position", "dispatched_position", "when_durable", "acknowledged",
-                "when_acknowledged", "group_acknowledged", "group_on_disk"}  # fmt: skip
+                "when_acknowledged", "when_on_disk",
+                "group_acknowledged", "group_on_disk"}  # fmt: skip
 ASYNC = {"start", "publish"}
 
 

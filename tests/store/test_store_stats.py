@@ -13,7 +13,7 @@ def test_counts_of_runs() -> None:
     for topic, ms in puts:
         stats.put_one(topic, 10, ms)
     assert stats.put_messages == 8
-    stats.put_rows(a, 3, 30, 0.5)
+    stats.put_rows([(a, 0), (b, 1), (a, 2), (b"c", 0)], [1, 0, 2, 0], 30, 0.5)
     seen = stats.snapshot()
     assert (seen["put_messages"], seen["put_bytes"]) == (11, 110)
     assert seen["put_statuses"] == {PutStatus.PUT_OK.name: 11}

@@ -1,8 +1,9 @@
 """Stores all plain sends of one wake-up together: one append, one buffer of answers.
 
-Takes only plain sends (see `codec/wire/plain_send.py`) to topics that have taken one before and
-have not changed since. Everything else is left to the router, in order. Used only where no request
-has to be handled on its own: without accounts, hooks and request timing.
+Takes only plain sends (see `codec/wire/plain_send.py`), also a single one, to topics that have
+taken one before and have not changed since; topics and queues may be mixed. Everything else is left
+to the router, in order. Used only where no request has to be handled on its own: without accounts,
+hooks and request timing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from broker_core.config import RemotingLimits
 from broker_core.protocol_codes import PutStatus
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import FrameHandler
+from broker_core.storage.derived.consume_queue_set import QueueKey
 from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.put_result import PutResult
 
@@ -134,14 +136,24 @@ class SendBursts:
         if result.message_count < count:
             # The file is full; an ordinary append begins the next one.
             end = _end_of(data, start, result.message_count)
-        size = result.end_position - result.position
-        self._stats.put_each(queues[0][0].decode(), result.message_count, size)
+        self._count(queues, index, result)
         replies = self._writes.replies(result, marks, texts, self._constants, REPLY_ENDING)
         if self._is_async:
             connection.send_encoded(replies)
         else:
             self._answer_when_safe(connection, result, replies, end - start)
         return end
+
+    def _count(self, queues: tuple[QueueKey, ...], index: bytes, result: PutResult) -> None:
+        if len(queues) == 1:
+            size = result.end_position - result.position
+            self._stats.put_each(queues[0][0].decode(), result.message_count, size)
+            return
+        counted = self._writes.counted(result, index, len(queues))
+        for (topic, _), (count, size) in zip(queues, counted, strict=True):
+            # None of a queue whose rows did not fit into the file.
+            if count:
+                self._stats.put_each(topic.decode(), count, size)
 
     def _forget_changed(self) -> None:
         version = self._topics.version

@@ -334,15 +334,20 @@ def split_batch(
     body: bytes | memoryview,
     queue: tuple[bytes, int],
     suffix: bytes,
+    *,
+    born_host: bytes = b"",
+    store_host: bytes = b"",
 ) -> list[ColumnBatch]:
     """The batch as columns; a message with other flags than its predecessor starts a new one."""
     try:
-        count, flags, bodies, body_offsets, texts, text_offsets = split_client_batch(body, suffix)
+        count, flags, bodies, body_offsets, texts, text_offsets, has_timer = split_client_batch(
+            body, suffix
+        )
     except MalformedBatch as error:
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
     if count == 0:
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-    if names_timer(texts):
+    if has_timer and names_timer(texts):
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL, "timer messages cannot be in a batch: send them singly"
         )
@@ -363,6 +368,8 @@ def split_batch(
             values[start],
             _without_transaction(sys_flag),
             born_timestamp,
+            born_host,
+            store_host,
         )
         for start, end in zip(starts, ends, strict=True)
     ]

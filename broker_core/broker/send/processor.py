@@ -178,17 +178,19 @@ class SendMessageProcessor:
             or topic in self._last_waiting
         ):
             return None
+        writes = self._writes
         batches = split_batch(
-            sys_flag, born, command.body, (topic.encode(), queue_id), self._suffix
+            sys_flag,
+            born,
+            command.body,
+            (topic.encode(), queue_id),
+            self._suffix,
+            born_host=connection.attributes.get(BORN_HOST) or born_host(connection),
+            store_host=writes.store_host,
         )
         if len(batches) != 1:
             return None
-        result = self._writes.append_rows_together(
-            batches[0]._replace(
-                born_host=connection.attributes.get(BORN_HOST) or born_host(connection),
-                store_host=self._writes.store_host,
-            )
-        )
+        result = writes.append_rows_together(batches[0])
         if result is not None:
             self._stats.put(topic, result[5], result[3] - result[2])
         return result

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from broker_core.cli.event_loop import run_on_loop
 from broker_core.cli.exit_codes import DONE, CommandFailed
 from broker_core.embedded.process_identity import birth_of
-from broker_core.runtime.malloc_tuning import keep_freed_memory
+from broker_core.runtime.malloc_tuning import keep_freed_memory, return_free_memory
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +114,7 @@ async def _serve(service: Service, options: LifeOptions, control: OwnerControl |
         # delay requests by milliseconds.
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD)
+        return_free_memory()
         if not end.is_asked:
             _write_pid(options.pid_file)
             print(ready, flush=True)

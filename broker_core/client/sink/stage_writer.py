@@ -46,8 +46,8 @@ BLOCK_SIZE: Final = 1 << 20
 WINDOW_SIZE: Final = 8 << 20
 # Room that a writer of the staging file reserves at a time.
 GROWTH_SIZE: Final = 32 << 20
-# Share of the expiry after which a writer of a file renews its batch.
-_RENEWAL_SHARE: Final = 1 / 8
+# How often within the expiry a batch is renewed.
+RENEWALS: Final = 8
 
 _PLACEHOLDER: Final = {8: bytes(8), 20: bytes(20)}
 # After these errors the block may have been accepted.
@@ -106,7 +106,7 @@ class StageWriter:
             raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}: stagingId is none")
         self._granted = 0
         # Writing to a file renews nothing at the broker: ask often enough, if it says how often.
-        self._renew_s = _expiry_ms(begun) * _RENEWAL_SHARE / 1000
+        self._renew_s = expiry_ms(begun) / RENEWALS / 1000
         self._asked_at = clock.monotonic()
         self._file: StagingFile | None = None
         # A remote broker could name any file: accept the directory only over loopback.
@@ -258,10 +258,10 @@ class StageWriter:
             answer.exception()
 
 
-def _expiry_ms(begun: RemotingCommand) -> float:
+def expiry_ms(answer: RemotingCommand) -> float:
     """After how long without work the broker drops drafts; infinite for brokers that do not say."""
     try:
-        return whole_number(begun.ext["expiryMs"], "expiryMs", 1)
+        return whole_number(answer.ext["expiryMs"], "expiryMs", 1)
     except (KeyError, InvalidArgument):
         return math.inf
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker_core.codec.reference.run import relocate_run as relocate_run
     from broker_core.codec.reference.scan import check_record as check_record
     from broker_core.codec.reference.scan import scan_records as scan_records
+    from broker_core.codec.reference.send_burst import count_records as count_records
     from broker_core.codec.reference.send_burst import join_sent_replies as join_sent_replies
     from broker_core.codec.reference.send_burst import read_sends as read_sends
     from broker_core.codec.reference.spans import adjacent_runs as adjacent_runs
@@ -58,7 +59,7 @@ def native_functions() -> Functions:
 
 
 def python_functions() -> Functions:
-    """The Python twins by name. Imports numpy, which takes longer than to start a broker."""
+    """The Python twins by name. Imports numpy, which takes longer than starting a broker."""
     modules = [import_module(f"broker_core.codec.reference.{stem}") for stem in TWINS]
     return {name: getattr(module, name) for module in modules for name in module.__all__}
 

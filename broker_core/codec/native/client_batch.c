@@ -5,8 +5,6 @@
 #include "batch.h"
 #include "growth.h"
 
-enum { ITEM_FLAG_AT = 12, ITEM_BODY_AT = 20, ITEM_SIZE_MIN = 22 };
-
 typedef struct {
     const uint8_t *body, *text;
     uint32_t size, body_size, text_size, flag;
@@ -16,33 +14,49 @@ static Reason item_open(const uint8_t *at, size_t left, Item *item) {
     if (left < 8)
         return REASON_HEADER_CUT;
     int32_t size = load_i32(at);
-    if (size < ITEM_SIZE_MIN)
+    if (size < BATCH_ITEM_SIZE_MIN)
         return REASON_SIZE_TOO_SMALL;
     if ((size_t)size > left)
         return REASON_SIZE_PAST_LIMIT;
-    int32_t body_size = load_i32(at + ITEM_BODY_AT - 4);
+    int32_t body_size = load_i32(at + BATCH_ITEM_BODY_LENGTH_AT);
     if (body_size < 0)
         return REASON_NEGATIVE_BODY;
-    if (body_size > size - ITEM_SIZE_MIN)
+    if (body_size > size - BATCH_ITEM_SIZE_MIN)
         return REASON_LENGTHS_DISAGREE;
-    int16_t text_size = (int16_t)load_u16(at + ITEM_BODY_AT + body_size);
+    int16_t text_size = (int16_t)load_u16(at + BATCH_ITEM_BODY_AT + body_size);
     if (text_size < 0)
         return REASON_NEGATIVE_PROPERTIES;
-    if (size != ITEM_SIZE_MIN + body_size + text_size)
+    if (size != BATCH_ITEM_SIZE_MIN + body_size + text_size)
         return REASON_LENGTHS_DISAGREE;
-    *item = (Item){.body = at + ITEM_BODY_AT,
-                   .text = at + ITEM_BODY_AT + body_size + 2,
+    *item = (Item){.body = at + BATCH_ITEM_BODY_AT,
+                   .text = at + BATCH_ITEM_BODY_AT + body_size + 2,
                    .size = (uint32_t)size,
                    .body_size = (uint32_t)body_size,
                    .text_size = (uint32_t)text_size,
-                   .flag = load_u32(at + ITEM_FLAG_AT)};
+                   .flag = load_u32(at + BATCH_ITEM_FLAG_AT)};
     return REASON_NONE;
 }
 
 typedef struct {
     Growth bodies, body_offsets, texts, text_offsets, flags;
     int64_t count;
+    int names_timer;
 } Columns;
+
+/* Whether TIMER_DE, the beginning of properties that set a time, is in a text. Looks for its M,
+ * which the usual texts do not have. */
+static int has_timer_name(const uint8_t *text, size_t size) {
+    static const char name[] = "TIMER_DE";
+    enum { NAME_SIZE = sizeof name - 1, M_AT = 2 };
+    const uint8_t *at = text, *end = text + size;
+    while ((size_t)(end - at) >= NAME_SIZE &&
+           (at = memchr(at + M_AT, 'M', (size_t)(end - at) - NAME_SIZE + 1)) != NULL) {
+        if (memcmp(at - M_AT, name, NAME_SIZE) == 0)
+            return 1;
+        at -= M_AT - 1;
+    }
+    return 0;
+}
 
 static int put_item(Columns *columns, const Item *item, const uint8_t *suffix, size_t suffix_size) {
     if (growth_put(&columns->bodies, item->body, item->body_size) < 0 ||
@@ -72,6 +86,7 @@ static Fault split(const uint8_t *data, size_t size, const uint8_t *suffix, size
             return (Fault){reason, columns->count};
         if (put_item(columns, &item, suffix, suffix_size) < 0)
             return (Fault){REASON_NO_MEMORY, 0};
+        columns->names_timer |= has_timer_name(item.text, item.text_size);
         at += item.size;
     }
     return (Fault){REASON_NONE, 0};
@@ -95,10 +110,11 @@ static PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyOb
     Fault fault = split(data.buf, (size_t)data.len, suffix.buf, (size_t)suffix.len, &columns);
     take_gil(saved);
     if (fault.reason == REASON_NONE)
-        result = Py_BuildValue("(LNNNNN)", (long long)columns.count, growth_bytes(&columns.flags),
+        result = Py_BuildValue("(LNNNNNN)", (long long)columns.count, growth_bytes(&columns.flags),
                                growth_take_bytes(&columns.bodies),
                                growth_bytes(&columns.body_offsets), growth_bytes(&columns.texts),
-                               growth_bytes(&columns.text_offsets));
+                               growth_bytes(&columns.text_offsets),
+                               PyBool_FromLong(columns.names_timer));
     else if (fault.reason == REASON_NO_MEMORY)
         PyErr_NoMemory();
     else
@@ -111,15 +127,6 @@ static PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyOb
     PyBuffer_Release(&data);
     PyBuffer_Release(&suffix);
     return result;
-}
-
-static char *put_hex(char *at, const uint8_t *bytes, size_t size) {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t index = 0; index < size; index++) {
-        *at++ = digits[bytes[index] >> 4];
-        *at++ = digits[bytes[index] & 15];
-    }
-    return at;
 }
 
 static PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords) {
@@ -143,7 +150,7 @@ static PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObje
     result = PyUnicode_New((Py_ssize_t)(count * (int64_t)(id_size + 1) - 1), 127);
     if (result == NULL)
         goto done;
-    char *at = (char *)PyUnicode_1BYTE_DATA(result);
+    uint8_t *at = PyUnicode_1BYTE_DATA(result);
     for (int64_t row = 0; row < count; row++) {
         int32_t size = start + 4 <= data.len ? load_i32((uint8_t *)data.buf + start) : 0;
         if (size < RECORD_SIZE_MIN || size > data.len - start) {
@@ -179,15 +186,15 @@ static uint8_t *put_named(uint8_t *at, const char *name, Slice value) {
 }
 
 static int put_row(Growth *out, const Batch *batch, const Row *row) {
-    uint32_t size = ITEM_SIZE_MIN + (uint32_t)row->body.size + row->text_size;
+    uint32_t size = BATCH_ITEM_SIZE_MIN + (uint32_t)row->body.size + row->text_size;
     uint8_t *at = growth_reserve(out, size);
     if (at == NULL)
         return -1;
     store_u32(at, size);
-    memset(at + 4, 0, 8);
-    store_u32(at + 12, batch->flag);
-    store_u32(at + 16, (uint32_t)row->body.size);
-    at += 20;
+    memset(at + BATCH_ITEM_MAGIC_AT, 0, BATCH_ITEM_FLAG_AT - BATCH_ITEM_MAGIC_AT);
+    store_u32(at + BATCH_ITEM_FLAG_AT, batch->flag);
+    store_u32(at + BATCH_ITEM_BODY_LENGTH_AT, (uint32_t)row->body.size);
+    at += BATCH_ITEM_BODY_AT;
     if (row->body.size != 0)
         at = put(at, row->body.data, row->body.size);
     store_u16(at, (uint16_t)row->text_size);
@@ -212,7 +219,7 @@ static int64_t join(const Batch *batch, int64_t first, int64_t queue, int64_t si
             break;
         if (queue >= 0 && (int64_t)row.queue != queue)
             continue;
-        int64_t size = ITEM_SIZE_MIN + (int64_t)row.body.size + row.text_size;
+        int64_t size = BATCH_ITEM_SIZE_MIN + (int64_t)row.body.size + row.text_size;
         if (*count != 0 && (int64_t)out->size + size > size_max)
             break;
         if (put_row(out, batch, &row) < 0) {

@@ -2,15 +2,18 @@
  * buffer.
  *
  * `read_sends` returns frames as the columns of a ColumnBatch, as long as they are complete plain
- * sends to one topic that is ready; the first other frame and all that follow are left to the
- * general decoder. `join_sent_replies` reads positions and offsets from the stored records.
+ * sends to topics that are ready; the first other frame and all that follow are left to the
+ * general decoder. `join_sent_replies` reads positions and offsets from the stored records,
+ * `count_records` their sizes.
  *
  *     frame  u32 length, u8 header type, u24 header length, header, body
  */
 #include "growth.h"
 #include "plain_send.h"
 
-enum { FRAME_HEAD_SIZE = 8, QUEUES_MAX = 64, MARK_SIZE = 24, NUMBER_SIZE_MAX = 20 };
+enum { FRAME_HEAD_SIZE = 8, MARK_SIZE = 24, NUMBER_SIZE_MAX = 20 };
+/* At most half of the slots are in use. */
+enum { QUEUES_MAX = 256, QUEUE_SLOTS = 512, GROUPS_MAX = 1 << 16 };
 
 static const char first_bytes[] = "{\"code\":310,";
 
@@ -24,10 +27,15 @@ typedef struct {
 } Limits;
 
 typedef struct {
-    Growth queue_index, bodies, body_offsets, texts, text_offsets, born, marks;
     Text topic;
-    int64_t queue_ids[QUEUES_MAX];
-    size_t queue_count, recent;
+    int64_t id;
+} Queue;
+
+typedef struct {
+    Growth queue_index, bodies, body_offsets, texts, text_offsets, born, marks;
+    Queue queues[QUEUES_MAX];
+    uint16_t slots[QUEUE_SLOTS]; /* number of a queue plus 1; 0: free */
+    size_t queue_count;
     int64_t count, flag, sys_flag;
 } Burst;
 
@@ -64,35 +72,42 @@ static int is_ready(PyObject *ready, const PlainSendHeader *header) {
     return to_bounded(count, &queues) ? header->queue_id < queues : -1;
 }
 
-/* Notes the number of the header's queue in `recent`; 0 if there are too many queues. */
-static int find_queue(Burst *burst, const PlainSendHeader *header) {
-    for (size_t number = 0; number < burst->queue_count; number++)
-        if (burst->queue_ids[number] == header->queue_id) {
-            burst->recent = number;
-            return 1;
-        }
-    if (burst->queue_count == QUEUES_MAX)
-        return 0;
-    burst->recent = burst->queue_count++;
-    burst->queue_ids[burst->recent] = header->queue_id;
-    return 1;
+static int is_queue(const Queue *queue, const PlainSendHeader *header) {
+    return queue->id == header->queue_id && queue->topic.size == header->topic.size &&
+           memcmp(queue->topic.data, header->topic.data, header->topic.size) == 0;
+}
+
+/* The slot of the header's queue, or the free one where it belongs. */
+static uint16_t *find_queue(Burst *burst, const PlainSendHeader *header) {
+    uint32_t hash = 2166136261u ^ (uint32_t)header->queue_id;
+    for (size_t index = 0; index < header->topic.size; index++)
+        hash = (hash ^ header->topic.data[index]) * 16777619u;
+    for (size_t slot = (hash ^ hash >> 16) % QUEUE_SLOTS;; slot = (slot + 1) % QUEUE_SLOTS) {
+        uint16_t number = burst->slots[slot];
+        if (number == 0 || is_queue(&burst->queues[number - 1], header))
+            return &burst->slots[slot];
+    }
 }
 
 /* Adds a row: 1, 0 if the send needs the general decoder, -1 when out of memory. */
 static int add_row(Burst *burst, const PlainSendHeader *header, const Frame *frame,
-                   const Py_buffer *suffix) {
+                   uint16_t *slot, const Py_buffer *suffix) {
     size_t start = burst->texts.size;
     uint8_t *out = growth_reserve(&burst->texts, header->text.size + 1 + (size_t)suffix->len);
     if (out == NULL)
         return -1;
     Slice unique;
     size_t text_size = plain_send_text(header, out, &unique);
-    if (text_size == 0 || !find_queue(burst, header))
+    if (text_size == 0 || (*slot == 0 && burst->queue_count == QUEUES_MAX))
         return 0;
+    if (*slot == 0) {
+        burst->queues[burst->queue_count] = (Queue){header->topic, header->queue_id};
+        *slot = (uint16_t)++burst->queue_count;
+    }
     if (suffix->len != 0)
         memcpy(out + text_size, suffix->buf, (size_t)suffix->len);
     burst->texts.size = start + text_size + (size_t)suffix->len;
-    int32_t queue = (int32_t)burst->recent;
+    int32_t queue = *slot - 1;
     if (growth_put(&burst->queue_index, &queue, 4) < 0 ||
         growth_put(&burst->bodies, frame->body, frame->body_size) < 0 ||
         growth_put_number(&burst->body_offsets, (int64_t)burst->bodies.size) < 0 ||
@@ -108,9 +123,7 @@ static int add_row(Burst *burst, const PlainSendHeader *header, const Frame *fra
 
 /* Whether a send can be in the same batch as the previous ones. */
 static int is_alike(const Burst *burst, const PlainSendHeader *header) {
-    return burst->flag == header->user_flag && burst->sys_flag == header->sys_flag &&
-           burst->topic.size == header->topic.size &&
-           memcmp(burst->topic.data, header->topic.data, header->topic.size) == 0;
+    return burst->flag == header->user_flag && burst->sys_flag == header->sys_flag;
 }
 
 /* Reads frames; returns the end of the last one, or -1 with an exception set. */
@@ -128,15 +141,15 @@ static Py_ssize_t take_frames(Burst *burst, const Py_buffer *data, Py_ssize_t at
             (header.sys_flag & TRANSACTION_BITS) != 0)
             break;
         if (burst->count == 0) {
-            burst->topic = header.topic;
             burst->flag = header.user_flag;
             burst->sys_flag = header.sys_flag;
         } else if (!is_alike(burst, &header))
             break;
-        int taken = is_ready(ready, &header);
+        uint16_t *slot = find_queue(burst, &header);
+        int taken = *slot != 0 ? 1 : is_ready(ready, &header);
         if (taken < 0)
             return -1;
-        if (taken > 0 && (taken = add_row(burst, &header, &frame, suffix)) < 0)
+        if (taken > 0 && (taken = add_row(burst, &header, &frame, slot, suffix)) < 0)
             return PyErr_NoMemory(), -1;
         if (taken == 0)
             break;
@@ -145,20 +158,23 @@ static Py_ssize_t take_frames(Burst *burst, const Py_buffer *data, Py_ssize_t at
     return at;
 }
 
+/* Pairs of topic and queue id; neighbours of one topic share its object. */
 static PyObject *queue_tuple(const Burst *burst) {
-    PyObject *topic = PyBytes_FromStringAndSize((const char *)burst->topic.data,
-                                                (Py_ssize_t)burst->topic.size);
-    PyObject *queues = PyTuple_New((Py_ssize_t)burst->queue_count);
-    for (size_t number = 0; topic != NULL && queues != NULL && number < burst->queue_count;
-         number++) {
-        PyObject *pair = Py_BuildValue("(OL)", topic, (long long)burst->queue_ids[number]);
+    PyObject *topic = NULL, *queues = PyTuple_New((Py_ssize_t)burst->queue_count);
+    for (size_t number = 0; queues != NULL && number < burst->queue_count; number++) {
+        const Queue *queue = &burst->queues[number];
+        if (topic == NULL || PyBytes_GET_SIZE(topic) != (Py_ssize_t)queue->topic.size ||
+            memcmp(PyBytes_AS_STRING(topic), queue->topic.data, queue->topic.size) != 0) {
+            Py_XDECREF(topic);
+            topic = PyBytes_FromStringAndSize((const char *)queue->topic.data,
+                                              (Py_ssize_t)queue->topic.size);
+        }
+        PyObject *pair = topic == NULL ? NULL : Py_BuildValue("(OL)", topic, (long long)queue->id);
         if (pair == NULL)
             Py_CLEAR(queues);
         else
             PyTuple_SET_ITEM(queues, (Py_ssize_t)number, pair);
     }
-    if (topic == NULL)
-        Py_CLEAR(queues);
     Py_XDECREF(topic);
     return queues;
 }
@@ -217,33 +233,24 @@ static PyObject *codec_read_sends(PyObject *module, PyObject *const *args, Py_ss
     return result;
 }
 
-static char *put_text(char *at, const void *text, size_t size) {
+static uint8_t *put_text(uint8_t *at, const void *text, size_t size) {
     memcpy(at, text, size);
     return at + size;
 }
 
 #define PUT_LITERAL(at, text) put_text(at, text, sizeof(text) - 1)
 
-static char *put_decimal(char *at, int64_t value) {
-    char digits[NUMBER_SIZE_MAX];
+static uint8_t *put_decimal(uint8_t *at, int64_t value) {
+    uint8_t digits[NUMBER_SIZE_MAX];
     size_t size = 0;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     do
-        digits[size++] = (char)('0' + rest % 10);
+        digits[size++] = (uint8_t)('0' + rest % 10);
     while ((rest /= 10) != 0);
     if (value < 0)
         *at++ = '-';
     while (size != 0)
         *at++ = digits[--size];
-    return at;
-}
-
-static char *put_hex(char *at, const uint8_t *bytes, size_t size) {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t index = 0; index < size; index++) {
-        *at++ = digits[bytes[index] >> 4];
-        *at++ = digits[bytes[index] & 15];
-    }
     return at;
 }
 
@@ -253,9 +260,9 @@ typedef struct {
 
 enum { REPLY_TEXT_SIZE = 200 }; /* upper bound of the constant text of a reply and its numbers */
 
-static char *put_reply(char *start, const Views *views, const uint8_t *record, uint64_t position,
-                       int64_t opaque, Slice unique) {
-    char *at = PUT_LITERAL(start + FRAME_HEAD_SIZE, "{\"code\":0,\"extFields\":{");
+static uint8_t *put_reply(uint8_t *start, const Views *views, const uint8_t *record,
+                          uint64_t position, int64_t opaque, Slice unique) {
+    uint8_t *at = PUT_LITERAL(start + FRAME_HEAD_SIZE, "{\"code\":0,\"extFields\":{");
     at = put_text(at, views->constants.buf, (size_t)views->constants.len);
     at = PUT_LITERAL(at, "\"msgId\":\"");
     uint8_t place[8];
@@ -267,8 +274,8 @@ static char *put_reply(char *start, const Views *views, const uint8_t *record, u
     at = PUT_LITERAL(at, "\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
     at = put_text(put_decimal(at, opaque), views->ending.buf, (size_t)views->ending.len);
     uint32_t size = (uint32_t)(at - start - FRAME_HEAD_SIZE);
-    store_u32((uint8_t *)start, 4 + size);
-    store_u32((uint8_t *)start + 4, size);
+    store_u32(start, 4 + size);
+    store_u32(start + 4, size);
     return at;
 }
 
@@ -285,7 +292,7 @@ static PyObject *join_replies(CodecState *state, const Views *views, int64_t sta
     PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size_max);
     if (result == NULL)
         return NULL;
-    char *at = PyBytes_AS_STRING(result);
+    uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(result), *at = begin;
     int64_t text_end = 0;
     for (int64_t row = 0; row < count; row++) {
         const uint8_t *marks = (const uint8_t *)views->marks.buf + row * MARK_SIZE;
@@ -308,7 +315,7 @@ static PyObject *join_replies(CodecState *state, const Views *views, int64_t sta
         start += size;
         position += (uint64_t)size;
     }
-    _PyBytes_Resize(&result, at - PyBytes_AS_STRING(result));
+    _PyBytes_Resize(&result, at - begin);
     return result;
 }
 
@@ -333,7 +340,69 @@ static PyObject *codec_join_sent_replies(PyObject *module, PyObject *args, PyObj
     return result;
 }
 
+/* (count, size) of each group, or NULL with an exception set. */
+static PyObject *group_tuple(const int64_t *totals, int64_t groups) {
+    PyObject *result = PyTuple_New((Py_ssize_t)groups);
+    for (int64_t group = 0; result != NULL && group < groups; group++) {
+        PyObject *pair = Py_BuildValue("(LL)", (long long)totals[2 * group],
+                                       (long long)totals[2 * group + 1]);
+        if (pair == NULL)
+            Py_CLEAR(result);
+        else
+            PyTuple_SET_ITEM(result, (Py_ssize_t)group, pair);
+    }
+    return result;
+}
+
+/* Adds the records to the totals of their groups; 0 if a record or its group is out of range. */
+static int count_each(const Py_buffer *records, int64_t start, int64_t count,
+                      const Py_buffer *index, int64_t groups, int64_t *totals) {
+    for (int64_t row = 0; row < count; row++) {
+        int32_t group;
+        memcpy(&group, (const uint8_t *)index->buf + row * 4, 4);
+        const uint8_t *record = (const uint8_t *)records->buf + start;
+        int32_t size = start + RECORD_SIZE_MIN <= records->len ? load_i32(record) : 0;
+        if (size < RECORD_SIZE_MIN || size > records->len - start || group < 0 || group >= groups)
+            return 0;
+        totals[2 * group]++;
+        totals[2 * group + 1] += size;
+        start += size;
+    }
+    return 1;
+}
+
+static PyObject *codec_count_records(PyObject *module, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"records", "start", "count", "index", "groups", NULL};
+    CodecState *state = PyModule_GetState(module);
+    Py_buffer records, index;
+    int64_t start, count, groups;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O&O&y*O&:count_records", names, &records,
+                                     to_bounded, &start, to_bounded, &count, &index, to_bounded,
+                                     &groups))
+        return NULL;
+    PyObject *result = NULL;
+    if (!is_range(start, records.len, records.len) || count < 1 || index.len / 4 < count ||
+        groups < 1 || groups > GROUPS_MAX) {
+        raise_value_error(state, REASON_BAD_RANGE);
+    } else {
+        int64_t *totals = PyMem_Calloc((size_t)groups * 2, sizeof *totals);
+        if (totals == NULL)
+            PyErr_NoMemory();
+        else if (!count_each(&records, start, count, &index, groups, totals))
+            raise_value_error(state, REASON_BAD_RANGE);
+        else
+            result = group_tuple(totals, groups);
+        PyMem_Free(totals);
+    }
+    PyBuffer_Release(&records);
+    PyBuffer_Release(&index);
+    return result;
+}
+
 PyMethodDef send_burst_functions[] = {
+    NATIVE_FUNCTION(
+        count_records, NAMED_ARGUMENTS, "records, start, count, index, groups",
+        "Number and size of the records of each group."),
     NATIVE_FUNCTION(
         join_sent_replies, NAMED_ARGUMENTS,
         "records, start, count, host, position, marks, texts, constants, ending",

@@ -24,13 +24,12 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack  # type: ignore[import-untyped]
 
 from broker_core.codec.native import body_crc, encode_batch, measure_batch
-from broker_core.codec.records.column_batch import Buffer, ColumnBatch, check_queues
+from broker_core.codec.records.column_batch import TEMPLATE, Buffer, ColumnBatch, check_queues
 from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.errors import InvalidArgument, StagingRefused
 
 _HEAD: Final = struct.Struct(">4sIQQI")
 _MAGIC: Final = b"RMQU"
-_TEMPLATE: Final = -1
 
 HEAD_SIZE: Final = _HEAD.size
 # More than 4,096 queues with topics of 255 bytes need.
@@ -136,7 +135,7 @@ class BlockEncoder:
                 # Ordinals per queue start at 0 in each block.
                 ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
                 after, end = encode_batch(
-                    batch, row, ordinals, 0, buffer, start, len(buffer), _TEMPLATE, self._digest.sum
+                    batch, row, ordinals, 0, buffer, start, len(buffer), TEMPLATE, self._digest.sum
                 )
                 head = encode_head(table, view[start:end], after - row)
                 buffer[:HEAD_SIZE] = head

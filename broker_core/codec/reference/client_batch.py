@@ -8,6 +8,7 @@ The twin of `client_batch.c`.
 from __future__ import annotations
 
 from array import array
+from typing import Final
 
 from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.column_batch import Buffer, ColumnBatch
@@ -25,17 +26,22 @@ from broker_core.errors import MalformedBatch
 
 __all__ = ["join_client_batch", "list_message_ids", "split_client_batch"]
 
-ClientBatch = tuple[int, bytes, bytes, bytes, bytes, bytes]
+# All properties that set a time begin like this.
+_TIMER_NAME: Final = b"TIMER_DE"
+
+ClientBatch = tuple[int, bytes, bytes, bytes, bytes, bytes, bool]
 
 
 def split_client_batch(data: Buffer, suffix: Buffer) -> ClientBatch:
     """Count, flags (int32 each), bodies, their offsets (int64), property texts, their offsets.
 
-    Every text gets `suffix` at its end. Raises `MalformedBatch` for the first bad item.
+    Last, whether the beginning of a timer property's name is in a text. Every text gets `suffix` at
+    its end. Raises `MalformedBatch` for the first bad item.
     """
     view, tail = memoryview(data).cast("B"), bytes(suffix)
     flags, body_offsets, text_offsets = array("i"), array("q", (0,)), array("q", (0,))
     bodies, texts = bytearray(), bytearray()
+    names_timer = False
     start = 0
     while start < len(view):
         size, flag, body_size = _open_item(view, start, len(flags))
@@ -43,6 +49,7 @@ def split_client_batch(data: Buffer, suffix: Buffer) -> ClientBatch:
         text = view[body_at + body_size + I16.size : start + size]
         bodies += view[body_at : body_at + body_size]
         texts += text
+        names_timer = names_timer or _TIMER_NAME in bytes(text)
         if tail:
             texts += b"\x02" + tail if len(text) and text[-1] != 2 else tail
         flags.append(flag)
@@ -56,6 +63,7 @@ def split_client_batch(data: Buffer, suffix: Buffer) -> ClientBatch:
         body_offsets.tobytes(),
         bytes(texts),
         text_offsets.tobytes(),
+        names_timer,
     )
 
 

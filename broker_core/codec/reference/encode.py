@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.codec.records import record_reasons as reasons
-from broker_core.codec.records.column_batch import Buffer, Column, ColumnBatch
+from broker_core.codec.records.column_batch import TEMPLATE, Buffer, Column, ColumnBatch
 from broker_core.codec.records.record_layout import (
     BLANK_RESERVE,
     CRC_MASK,
@@ -94,9 +94,9 @@ def encode_batch(
     """Write rows from `first_row` into `out` while they fit; see `ColumnBatch` for the rows.
 
     Returns (first row not written, end of the bytes written). `next_offsets` holds one native int64
-    per queue and is advanced. Position -1 writes templates, whose PHYSICALOFFSET is the queue's
-    number in the batch. `digest` is a native uint64: the digest of the rows written (`digest_rows`)
-    is added to it.
+    per queue and is advanced. Position `TEMPLATE` writes templates, whose PHYSICALOFFSET is the
+    queue's number in the batch. `digest` is a native uint64: the digest of the rows written
+    (`digest_rows`) is added to it.
     """
     opened = open_batch(batch)
     if not 0 <= first_row <= batch.count:
@@ -107,7 +107,7 @@ def encode_batch(
         raise ValueError(reasons.BAD_RANGE)
     check_int64(store_timestamp)
     check_int64(position)
-    if position < -1:
+    if position < TEMPLATE:
         raise ValueError(reasons.BAD_LOG_POSITION)
     sum_of_rows = None if digest is None else _open_digest(digest)
     row, cursor = _encoded(
@@ -388,7 +388,7 @@ def encode_message(
         flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_offset, append_crc,
     )  # fmt: skip
-    # -1 would ask the batch encoder for a template.
+    # `TEMPLATE` would ask the batch encoder for a template.
     place = position if position >= 0 else _NOWHERE
     taken, end = encode_batch(
         batch, 0, array("q", (queue_offset,)), store_timestamp, out, out_start, out_limit, place

@@ -1,8 +1,8 @@
 """Many plain sends at once: the twin of `send_burst.c`.
 
 `read_sends` reads frames that arrived together as the columns of one batch, as long as each is a
-plain send to the same topic. `join_sent_replies` builds the replies from the stored records. Frames
-that are left over go through the general decoder.
+plain send to a topic that is ready. `join_sent_replies` builds the replies from the stored records,
+`count_records` adds up their sizes. Frames that are left over go through the general decoder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker_core.codec.records.record_layout import (
 from broker_core.codec.reference.plain_send import ONE, PlainSendFields, read_plain_send
 from broker_core.codec.wire.remoting_command import FRAME_HEAD
 
-__all__ = ["join_sent_replies", "read_sends"]
+__all__ = ["count_records", "join_sent_replies", "read_sends"]
 
 SendBurst = tuple[
     int, int, tuple[tuple[bytes, int], ...], bytes, bytes, bytes, bytes, bytes, bytes, bytes, int,
@@ -37,7 +37,8 @@ A mark is three int64: the request's id, and start and size of the unique key wi
 
 _MARK: Final = struct.Struct("=qqq")
 _FIRST_BYTES: Final = b'{"code":%d,' % ONE
-_QUEUES_MAX: Final = 64
+_QUEUES_MAX: Final = 256
+_GROUPS_MAX: Final = 1 << 16
 # Size, queue id, queue offset of a record.
 _RECORD: Final = struct.Struct(">i8xi4xq")
 
@@ -56,7 +57,7 @@ def read_sends(
     """The plain sends from `start` on; None when the frame there is none or is incomplete.
 
     `ready` maps the writable topics to the number of their queues. All sends of a burst have the
-    same topic and flags. The burst ends before a frame that exceeds a limit, and at `count_max`.
+    same flags. The burst ends before a frame that exceeds a limit, and at `count_max`.
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= len(view):
@@ -85,7 +86,7 @@ def _open_frame(
     end = start + 4 + length
     if not 4 <= length <= frame_size_max - 4 or end > len(view):
         return None
-    # The type is in the upper byte: anything but 0 is no JSON.
+    # The upper byte is the header type; only 0 is JSON.
     if not len(_FIRST_BYTES) < header_size <= min(length - 4, header_size_max):
         return None
     header_at = start + FRAME_HEAD.size
@@ -103,7 +104,7 @@ class _Rows:
     def __init__(self, suffix: bytes) -> None:
         self._suffix = suffix
         self.count = 0
-        self._flags = ("", 0, 0)
+        self._flags = (0, 0)
         self._queues: dict[tuple[bytes, int], int] = {}
         self._queue_index = array("i")
         self._bodies, self._texts = bytearray(), bytearray()
@@ -114,14 +115,14 @@ class _Rows:
     def add(self, fields: PlainSendFields, body: memoryview) -> bool:
         """Add one send; False if it belongs to another burst."""
         opaque, _, topic, queue_id, sys_flag, born, flag, text, unique = fields
-        if self.count and self._flags != (topic, flag, sys_flag):
+        if self.count and self._flags != (flag, sys_flag):
             return False
         queue = (topic.encode(), queue_id)
         if queue not in self._queues:
             if len(self._queues) == _QUEUES_MAX:
                 return False
             self._queues[queue] = len(self._queues)
-        self._flags = (topic, flag, sys_flag)
+        self._flags = (flag, sys_flag)
         self._queue_index.append(self._queues[queue])
         at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.index(b"\x02UNIQ_KEY\x01") + 1
         unique_at = len(self._texts) + at + len(b"UNIQ_KEY\x01")
@@ -138,7 +139,7 @@ class _Rows:
         return (
             end, self.count, tuple(self._queues), self._queue_index.tobytes(), bytes(self._bodies),
             self._body_offsets.tobytes(), bytes(self._texts), self._text_offsets.tobytes(),
-            self._born.tobytes(), bytes(self._marks), *self._flags[1:],
+            self._born.tobytes(), bytes(self._marks), *self._flags,
         )  # fmt: skip
 
 
@@ -189,3 +190,29 @@ def join_sent_replies(
         start += size
         position += size
     return bytes(replies)
+
+
+def count_records(
+    records: Buffer, start: int, count: int, index: Buffer, groups: int
+) -> tuple[tuple[int, int], ...]:
+    """Number and size of the records of each group, for `count` records that begin at `start`.
+
+    `index` (int32 each) has the number of each record's group, which is less than `groups`.
+    """
+    view, numbers = memoryview(records).cast("B"), memoryview(index).cast("B")
+    if (
+        not 0 <= start <= len(view) or count < 1 or len(numbers) // 4 < count
+        or not 1 <= groups <= _GROUPS_MAX
+    ):  # fmt: skip
+        raise ValueError(reasons.BAD_RANGE)
+    counts, sizes = [0] * groups, [0] * groups
+    for group in numbers[: 4 * count].cast("i"):
+        size = 0
+        if start + RECORD_SIZE_MIN <= len(view):
+            size = _RECORD.unpack_from(view, start)[0]
+        if not RECORD_SIZE_MIN <= size <= len(view) - start or not 0 <= group < groups:
+            raise ValueError(reasons.BAD_RANGE)
+        counts[group] += 1
+        sizes[group] += size
+        start += size
+    return tuple(zip(counts, sizes, strict=True))

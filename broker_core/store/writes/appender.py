@@ -1,4 +1,4 @@
-"""Puts: checks, queue offsets, store time, the append, and the wait for its guarantee.
+"""Puts: checks, queue offsets, store time, the append, and the wait for the acknowledgement.
 
 Owns the queue counters. A batch is appended completely or not at all; a refusal is a status.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from operator import add
+from operator import add, sub
 from typing import Any
 
-from broker_core.codec.native import encode_put, join_sent_replies, list_message_ids
+from broker_core.codec.native import count_records, encode_put, join_sent_replies, list_message_ids
 from broker_core.codec.records.column_batch import ColumnBatch, check_batch
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.message_properties import KEYS, TAGS, encode_properties
@@ -63,7 +63,6 @@ _PUT_OK = PutStatus.PUT_OK
 _new_tuple = tuple.__new__
 
 KNOWN_QUEUES_MAX = 100_000
-# Set for both transaction types that take no queue offset.
 
 
 class Appender:
@@ -175,7 +174,7 @@ class Appender:
         reconsume_times: int = 0,
         prepared_offset: int = 0,
     ) -> PutResult:
-        """`append` for a server: properties as the text that came, hosts as bytes.
+        """`append` for a server: properties as received text, hosts as bytes.
 
         The caller has checked the types; sizes and names are checked here.
         """
@@ -235,7 +234,7 @@ class Appender:
         reconsumed: int,
         prepared: int,
     ) -> PutResult | None:
-        """Append to a known queue; None when the general route must report the error."""
+        """Append to a known queue; None when `_append_batch` must handle the message."""
         host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
@@ -269,7 +268,7 @@ class Appender:
         return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
     def append_rows(self, batch: ColumnBatch) -> PutResult | None:
-        """Append rows of one known topic, as many as fit into the current file.
+        """Append rows of known topics, as many as fit into the current file.
 
         Skips the checks of names and roles. None when not even the first row could be appended:
         `append_batch` reports the reason.
@@ -277,20 +276,20 @@ class Appender:
         if not self._flags.writeable or self._pressure.busy:
             return None
         queues = batch.queues
-        offsets = self._counters.next_offsets(queues)
-        first_offset = offsets[0]
+        before = self._counters.next_offsets(queues)
+        offsets = before[:]
         timestamp = self._counters.stamp(self._clock.wall_ms())
         started = self._clock.monotonic()
         try:
             count, start = self._log.append_rows(
-                batch._replace(append_crc=True) if self._crc else batch,
+                batch if batch.append_crc or not self._crc else batch._replace(append_crc=True),
                 memoryview(offsets),
                 timestamp,
             )
         except MalformedBatch:
             return None
         except OSError as error:
-            # The general route reports it from now on.
+            # `append_batch` reports the failure from now on.
             self._fence(error)
             return None
         if not count:
@@ -298,10 +297,11 @@ class Appender:
         self._counters.advance(queues, offsets)
         end = self._log.position
         ms = self._pressure.took(started) * 1000
-        self._stats.put_rows(queues[0][0], count, end - start, ms)
+        counts = [count] if len(queues) == 1 else list(map(sub, offsets, before))
+        self._stats.put_rows(queues, counts, end - start, ms)
         self._appended(is_rows=True)
         return _new_tuple(
-            PutResult, (_PUT_OK, "", start, end, first_offset, count, timestamp, self.store_host)
+            PutResult, (_PUT_OK, "", start, end, before[0], count, timestamp, self.store_host)
         )
 
     def append_rows_together(self, batch: ColumnBatch) -> PutResult | None:
@@ -353,7 +353,7 @@ class Appender:
     def append_group(
         self, runs: tuple[RecordRun, ...], note: Any, inspected: Inspected = ()
     ) -> PutResult:
-        """Verify and lay out the group, reserve its files, then append it in one go."""
+        """Verify and lay out the group, reserve its files, then append it in one step."""
         if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
             raise InvalidArgument(f"the note must be bytes, at most {NOTE_SIZE_MAX} of them")
         result = self._append_group(runs, note, inspected)
@@ -397,7 +397,20 @@ class Appender:
             ending,
         )
 
-    # Waiting for what the flush mode promises
+    def counted(
+        self, result: PutResult, index: bytes, queue_count: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Number and size of the records of each queue that `append_rows` stored.
+
+        `index` is the queue index of its batch.
+        """
+        segment = self._segments.find(result.position)
+        assert segment is not None
+        return count_records(
+            segment.target, result.position - segment.base, result.message_count, index, queue_count
+        )
+
+    # Acknowledgements
 
     async def put(self, message: Message) -> PutResult:
         """Append and wait until the flush mode's guarantee is met."""
@@ -486,7 +499,9 @@ class Appender:
         except (MalformedRecord, StagingRefused) as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
         if inspected and tuple(run.counts for run in inspected) != layout.counts:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, "a run is not the one that was inspected")
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL, "a run differs from the one that was inspected"
+            )
         size = layout.end - layout.start
         if size > self._config.group_size_max:
             remark = f"the group has {size} bytes, group_size_max is {self._config.group_size_max}"

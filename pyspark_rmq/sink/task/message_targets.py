@@ -63,6 +63,9 @@ class MessageTarget(Protocol):
     async def finish(self) -> tuple[tuple[StagedPart, ...], Ranges]:
         """Returns when everything is stored: sealed parts, and ranges of queues."""
 
+    async def keep(self) -> None:
+        """Until cancelled: what the batch has staged does not expire. May end at once."""
+
     async def abort(self) -> None:
         """Stop writing; staged data is dropped."""
 
@@ -125,6 +128,10 @@ class StagingTarget:
     async def finish(self) -> tuple[tuple[StagedPart, ...], Ranges]:
         """Seal all parts."""
         return tuple([await writer.seal() for writer in self._writers.values()]), {}
+
+    async def keep(self) -> None:
+        """Renew the parts of all tasks of the batch, also before the first row of this one."""
+        await self._sink.keep_staged(self._identity)
 
     async def abort(self) -> None:
         """Drop the drafts of brokers that can be reached; the others expire."""
@@ -221,6 +228,9 @@ class QueueTarget:
             for queue, first, count in await window.settle():
                 ranges.append({queue: (first, first + count, count)})
         return (), joined_ranges(ranges)
+
+    async def keep(self) -> None:
+        """Nothing is staged."""
 
     async def abort(self) -> None:
         """Stop sending. Messages that were sent stay."""

@@ -45,6 +45,7 @@ def write_task(
     reader = ColumnReader(columns, options, row_name)
     row_count = size = 0
     under_way: Any = None
+    keeping = connected.begin(target.keep())
     try:
         for batch in batches:
             for messages in reader.messages(batch):
@@ -63,6 +64,8 @@ def write_task(
         with contextlib.suppress(errors.RmqError):
             connected.call(target.abort(), _ABORT_TIMEOUT_S)
         raise
+    finally:
+        keeping.cancel()
     if reader.oversize_count:
         _log.warning(
             "%d rows of partition %d, batch %d are larger than maxMessageSize and were %s",

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from broker_core.broker.send.bursts import SendBursts
 from broker_core.codec.native import codec_backend
+from broker_core.codec.records.record_layout import (
+    BORN_HOST_AT,
+    MAGIC_AT,
+    MAGIC_BLANK,
+    STORE_TIMESTAMP_AT,
+)
 from broker_core.codec.wire.frame_parser import FrameParser
 from broker_core.codec.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from broker_core.config import RemotingLimits
@@ -164,6 +174,143 @@ def test_others_in_between_are_answered_in_their_way(
             assert counted
 
     run_async(scenario())
+
+
+@pytest.mark.parametrize("flush", [SYNC, ASYNC], ids=["sync", "async"])
+def test_many_topics_share_an_append(
+    tmp_path: Path, run_async: Run, counted: list[int], flush: dict[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path, **flush)) as asker:
+            topics = [f"Topic-{number}" for number in range(30)]
+            for topic in topics:
+                await asker.make_topic(topic, queues=2)
+            for topic in topics:
+                await asker.send(topic)
+            context = asker.broker.context
+            before = context.stats.stats()["topic_put"]
+            # The log's files are small: some end in the middle of a burst.
+            sends = [
+                send(number, topics[number % 30], bytes(1_000 + number), e=number % 7 % 2)
+                for number in range(1, 3_001)
+            ]
+            answers = await exchange(asker, joined(*sends), 3_000)
+            counts = dict.fromkeys(topics, 0)
+            for topic in topics:
+                for queue in range(2):
+                    kept = await stored(asker, topic, queue)
+                    for offset, message in enumerate(kept[1 - queue :], 1 - queue):
+                        opaque = len(message.body) - 1_000
+                        answer = answers[opaque]
+                        assert (answer.code, topics[opaque % 30], opaque % 7 % 2) == (
+                            0, topic, queue,
+                        )  # fmt: skip
+                        assert answer.ext["queueId"] == str(queue)
+                        assert answer.ext["queueOffset"] == str(offset) == str(message.queue_offset)
+                        assert answer.ext["msgId"] == message.message_id
+                        assert message.properties["UNIQ_KEY"] == f"K{opaque}"
+                        counts[topic] += 1
+                    order = [len(message.body) for message in kept[1 - queue :]]
+                    assert order == sorted(order)
+            assert sum(counts.values()) == 3_000
+            after = context.stats.stats()["topic_put"]
+            for topic in topics:
+                for name in ("messages", "calls"):
+                    assert after[topic][name] - before[topic][name] == counts[topic]
+            totals = context.store.stats()
+            assert sum(one["bytes"] for one in after.values()) == totals["put_bytes"]
+            assert totals["put_statuses"] == {"PUT_OK": 3_030}
+            assert totals["topic_messages"] == {topic: counts[topic] + 1 for topic in topics}
+            assert sum(counted) > sum(len(frame_bytes(command)) for command in sends) // 2
+            assert len(counted) < 300
+
+    run_async(scenario())
+
+
+TOPICS = ("A", "B", "Longer", "C")
+
+
+def mixed(rng: Random, count: int) -> list[RemotingCommand]:
+    """Sends to a few topics, some of which need a path of their own."""
+    commands = []
+    for opaque in range(1, count + 1):
+        topic = rng.choice(TOPICS)
+        fields: dict[str, Any] = {"e": rng.choice([0, 0, 1, 2, 3])}
+        # The last one is answered.
+        kind = rng.random() if opaque < count else 1
+        if kind < 0.05:
+            fields["text"] = f"UNIQ_KEY\x01K{opaque}\x02DELAY\x0118\x02"
+        elif kind < 0.1:
+            fields["h"] = 5
+        elif kind < 0.13:
+            topic = rng.choice(["NoWrite", "SCHEDULE_TOPIC_XXXX"])
+        elif kind < 0.16:
+            fields["e"] = 9
+        elif kind < 0.19:
+            fields["oneway"] = ONEWAY_FLAG
+        elif kind < 0.22:
+            fields["f"] = rng.choice([4, 1, 8])
+        body = rng.randbytes(rng.choice([1, 10, 200, 3_000]))
+        commands.append(send(opaque, topic, body, **fields))
+    return commands
+
+
+def masked(data: bytes) -> bytes:
+    """A log without what no two brokers have in common: times of the store, and ports."""
+    log, at = bytearray(data), 0
+    while at < len(log):
+        size, magic = (int.from_bytes(log[at + n : at + n + 4], "big") for n in (0, MAGIC_AT))
+        if magic != MAGIC_BLANK:
+            log[at + BORN_HOST_AT + 4 : at + STORE_TIMESTAMP_AT + 8] = bytes(12)
+            log[at + STORE_TIMESTAMP_AT + 12 : at + STORE_TIMESTAMP_AT + 16] = bytes(4)
+            # The checksum of the record.
+            log[at + size - 11 : at + size - 1] = bytes(10)
+        at += size
+    return bytes(log)
+
+
+async def outcome(
+    root: Path, bursts: list[list[RemotingCommand]]
+) -> tuple[bytes, list[dict[int, Any]], Any]:
+    """The log, the answers and the counts of a broker that was sent these bursts."""
+    found = []
+    async with running(broker_config(root, **ASYNC)) as asker:
+        for topic in TOPICS:
+            await asker.make_topic(topic)
+            await asker.send(topic)
+        await asker.make_topic("NoWrite", perm=4)
+        for commands in bursts:
+            count = sum(not command.is_oneway for command in commands)
+            answers = await exchange(asker, joined(*commands), count)
+            for one in answers.values():
+                # The address, then the position.
+                if "msgId" in one.ext:
+                    one.ext["msgId"] = one.ext["msgId"][16:]
+            found.append({key: (one.code, one.remark, one.ext) for key, one in answers.items()})
+        context = asker.broker.context
+        end = context.store.log_range[1]
+        counts = context.stats.stats(), context.store.stats()["topic_messages"]
+    files = sorted((root / "commitlog").iterdir())
+    return masked(b"".join(file.read_bytes() for file in files)[:end]), found, counts
+
+
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.integers(0, 2**32 - 1))
+def test_together_or_alone_is_the_same(run_async: Run, counted: list[int], seed: int) -> None:
+    """The bytes of the log, the answers and the counts, for mixes of topics and of odd sends."""
+    rng = Random(seed)
+    bursts = [mixed(rng, rng.randrange(1, 60)) for _ in range(6)]
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        together = run_async(outcome(Path(one), bursts))
+        assert counted
+        counted.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            # No topic is ready for a burst.
+            patched.setattr(SendBursts, "note_ready", lambda *_: None)
+            assert run_async(outcome(Path(other), bursts)) == together
+            assert not counted
 
 
 def test_what_a_topic_may_no_longer_is_known_at_once(

@@ -304,9 +304,7 @@ def test_waiting_for_a_disk_that_does_not_answer(tmp_path: Path, run_async: Run)
 
 
 @pytest.mark.parametrize("bits", [4, 8, 12])
-def test_nobody_but_the_broker_marks_transactions(
-    tmp_path: Path, run_async: Run, bits: int
-) -> None:
+def test_only_the_broker_marks_transactions(tmp_path: Path, run_async: Run, bits: int) -> None:
     """A record that says "prepared" gets no place in its queue: acknowledged and never seen."""
 
     async def scenario() -> None:

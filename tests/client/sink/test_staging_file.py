@@ -78,7 +78,7 @@ def test_without_the_directory_they_are_sent(
     run_async(scenario())
 
 
-def test_somebody_elses_machine(tmp_path: Path) -> None:
+def test_another_machine(tmp_path: Path) -> None:
     assert open_staging_file(str(tmp_path / "nowhere"), "0" * 32, 1 << 20) is None
     assert open_staging_file(str(tmp_path), "0" * 32, 1 << 20) is None
 
@@ -168,7 +168,7 @@ def test_every_append_can_renew_the_batch(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that needs no more room: the broker does not see what is written to the file."""
-    monkeypatch.setattr(stage_writer, "_RENEWAL_SHARE", 1e-12)
+    monkeypatch.setattr(stage_writer, "RENEWALS", 1e12)
 
     async def scenario() -> None:
         async with neighbour(tmp_path) as (asker, sink):

@@ -41,7 +41,10 @@ def longs(data: bytes) -> list[int]:
 
 
 def test_the_example_of_the_protocol(codec: ModuleType) -> None:
-    count, flags, bodies, body_offsets, texts, text_offsets = codec.split_client_batch(EXAMPLE, b"")
+    count, flags, bodies, body_offsets, texts, text_offsets, has_timer = codec.split_client_batch(
+        EXAMPLE, b""
+    )
+    assert has_timer is False
     assert count == 2
     assert list(array("i", flags)) == [0, 0]
     assert (bodies, longs(body_offsets)) == (b"abc", [0, 1, 3])
@@ -58,9 +61,23 @@ def test_texts_much_longer_than_bodies_are_joined(codec: ModuleType) -> None:
     assert (found[0], found[2], found[4]) == (20, b"b" * 20, b"".join(texts))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"TIMER_DELAY_MS\x015\x02", True), (b"MMTIMER_DE", True), (b"TIMER_DE", True),
+        (b"a\x01TIMTIMER_DEMO\x02", True), (b"TIMER_D", False), (b"TIMER_OUT_MS\x015\x02", False),
+        (b"", False), (b"M", False), (b"xxM", False), (b"IMER_DE", False), (b"timer_de", False),
+        (b"M" * 99, False),
+    ],
+)  # fmt: skip
+def test_a_timer_is_noticed(codec: ModuleType, text: bytes, expected: bool) -> None:
+    data = item(b"TIMER_DE", b"UNIQ_KEY\x01A\x02") + item(b"x", text) + item(b"y", b"a\x01b\x02")
+    assert codec.split_client_batch(data, b"z\x01TIMER_DE\x02")[6] is expected
+
+
 def test_the_suffix_closes_an_open_text(codec: ModuleType) -> None:
     data = item(b"x", b"a\x01b", -7) + item(b"", b"c\x01d\x02", 9) + item(b"yy")
-    count, flags, _, _, texts, text_offsets = codec.split_client_batch(data, b"s\x01t\x02")
+    count, flags, _, _, texts, text_offsets, _ = codec.split_client_batch(data, b"s\x01t\x02")
     assert (count, list(array("i", flags))) == (3, [-7, 9, 0])
     ends = longs(text_offsets)
     rows = [texts[start:end] for start, end in pairwise(ends)]
@@ -143,7 +160,7 @@ def test_joined_rows_split_into_themselves(codec: ModuleType, queue: int) -> Non
     mine = [row for row, owner in enumerate((0, 1, 1, 0)) if queue in (-1, owner)]
     following, count, body = codec.join_client_batch(batch, 0, queue, 1 << 20)
     assert (following, count) == (4, len(mine))
-    _, flags, joined, _, properties, _ = codec.split_client_batch(body, b"")
+    _, flags, joined, _, properties, _, _ = codec.split_client_batch(body, b"")
     assert joined == b"".join(bodies[row] for row in mine)
     assert properties == b"".join(texts[row] for row in mine)
     assert set(array("i", flags)) == {-3}

@@ -75,7 +75,7 @@ def test_the_frames_of_a_wake_up_become_one_batch(codec: ModuleType) -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        send(f="0", b="Unknown"), send(f="0", e="4"), send(f="0", b="Other", e="0"),
+        send(f="0", b="Unknown"), send(f="0", e="4"), send(f="0", b="Other", e="1"),
         send(f="0", h="8"), send(f="1"), send(f="4"), send(f="0", j="1"),
         frame_of(header_of(code=320, f="0")), frame_of(b'{"code":310,}'), b"",
         send(f="0")[:-1], send(f="0")[:20], send(f="0", body=bytes(1 << 17)),
@@ -89,12 +89,18 @@ def test_what_is_not_alike_ends_the_burst(codec: ModuleType, second: bytes) -> N
     assert found[:3] == (len(first), 1, ((b"Topic", 3),))
 
 
-def test_another_topic_begins_the_next_burst(codec: ModuleType) -> None:
-    first, second = send(f="0"), send(f="0", b="Other", e="0")
-    data = first * 2 + second
-    assert read(codec, data)[:2] == (2 * len(first), 2)
-    found = read(codec, data, 2 * len(first))
-    assert found[:3] == (len(data), 1, ((b"Other", 0),))
+def test_topics_may_be_mixed(codec: ModuleType) -> None:
+    places = [("Topic", 0), ("Other", 0), ("Topic", 1), ("Topic", 0), ("Other", 0), ("Topic", 1)]
+    frames = [send(f"A{n}", f="0", b=topic, e=str(e)) for n, (topic, e) in enumerate(places)]
+    data = b"".join(frames)
+    found = read(codec, data)
+    assert found[:3] == (len(data), 6, ((b"Topic", 0), (b"Other", 0), (b"Topic", 1)))
+    assert np.frombuffer(found[3], np.int32).tolist() == [0, 1, 2, 0, 1, 2]
+    # A queue is known by its whole name.
+    alike = send(f="0", b="Topic") + send(f="0", b="Topi") + send(f="0", b="Topics")
+    ready = {"Topic": 4, "Topi": 4, "Topics": 4}
+    queues = codec.read_sends(alike, 0, ready, b"", *LIMITS)[2]
+    assert queues == ((b"Topic", 3), (b"Topi", 3), (b"Topics", 3))
 
 
 def test_limits(codec: ModuleType) -> None:
@@ -105,9 +111,13 @@ def test_limits(codec: ModuleType) -> None:
     assert read(codec, frame, 0, 1 << 20, 1 << 16, 3, 3) is None
     assert read(codec, frame, 0, 1 << 20, 1 << 16, 1 << 16, 0) is None
     assert read(codec, frame, len(frame)) is None
-    queues = b"".join(send(f="0", e=str(number)) for number in range(70))
-    found = codec.read_sends(queues, 0, {"Topic": 70}, b"", *LIMITS)
-    assert found[1] == 64
+    topics = {f"T-{number}": 9 for number in range(300)}
+    many = [send(f="0", b=topic, e=str(index % 9)) for index, topic in enumerate(topics)]
+    data = b"".join(many[:256]) + many[3] + many[256] + many[4]
+    found = codec.read_sends(data, 0, topics, b"", 1 << 20, 1 << 16, 1 << 16, 1_000)
+    assert found[1] == 257
+    assert len(found[2]) == len(set(found[2])) == 256
+    assert np.frombuffer(found[3], np.int32).tolist() == [*range(256), 3]
     with pytest.raises(ValueError):
         read(codec, frame, len(frame) + 1)
     with pytest.raises(ValueError):
@@ -149,6 +159,30 @@ def test_the_answers_are_those_to_single_sends(codec: ModuleType, host: bytes) -
     assert replies == expected
 
 
+def test_the_records_of_each_queue_are_counted(codec: ModuleType) -> None:
+    places = [("Topic", 0), ("Other", 0), ("Topic", 2), ("Topic", 0)]
+    frames = [send(f"A{n}", bytes(n), f="0", b=t, e=str(e)) for n, (t, e) in enumerate(places)]
+    burst = read(codec, b"".join(frames))
+    records = b"xx" + encoded(burst, HOST)
+    sizes, at = [], 2
+    while at < len(records):
+        sizes.append(struct.unpack_from(">i", records, at)[0])
+        at += sizes[-1]
+    counted = codec.count_records(records, 2, 4, burst[3], 3)
+    assert counted == ((2, sizes[0] + sizes[3]), (1, sizes[1]), (1, sizes[2]))
+    # The last ones did not fit into the file.
+    counted = codec.count_records(records, 2, 2, burst[3], 3)
+    assert counted == ((1, sizes[0]), (1, sizes[1]), (0, 0))
+    index = burst[3]
+    for bad in (
+        (records[:-1], 2, 4, index, 3), (records, 3, 4, index, 3), (records, -1, 4, index, 3),
+        (records, 2, 0, index, 3), (records, 2, 4, index[:-1], 3), (records, 2, 4, index, 2),
+        (records, 2, 4, index, 1 << 20), (records, 2, 1, struct.pack("=i", -1), 3),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            codec.count_records(*bad)
+
+
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="the native codec is not built")
 @given(st.integers(0, 2**32 - 1))
 def test_both_codecs_are_one(seed: int) -> None:
@@ -179,10 +213,17 @@ def test_both_codecs_are_one(seed: int) -> None:
         marks, burst[6], CONSTANTS, REPLY_ENDING,
     )  # fmt: skip
     assert answers(native, *arguments) == answers(PURE_PYTHON, *arguments)
+    index = bytearray(burst[3])
+    if rng.random() < 0.2:
+        index[rng.randrange(len(index))] = rng.randrange(256)
+    counted = (*arguments[:3], index, len(burst[2]) + rng.choice([0, 0, 0, -1, 1]))
+    assert answers(native, *counted, name="count_records") == answers(
+        PURE_PYTHON, *counted, name="count_records"
+    )
 
 
-def answers(codec: ModuleType, *arguments: Any) -> Any:
+def answers(codec: ModuleType, *arguments: Any, name: str = "join_sent_replies") -> Any:
     try:
-        return codec.join_sent_replies(*arguments)
+        return getattr(codec, name)(*arguments)
     except ValueError as error:
         return str(error)

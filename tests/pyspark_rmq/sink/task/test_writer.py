@@ -231,7 +231,7 @@ def test_messages_of_two_batches_are_refused(sink: Callable[..., Sink]) -> None:
         own.commit(own.write(0, ["a"]), own.write(1, ["b"]))
 
 
-def test_an_empty_batch_needs_nobody(sink: Callable[..., Sink]) -> None:
+def test_an_empty_batch_needs_no_broker(sink: Callable[..., Sink]) -> None:
     own = sink()
     empty = own.write(0, [])
     assert empty.parts == ()
