@@ -26,7 +26,7 @@ from broker_core.codec.json.fields import (
     whole_field,
     whole_number,
 )
-from broker_core.codec.native import encode_batch, measure_batch
+from broker_core.codec.native import encode_batch, measure_batch, new_buffer
 from broker_core.codec.records.column_batch import QUEUE_PLACE, TEMPLATE, Buffer, ColumnBatch
 from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.codec.records.staged_block import QueueKeys, StagedPart
@@ -184,14 +184,14 @@ def encode_blocks(
     size_max = max(size_max, len(head) + largest + BLANK_RESERVE)
     row = 0
     while row < batch.count:
-        block = bytearray(size_max)
+        block = new_buffer(size_max)
         block[: len(head)] = head
         # Each block counts its own records per queue.
         ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
         after, end = encode_batch(
             batch, row, ordinals, 0, block, len(head), len(block), TEMPLATE, digest
         )
-        yield after - row, memoryview(block)[:end]
+        yield after - row, block[:end]
         row = after
 
 
