@@ -343,6 +343,7 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "record_at": lambda s: s.record_at(0),
     "units": lambda s: s.units("T", 0, 0, 1),
     "query": lambda s: s.query("T", "key"),
+    "query_some": lambda s: s.query_some("T", "key", 1, 0, 1),
     "offset_by_time": lambda s: s.offset_by_time("T", 0, 0),
     "offsets": lambda s: s.offsets("T", 0),
     "durable_offset": lambda s: s.durable_offset("T", 0),
