@@ -33,10 +33,10 @@ typedef struct {
 
 typedef struct {
     Growth queue_index, bodies, body_offsets, texts, text_offsets, born, marks;
-    Queue queues[QUEUES_MAX];
     uint16_t slots[QUEUE_SLOTS]; /* number of a queue plus 1; 0: free */
     size_t queue_count;
     int64_t count, flag, sys_flag;
+    Queue queues[QUEUES_MAX]; /* not cleared: the first `queue_count` are set */
 } Burst;
 
 /* The frame at `at`, if it is complete and may be a plain send. */
@@ -215,7 +215,7 @@ static PyObject *codec_read_sends(PyObject *module, PyObject *const *args, Py_ss
         return NULL;
     }
     Burst burst;
-    memset(&burst, 0, sizeof burst);
+    memset(&burst, 0, offsetof(Burst, queues));
     PyObject *result = NULL;
     if (!is_range(start, data.len, data.len)) {
         raise_value_error(state, REASON_BAD_RANGE);
