@@ -127,7 +127,7 @@ def _open_digest(digest: Buffer) -> npt.NDArray[np.uint64]:
 
 def _digest_of(opened: OpenBatch, first: int, last: int) -> int:
     """Digest of rows `first..last-1`."""
-    words = []
+    words: list[Any] = []
     for column in (opened.body, opened.tags, opened.keys, opened.properties):
         if column is None:
             words.append(None)
