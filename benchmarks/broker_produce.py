@@ -52,7 +52,7 @@ class Load(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The load in words."""
         batch = f", batches of {self.batch}" if self.batch > 1 else ""
         return f"{self.threads} threads, {self.size} B{batch}"
 

@@ -28,9 +28,9 @@ WINDOW = 64
 STORED_PER_SEND = 500
 CONNECT_AT_ONCE = 200
 STARTS = 5
-# A broker is routed a moment before its start is done.
+# The broker appears in routes shortly before its start is done.
 IDLE_S = 1.0
-# How late a listening broker is noticed.
+# Interval between attempts to connect: how late a listening broker is noticed.
 CONNECT_AGAIN_S = 0.001
 
 _opaques = itertools.count(1)
@@ -64,7 +64,7 @@ class Wire:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def answers(self, frames: Sequence[bytes]) -> None:
-        """Send all of them at once and take as many answers."""
+        """Send all frames at once and read as many answers."""
         self._writer.writelines(frames)
         for _ in frames:
             [size] = struct.unpack(">i", await self._reader.readexactly(4))
@@ -92,7 +92,7 @@ async def latencies(address: str, count: int) -> tuple[float, float]:
 
 
 async def idle_clients(cluster: BrokerCluster, count: int) -> list[Wire]:
-    """Connections that each announced a producer once, as a client that does nothing."""
+    """Idle connections, each of which has announced a producer once."""
     wires = []
     for number in range(count):
         data = HeartbeatData(f"127.0.0.1@idle-{number}", (f"idle-{number % 50}",), ())
@@ -184,13 +184,13 @@ async def topic_rate(address: str, topics: Sequence[str], count: int) -> float:
 
 
 def add_topics(cluster: BrokerCluster, topics: Sequence[str]) -> None:
-    """Into the table of a stopped broker: what is measured is sending, not creating."""
+    """Write topics into the table of a stopped broker, so that only sends are measured."""
     path = cluster.store / "config" / "topics.json"
     table = json.loads(path.read_text(encoding="utf-8"))
     known = table["topicConfigTable"]
     for topic in topics:
         known[topic] = {**known["Topic-0"], "topicName": topic}
-    # Apache's tables have none, so that one without is taken as it is.
+    # A table without a checksum, as Apache writes it, is accepted.
     table.pop("checksum", None)
     path.write_text(json.dumps(table), encoding="utf-8")
 

@@ -91,7 +91,7 @@ def sides(root: Path, flush: str = "ASYNC_FLUSH") -> Iterator[list[Side]]:
 
 
 class Cost(NamedTuple):
-    """What a process used so far."""
+    """CPU time and memory of a process."""
 
     cpu_s: float
     resident_mb: float
@@ -109,7 +109,7 @@ def cost_of(pid: int) -> Cost:
 
 
 def unavailable() -> str | None:
-    """Why nothing can be compared here, or None."""
+    """Why Apache's broker cannot run on this machine, or None."""
     try:
         JavaClient(APACHE).kill()
     except PeerUnavailable as missing:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.interop.java_store import JavaStore
 
 ROUNDS = 5
-# Leaves the disk and the first touch of fresh pages out of the figure, which then shows the cost of
+# Keeps the disk and the first use of fresh pages out of the figure, which then shows the cost of
 # the store's own code. The first rounds may still overlap with Java warming its next file.
 WARM_FILES_NO_FLUSH = {"warmMapedFileEnable": True, "flushIntervalCommitLog": 1_000_000_000}
 
@@ -32,7 +32,7 @@ class AppendRate(NamedTuple):
 
 
 def java_store_unavailable(version: str = "5.5.0") -> str | None:
-    """Why the comparison cannot run here, or None."""
+    """Why Apache's store cannot run on this machine, or None."""
     return JavaStore(version).available()
 
 

@@ -1,4 +1,4 @@
-"""A local Kafka and the jars of Spark's Kafka connector: what a user would pick instead.
+"""A local Kafka and the jars of Spark's Kafka connector, the usual alternative.
 
     with KafkaServer(directory) as kafka:
         kafka.create_topic("orders", partitions=4)
@@ -94,7 +94,7 @@ class KafkaServer:
             arguments = ("format", "-t", identity, "-c", str(self._configuration))
             self._tool("kafka.tools.StorageTool", *arguments)
         self._server.start()
-        # It logs nothing without a logging library, and listens when it can serve.
+        # It has no logging library and so writes no log; it is ready when it listens.
         wait_until(self._listens, START_TIMEOUT_S, f"Kafka at {self.address}")
 
     def _listens(self) -> bool:
@@ -103,7 +103,7 @@ class KafkaServer:
             return probe.connect_ex((host, int(port))) == 0
 
     def stop(self) -> None:
-        """Kill the server; its data is not needed any more."""
+        """Kill the server; its data is not needed after that."""
         self._server.kill()
 
     def __enter__(self) -> KafkaServer:
@@ -138,7 +138,7 @@ class KafkaServer:
         self._tool(*self._load(topic, count, size, -1, "batch.size=65536", "linger.ms=5"))
 
     def fill_with(self, topic: str, lines: Sequence[bytes], count: int) -> None:
-        """`count` messages, each of which is one of the lines."""
+        """Send `count` messages; each has one of the lines as its body."""
         path = self._home / f"{topic}.lines"
         path.write_bytes(b"\n".join(lines) + b"\n")
         load = self._load(topic, count, 0, -1, "batch.size=65536", "linger.ms=5")

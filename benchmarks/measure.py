@@ -35,7 +35,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def touch_memory(root: Path, size: int) -> None:
-    """Write and remove a file, so that the pages the next files get were in use a moment ago.
+    """Write and remove a file, so that the next files get pages that were in use a moment ago.
 
     A virtual machine gets a page from its host when it is first touched, which takes ten times as
     long as to fill the page, and may give free pages back within seconds. Filling new files

@@ -1,4 +1,4 @@
-"""Runs the parts of a benchmark, and notes for `report.py` what became of each."""
+"""Runs the parts of a benchmark, and records the outcome of each for `report.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED: Final = "failed"
 
 
 def plan(names: Collection[str]) -> None:
-    """Say which parts will run, so that one that never began is missed."""
+    """Record which parts will run, so that the report notices one that never began."""
     for name in names:
         results.record("part", part=name, state=PLANNED, error="")
 

@@ -1,4 +1,4 @@
-"""How fast messages get to a slave, and what it costs to wait for that.
+"""How fast messages reach a slave, and what it costs to wait for the slave.
 
     python benchmarks/replication.py [--quick] [--only NAME ...] [--directory DIR]
 

@@ -1,7 +1,7 @@
-"""Synchronous double write, ours beside Apache's: Java producers, master and slave of each.
+"""Synchronous replication, ours and Apache's: Java producers, a master and a slave of each.
 
-The pairs of both roles run at the same time and are loaded in turns, so that a noisy moment hits
-all of them alike.
+The pairs of both roles run at the same time and are loaded in turns, so that noise of the machine
+affects all of them alike.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _loaded(sides: dict[str, Side], load: Load, seconds: float, rounds: int) -> 
 
 
 def run(root: Path, quick: bool) -> None:
-    """Both roles; what waiting for the slave costs each of the two."""
+    """SYNC_MASTER and ASYNC_MASTER of both: what it costs to wait for the slave."""
     reason = unavailable()
     if reason is not None:
         raise PeerUnavailable(reason)

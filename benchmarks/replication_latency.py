@@ -30,11 +30,11 @@ from broker_core.codec.wire.bodies.message_queue import MessageQueue
 
 BODY_SIZE = 1024
 BLOCK = 20
-# The first ones of a block find caches and processors that did something else.
+# The first sends of a block are slower, because caches have other data.
 SKIPPED = 2
 FILE_SIZE = 64 << 20
 
-# The file has its blocks, as a log has; without a file the bytes are only answered.
+# The file has its blocks allocated, as a log has. Without a file the bytes are only answered.
 _FAR_END = """
 import os, socket, sys
 size, path = int(sys.argv[1]), sys.argv[2:]
@@ -82,7 +82,7 @@ def _round_trips(*file: str) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _syncs(path: Path) -> Iterator[Callable[[], None]]:
-    """A function that makes appended bytes durable in a file that has its size and its blocks."""
+    """A function that makes appended bytes durable in a file whose blocks are allocated."""
     payload = os.urandom(BODY_SIZE)
     with path.open("wb", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, FILE_SIZE)

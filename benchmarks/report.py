@@ -51,7 +51,7 @@ COMMANDS = {
     "Replication": "replication.py",
     "Store": "store.py",
 }
-# Of one benchmark, when quick and when not.
+# Time limits of one benchmark, quick and complete.
 LIMITS_S = (30 * 60.0, 6 * 3600.0)
 END_S = 60.0
 TIMED_OUT = 124
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--parts needs --only with the one benchmark that they belong to")
     given.results.mkdir(parents=True, exist_ok=True)
     if not given.again:
-        # Before anything is measured: what is missing is better known now than in an hour.
+        # Checked before the measurements, so that a missing package is reported at once.
         report_charts.check()
         about = machine()
         (given.results / MACHINE).write_text(json.dumps(about), encoding="utf-8")
@@ -99,7 +99,7 @@ def measure(
     name, *more = COMMANDS[title].split()
     command = [f"benchmarks/{name}", *(["--quick"] if is_quick else []), *more]
     if parts:
-        # Of two the last one counts.
+        # If a benchmark has two results, the last one counts.
         command = [*command, "--only", *parts]
     records = _records_file(title, results)
     fresh = records.with_suffix(".new")
@@ -151,12 +151,12 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], limit_s:
 
 
 def stored_runs(results: Path) -> list[Run]:
-    """What was measured now or earlier, in the order of the page."""
+    """The runs that were measured now or earlier, in the order of the page."""
     return [run for title in COMMANDS if (run := stored(title, results)) is not None]
 
 
 def stored(title: str, results: Path) -> Run | None:
-    """What `measure` left, or None."""
+    """The results that `measure` stored, or None."""
     records = _records_file(title, results)
     about = records.with_suffix(".json")
     if not about.exists():
@@ -175,7 +175,7 @@ def _records_of(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _write_early(output: Path, results: Path) -> None:
-    """The page so far; an error must not end the measuring, and is met again at the end."""
+    """Write the page so far. An error must not end the measurements; it occurs again at the end."""
     try:
         write(output, results, stored_runs(results))
     except Exception:  # noqa: BLE001

@@ -16,12 +16,12 @@ BAR_UNITS: Final = ("CPU s per million", "MB")
 _WIDTH: Final = 8.0
 _HEIGHT: Final = 4.2
 _BAR_HEIGHT: Final = 0.4
-# A linear axis shows nothing of values so far apart.
+# A linear axis cannot show values that are so far apart.
 _LINEAR_MAX: Final = 20
 
 
 def draw_all(runs: Sequence[Run], directory: Path) -> dict[str, str]:
-    """A picture for each table that gains by one; returns the file name by the chart's key."""
+    """Draw a picture for each table that needs one; returns the file name by the chart's key."""
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("*.svg"):
         old.unlink()
@@ -42,7 +42,7 @@ def check() -> None:
 
 
 def chart_kind(records: Sequence[Record]) -> str:
-    """curve, distribution, bars, or empty if a table says it as well."""
+    """curve, distribution, bars, or empty if the table is enough."""
     if records[0]["type"] == "samples":
         return "distribution"
     if len({one["x"] for one in records if one.get("x") is not None}) > 1:
@@ -110,7 +110,7 @@ def _is_wide(records: Sequence[Record]) -> bool:
 
 
 def _distribution(axes: Any, records: Sequence[Record]) -> None:
-    """Share of samples that took at most so long."""
+    """Cumulative distribution of the samples."""
     for one in records:
         shares = range(len(one["quantiles"]))
         axes.plot(one["quantiles"], shares, label=f"{one['name']} ({one['count']} samples)")

@@ -11,7 +11,7 @@ from benchmarks.results import VALUE_SIZE, number
 
 Record = Mapping[str, Any]
 
-# With more of other work on the machine the figures do not count.
+# With more other work on the machine, figures are not valid.
 BUSY_CORES_MAX: Final = 0.2
 
 

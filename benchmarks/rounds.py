@@ -50,7 +50,7 @@ def figure(values: Iterable[float]) -> Figure:
 
 
 def order(number: int, count: int) -> list[int]:
-    """Who runs when in round `number`: a row of a balanced Latin square.
+    """The order of the competitors in round `number`: a row of a balanced Latin square.
 
     Within `count` rounds each competitor has each place once; for an even count each follows every
     other one once. So dirty pages, warm caches and background work of one competitor affect all

@@ -166,7 +166,7 @@ class NullStreamReader(  # type: ignore[misc]
     """For `spark.readStream`; there is always a next batch until `rows` are read."""
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Everything is there from the start."""
+        """There is one end, from the start."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"rows": 0}
@@ -182,7 +182,7 @@ class NullStreamReader(  # type: ignore[misc]
 
 
 class _NullWriting:
-    """Takes batches and looks at none."""
+    """Drops batches without reading them."""
 
     def __init__(self) -> None:
         # An object without any state would be rebuilt without `__setstate__`.

@@ -1,4 +1,4 @@
-"""Who is compared by the Spark benchmarks, with the settings that each row has to name."""
+"""Competitors of the Spark benchmarks, with the settings that each row names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     format: str
     options: Mapping[str, str]
     settings: str
-    """What a reader of the figures has to know."""
+    """Settings, as the rows of the report name them."""
     columns: str = ""
     """For `.schema(…)`; empty takes all of them."""
     selects: str = ""

@@ -212,7 +212,7 @@ class Benchmark:
 
     def _rows(self, size: int) -> int:
         if self._quick:
-            # Still so many that the fixed cost of a query is the smaller part.
+            # Enough rows that the fixed cost of a query is the smaller part.
             return self._scaled(3_000_000 if size <= 100 else (400 << 20) // size)
         return self._scaled(10_000_000 * 100 // max(size // 2, 100))
 

@@ -65,7 +65,7 @@ def append_rounds(
 
     asyncio.run(measured())
     shutil.rmtree(root / "append")
-    # The first round meets a cold allocator and cold memory.
+    # The first round runs with a cold allocator and cold memory.
     return rates[1:]
 
 

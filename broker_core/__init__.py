@@ -93,7 +93,7 @@ _PUBLIC = {
     "ask_topic_ends": "broker_core.client.pull.reader_requests",
     "compress_body": "broker_core.codec.records.compression",
     "decompress_body": "broker_core.codec.records.compression",
-    "digest_rows": "broker_core.codec.records.row_digest",
+    "digest_rows": "broker_core.client.sink.batch_digest",
     "given_cluster": "broker_core.cli.cluster_options",
     "java_hash": "broker_core.codec.native",
     "keep_freed_memory": "broker_core.runtime.malloc_tuning",

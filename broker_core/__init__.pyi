@@ -35,6 +35,7 @@ from broker_core.client.pull.result import PullResult
 from broker_core.client.pull.stream import PullStream
 from broker_core.client.push.consumer import PushConsumer
 from broker_core.client.push.types import ConsumeContext, ConsumeStatus, PushSettings
+from broker_core.client.sink.batch_digest import digest_rows
 from broker_core.client.sink.client import SinkClient
 from broker_core.client.transactions.producer import (
     TransactionProducer,
@@ -46,7 +47,6 @@ from broker_core.codec.records import column_names
 from broker_core.codec.records.arrow_columns import batch_from_arrow, to_arrow
 from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.codec.records.compression import compress_body, decompress_body
-from broker_core.codec.records.row_digest import digest_rows
 from broker_core.codec.records.staged_block import StagedPart
 from broker_core.codec.wire.bodies.local_range import LocalRange
 from broker_core.codec.wire.bodies.message_queue import MessageQueue

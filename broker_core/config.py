@@ -72,7 +72,7 @@ class StoreConfig:
     index_query_max: int = 64
     # Append groups and staging
     group_size_max: int = 4 << 30
-    # Only ASYNC_FLUSH may do without.
+    # May be False only with ASYNC_FLUSH.
     group_waits_for_disk: bool = True
     staging_size_max: int = 8 << 30
     staging_expiry_ms: int = 3_600_000
@@ -99,7 +99,7 @@ class StoreConfig:
 
     @staticmethod
     def _check_type(name: str, value: object, wanted: type) -> None:
-        # bool is an int in Python; a flag given where a number is due is a mistake.
+        # bool is an int in Python; a flag for a number is refused.
         if type(value) is not wanted:
             raise InvalidConfig(name, value, f"give a value of type {wanted.__name__}")
 
@@ -155,22 +155,22 @@ class StoreConfig:
 
     @property
     def record_size_max(self) -> int:
-        """The largest whole record, whatever its body."""
+        """The largest size of a whole record: its body and every other field."""
         return min(self.message_size_max + (64 << 10), self.commit_log_file_size - 8)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[StoreConfig, tuple[str, ...]]:
-        """Read `broker.conf` keys; also return the keys that mean nothing to the store."""
+        """Read `broker.conf` keys; also return the keys that are not settings of the store."""
         pairs: Any = properties
         if not isinstance(pairs, Mapping):
-            raise InvalidConfig("properties", pairs, "a mapping of names to texts")
+            raise InvalidConfig("properties", pairs, "give a mapping of names to strings")
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         given: dict[str, tuple[str, str]] = {}
         unknown = []
         for key, text in pairs.items():
             if not isinstance(key, str) or not isinstance(text, str):
-                raise InvalidConfig(str(key), text, "names and values are texts")
+                raise InvalidConfig(str(key), text, "names and values must be strings")
             name = PROPERTY_NAMES.get(key)
             if name is None:
                 unknown.append(key)
@@ -180,14 +180,14 @@ class StoreConfig:
         try:
             return cls(**values), tuple(unknown)
         except InvalidConfig as error:
-            # Name what the operator wrote, not our field.
+            # Name the key that the operator wrote, not the field.
             key, text = given.get(error.key, (error.key, str(error.value)))
             raise InvalidConfig(key, text, error.accepted) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemotingLimits:
-    """What one peer, one host and all of them together may take from a server or a client."""
+    """Limits on what one peer, one host and all peers together may use of a server or a client."""
 
     frame_size_max: int = 16 << 20
     header_size_max: int = 64 << 10
@@ -198,8 +198,8 @@ class RemotingLimits:
     idle_timeout_ms: int = 120_000
     write_stall_timeout_ms: int = 60_000
     sweep_interval_ms: int = 1_000
-    # Answers that the peer has not taken: above the first, its requests wait; above the second, it
-    # is cut off.
+    # Answers that the peer has not taken: above the first, its requests wait; above the second, its
+    # connection is closed.
     write_buffer_high: int = 1 << 20
     write_buffer_max: int = 64 << 20
     # Requests received and not yet answered. Bytes over a limit make the peer wait, a count over a
@@ -207,8 +207,8 @@ class RemotingLimits:
     connection_in_flight_size_max: int = 32 << 20
     ip_in_flight_size_max: int = 128 << 20
     in_flight_size_max: int = 512 << 20
-    # Peers that have not shown an account yet, where accounts are needed: what each may send at
-    # will, and what all of them may have beyond that.
+    # Peers that have not shown an account yet, where accounts are needed: what each may send
+    # freely, and what all of them together may have beyond that.
     unauthenticated_frame_size_max: int = 16 << 10
     unauthenticated_size_max: int = 64 << 20
     connection_requests_max: int = 16_384
@@ -236,14 +236,14 @@ class RemotingLimits:
             "in_flight_size_max",
             "unauthenticated_size_max",
         ):
-            # A limit below one frame would let a single legal request wait for ever.
+            # A limit below one frame would let a single legal request wait forever.
             if getattr(self, name) < 2 * self.frame_size_max:
                 accepted = f"at least two frames ({2 * self.frame_size_max})"
                 raise InvalidConfig(name, getattr(self, name), accepted)
 
 
 def parse_setting(key: str, text: str, kind: type) -> object:
-    """The value that a property's text says; `kind` is the type of the field's default."""
+    """The value of a property's text; `kind` is the type of the field's default."""
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise InvalidConfig(key, text, "true or false")

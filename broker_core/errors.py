@@ -8,11 +8,15 @@ see `broker_core.protocol_codes`.
 
 from __future__ import annotations
 
+import sys
+import traceback
+from types import TracebackType
 from typing import ClassVar, Final
 
 from broker_core.protocol_codes import ResponseCode
 
 ERROR_PAGE: Final = "docs/errors.md"
+_PACKAGES: Final = ("broker_core.", "pyspark_rmq.")
 
 
 def explained(text: str, anchor: str) -> str:
@@ -20,11 +24,33 @@ def explained(text: str, anchor: str) -> str:
     return f"{text}\nSee {ERROR_PAGE}#{anchor}"
 
 
+def _frames_of_caller(frames: TracebackType | None) -> TracebackType | None:
+    """The frames before the first call of this package."""
+    if frames is None or frames.tb_frame.f_globals.get("__name__", "").startswith(_PACKAGES):
+        return None
+    rest = _frames_of_caller(frames.tb_next)
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
 class RmqError(Exception):
     """Base of every error raised on purpose by broker_core."""
 
     retriable: bool = False
     response_code: int = ResponseCode.SYSTEM_ERROR
+
+    def _render_traceback_(self) -> list[str]:
+        """For IPython, which shows this instead of the traceback.
+
+        Returns the frames of the caller, without those of this package; all after `%xmode Verbose`.
+        """
+        shell = sys.modules["IPython"].get_ipython()
+        if shell is None:
+            # The shell is not the global instance of its process.
+            return traceback.format_exception(self)
+        is_short = shell.InteractiveTB.mode != "Verbose"
+        frames = _frames_of_caller(self.__traceback__) if is_short else self.__traceback__
+        shown: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, frames)
+        return shown
 
 
 class InvalidArgument(RmqError, ValueError):
@@ -150,13 +176,13 @@ class ProtocolViolation(RmqError):
 
 
 class RequestTimeout(RmqError):
-    """No answer came in time. The peer may still have done what was asked."""
+    """No answer came in time. The peer may still have carried out the request."""
 
     retriable = True
 
 
 class ConnectionLost(RmqError):
-    """The connection could not be made, or went before the answer came."""
+    """The connection could not be made, or was lost before the answer."""
 
     retriable = True
 
@@ -172,11 +198,11 @@ class TlsFailed(ConnectionLost):
 
 
 class UnexpectedAnswer(RmqError):
-    """A peer said yes and left out, or garbled, what it was asked for."""
+    """A peer answered with success, but its answer lacks or garbles what was requested."""
 
 
 class OffsetOutOfRange(RmqError):
-    """Messages that were asked for are not in their queue: expired, or not written (any more)."""
+    """Requested messages are not in their queue: expired, or not written (any more)."""
 
     response_code = ResponseCode.PULL_OFFSET_MOVED
 
@@ -213,7 +239,7 @@ class NotAcknowledged(RmqError):
 
 
 class EmbeddedBrokerFailed(RmqError):
-    """The process of an embedded broker did not start, or is not there; the text has its log."""
+    """The process of an embedded broker did not start, or has ended; the text has its log."""
 
 
 class PromotionRefused(RmqError):
@@ -221,7 +247,7 @@ class PromotionRefused(RmqError):
 
 
 class RemoteError(RmqError):
-    """A response code other than success, raised by the side that refuses or the side that asked.
+    """A response code other than success, raised by the side that refuses and by the requester.
 
     `for_code` picks the class, on both sides; a code without one is a plain `RemoteError`.
     """
@@ -239,7 +265,7 @@ class RemoteError(RmqError):
 
     @staticmethod
     def for_code(code: int, remark: str | None = None) -> RemoteError:
-        """The error that `code` stands for."""
+        """The error of the class registered for `code`."""
         return RemoteError._classes.get(code, RemoteError)._answered(code, remark)
 
     @classmethod
@@ -248,7 +274,7 @@ class RemoteError(RmqError):
 
 
 class SystemBusy(RemoteError):
-    """The peer has too much to do; the same request may succeed later."""
+    """The peer is overloaded; the same request may succeed later."""
 
     retriable = True
     response_code = ResponseCode.SYSTEM_BUSY
@@ -274,19 +300,19 @@ class NoPermission(RemoteError):
 
 
 class TopicNotExist(RemoteError):
-    """No such topic."""
+    """The peer has no topic of that name."""
 
     response_code = ResponseCode.TOPIC_NOT_EXIST
 
 
 class QueryNotFound(RemoteError):
-    """What was asked for is not stored."""
+    """The requested item is not stored."""
 
     response_code = ResponseCode.QUERY_NOT_FOUND
 
 
 class GroupNotExist(RemoteError):
-    """No such consumer group."""
+    """The peer has no consumer group of that name."""
 
     response_code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -339,7 +365,7 @@ class SinkContentDiffers(RemoteError):
 
 
 class ReplicationRefused(RmqError):
-    """A replication link was given up; `kind` is a short word for it, the text says what to do."""
+    """A replication link was closed; `kind` is a short word for why, the text says what to do."""
 
     retriable = True
     response_code = ResponseCode.SERVICE_NOT_AVAILABLE
@@ -350,7 +376,7 @@ class ReplicationRefused(RmqError):
 
 
 class LogsDiverged(ReplicationRefused):
-    """A slave's log goes on differently from its master's behind `agreed`."""
+    """A slave's log differs from its master's from the position `agreed` on."""
 
     def __init__(self, agreed: int, end: int, text: str) -> None:
         super().__init__("diverged", text)

@@ -1,4 +1,4 @@
-"""Put, read, kill, recover: what the store promises, shown on a real process and a real kill.
+"""Put, read, kill, recover: the promises of the store, shown on a real process and a real kill.
 
 A child process opens a store, puts messages and reports each one that was acknowledged. In the
 middle of it the child is killed with SIGKILL. The parent opens the same directory, which recovers
@@ -105,7 +105,7 @@ async def append_group(directory: str) -> None:
 
 
 def main() -> int:
-    """Run the story; 0 when nothing was lost."""
+    """Run the demonstration; 0 when nothing was lost."""
     print(f"codec            {codec_backend()}")
     with tempfile.TemporaryDirectory(prefix="rmq-store-demo-") as directory:
         acknowledged = run_and_kill(directory)

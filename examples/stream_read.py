@@ -1,4 +1,4 @@
-"""Read a topic with Spark: what is there, and what comes while a query runs.
+"""Read a topic with Spark: the messages in it, and those that arrive while a query runs.
 
 Starts a broker of its own, so nothing has to be installed but `pyspark-rmq[spark]` and Java 17.
 """
@@ -21,7 +21,7 @@ def main() -> None:
     except ImportError:
         print("PySpark is not installed: pip install pyspark-rmq[spark]")
         return
-    # Workers are to run the Python that has this package.
+    # Spark's workers must run the Python that has this package.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -55,11 +55,11 @@ def main() -> None:
                 .start()
             )
             query.processAllAvailable()
-            print(f"stream, what was there: {len(seen)} rows")
+            print(f"stream, messages in the topic: {len(seen)} rows")
             broker.produce("orders", ORDERS[600:], tags="new")
             query.processAllAvailable()
             query.stop()
-            print(f"stream, with what came later: {len(seen)} rows")
+            print(f"stream, with later messages: {len(seen)} rows")
             assert sorted(seen) == sorted(ORDERS)
             print("every order was read exactly once")
     finally:

@@ -1,4 +1,4 @@
-"""Two starts of a stream from topic to topic, exactly once, on a broker of its own.
+"""Start a stream from topic to topic twice, exactly once, on a broker of its own.
 
 The second start repeats the last batch, as after a crash; nothing is written twice.
 """
@@ -63,7 +63,7 @@ def main() -> None:
         run()
         print(f"first start: {len(broker.consume('totals'))} messages")
         for path in (checkpoint / "commits").iterdir():
-            # What a driver leaves that dies between the commit of the sink and its own.
+            # As if the driver died after the commit of the sink and before its own.
             path.unlink()
         run()
         found = broker.consume("totals")

@@ -76,13 +76,15 @@ class RmqDataSource(DataSource):  # type: ignore[misc]
         kind = RmqPushdownReader if options.pushes_filters else RmqBatchReader
         return kind(options, _chosen(schema, options))
 
-    @short_errors
     def streamReader(self, schema: Any) -> RmqStreamReader:
-        """For `spark.readStream`."""
-        from pyspark_rmq.source.stream_reader import RmqStreamReader
+        """For `spark.readStream`. Wrong options are an error of the result's methods."""
+        from pyspark_rmq.source.stream_reader import RefusedStreamReader, RmqStreamReader
 
-        options = SourceOptions.parse(self.options).for_stream()
-        return RmqStreamReader(options, _chosen(schema, options))
+        try:
+            options = SourceOptions.parse(self.options).for_stream()
+            return RmqStreamReader(options, _chosen(schema, options))
+        except errors.RmqError as error:
+            return RefusedStreamReader(error.with_traceback(None))
 
     @short_errors
     def writer(self, schema: Any, overwrite: bool) -> RmqBatchWriter:

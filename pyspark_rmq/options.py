@@ -171,6 +171,15 @@ class ConnectionOptions(NamedTuple):
     tls_cert: str = ""
     tls_key: str = ""
     tls_verify: bool = True
+    embedded: str = ""
+    """The name of `rmq.embedded`, if it was given."""
+
+    @property
+    def shown(self) -> str:
+        """The cluster, for errors: its name servers, and the option that stands for them."""
+        if not self.embedded:
+            return self.name_servers
+        return f"{self.name_servers} (rmq.embedded={self.embedded})"
 
     def __repr__(self) -> str:
         # Without secrets: it may appear in errors and logs.
@@ -482,6 +491,7 @@ def connection_options(values: OptionTexts) -> ConnectionOptions:
         tls_cert=values["rmq.tls.cert"] or "",
         tls_key=values["rmq.tls.key"] or "",
         tls_verify=values["rmq.tls.verify"],
+        embedded=embedded or "",
     )
     try:
         found.client_config()

@@ -57,7 +57,7 @@ class QueryLag(NamedTuple):
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
-    """From a progress report as Spark gives it (`query.lastProgress`), also over Spark Connect.
+    """The lag in a progress report of Spark (`query.lastProgress`), also over Spark Connect.
 
     None for other sources, before the first batch, when Spark has no report yet, and for a report
     of another form.

@@ -1,4 +1,4 @@
-"""Shortens the errors of planning that Spark shows, to little more than the message.
+"""Shortens the errors that Spark shows, to little more than the message.
 
 Spark puts the traceback of a Python data source before its message. Frames of this package do not
 help a user who gave a wrong option.
@@ -7,7 +7,7 @@ help a user who gave a wrong option.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from broker_core import errors
@@ -28,6 +28,22 @@ def short_errors(method: Callable[P, T]) -> Callable[P, T]:
         raise found.with_traceback(None) from None
 
     return call
+
+
+def short_row_errors(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """`short_errors` for a method that returns rows and raises while they are read."""
+
+    @functools.wraps(method)
+    def rows(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from method(*args, **kwargs)
+        except errors.RmqError as error:
+            found = _explained(error)
+        else:
+            return
+        raise found.with_traceback(None) from None
+
+    return rows
 
 
 def _explained(error: errors.RmqError) -> errors.RmqError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -28,25 +28,26 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "codec": _BASE,
     "storage": _STORAGE - {"storage"},
     "remoting": _REMOTING - {"remoting"},
-    "flush": _STORAGE,
+    "flush": _STORAGE - {"codec"},
     "dispatch": _STORAGE,
     "store": _STORE - {"store"},
-    "replication": _STORAGE,
+    "replication": _STORAGE - {"codec"},
     "access": _REMOTING,
     "nameserver": _REMOTING | {"access"},
     "client": _REMOTING | {"access", "storage"},
     "broker": _STORAGE | _REMOTING | {"access", "replication", "store"},
     "notebook": _BASE | {"codec", "client"},
     "fault_injection": _STORAGE | _REMOTING | {"broker", "nameserver"},
-    "embedded": _BASE
-    | {"access", "config", "codec", "fault_injection", "notebook", "runtime"}
-    | _SERVERS,
+    "embedded": _BASE | {"config", "codec", "fault_injection", "notebook", "runtime"} | _SERVERS,
     "cli": _BASE
-    | {"access", "config", "codec", "notebook", "runtime", "embedded", "store", "version"}
+    | {"access", "config", "codec", "runtime", "embedded", "store", "version"}
     | {"fault_injection"}
     | _SERVERS,
     "__main__": frozenset({"cli"}),
 }
+
+# May be imported where no module does so yet.
+EVERYWHERE = _BASE | {"config"}
 
 # An arrow that only some files of the room may follow.
 NARROWED: Mapping[tuple[str, str], frozenset[str]] = {
@@ -186,6 +187,14 @@ OS_PROCESS_FACTS = frozenset(
         "urandom",
     }
 )
+
+
+def circles(uses: Mapping[str, Collection[str]]) -> set[str]:
+    """Names that reach themselves through what they use, or that use such a name."""
+    left = {name: set(used) for name, used in uses.items()}
+    while floor := {name for name, used in left.items() if not used & left.keys()}:
+        left = {name: used for name, used in left.items() if name not in floor}
+    return set(left)
 
 
 @contextmanager

@@ -153,12 +153,9 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "broker_core/codec/reference": (
         TestedTogether(
             "plain_send",
-            "tests/codec/native/test_native_equals_python.py",
-            "compared with the native functions",
+            "tests/codec/wire/test_plain_send.py",
+            "each test runs with the native function and its twin",
         ),
-    ),
-    "broker_core/dispatch": (
-        TestedTogether("rebuild", "tests/dispatch/test_log_dispatcher.py", _STEPS),
     ),
     "broker_core/embedded": (
         TestedTogether(
@@ -182,31 +179,18 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
     "broker_core/replication": (
         TestedTogether("replicated_log", "tests/replication/test_read_ahead.py", _STEPS),
     ),
-    "broker_core/runtime": (TestedTogether("clock", "tests/fakes", "the seam that tests replace"),),
     "broker_core/store": (
         TestedTogether(
-            "scheduler store_status upkeep",
+            "store_status upkeep",
             "tests/store",
             "internal parts of MessageStore, tested through its public calls",
         ),
     ),
     "broker_core/store/opening": (
         TestedTogether(
-            "derived_files derived_opening opening",
+            "derived_opening opening",
             "tests/crash",
             "recovery, tested with crashes and damage at every operation",
-        ),
-    ),
-    "broker_core/store/reads": (
-        TestedTogether(
-            "read_only_store", "tests/pyspark_rmq/source/rows/test_local_reader.py", _STEPS
-        ),
-    ),
-    "broker_core/store/writes": (
-        TestedTogether(
-            "acknowledgements",
-            "tests/store/writes/test_put_checks.py",
-            "tested through the put statuses",
         ),
     ),
     "pyspark_rmq": (

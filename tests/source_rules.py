@@ -71,13 +71,13 @@ MAY_SET_BY_NAME: Mapping[str, str] = {
 
 # Path -> why this file may name what no other may.
 MAY_NAME_THEM: Mapping[str, str] = {
-    "tests/broker/test_planted_code.py": "plants pickles and sees that none of them runs",
-    "tests/pyspark_rmq/test_pickles.py": "looks at what Spark would read",
+    "tests/broker/test_planted_code.py": "plants pickles and checks that none of them runs",
+    "tests/pyspark_rmq/test_pickles.py": "inspects what Spark would read",
 }
 
 # Path -> why this file may sleep for real.
 MAY_SLEEP: Mapping[str, str] = {
-    "broker_core/runtime/clock.py": "everything else of the package sleeps through it",
+    "broker_core/runtime/clock.py": "all other modules of the package sleep through it",
     "pyspark_rmq/source/retry.py": "the same for the connector, which imports public names only",
 }
 
@@ -90,7 +90,7 @@ MAY_CATCH_ALL: Mapping[str, str] = {
     "broker_core/remoting/request_dispatch.py": "the one place that turns exceptions into answers",
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
     "pyspark_rmq/prove/__main__.py": "any failure of the harness has its own exit code",
-    "pyspark_rmq/source/rows/local_reader.py": "the network takes over, whatever failed",
+    "pyspark_rmq/source/rows/local_reader.py": "falls back to the network after any failure",
 }
 
 MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")

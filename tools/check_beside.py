@@ -38,7 +38,9 @@ def check(wheel: Path) -> None:
             capture_output=True,
             text=True,
         )
-    versions = dict(line.split("==") for line in frozen.stdout.splitlines() if "==" in line)
+    # pip prints some names with an underscore.
+    lines = frozen.stdout.replace("_", "-").splitlines()
+    versions = dict(line.split("==") for line in lines if "==" in line)
     print(", ".join(f"{name} {versions.get(name)}" for name in SHOWN))
 
 

@@ -35,7 +35,7 @@ with EmbeddedBroker(topics={"t": 2}) as broker:
 
 
 def check_files(wheel: Path) -> None:
-    """The wheel has what it should, and nothing else."""
+    """Check that the wheel has the files that it should have, and no others."""
     names = set(zipfile.ZipFile(wheel).namelist())
     missing = [name for name in REQUIRED if name not in names]
     strays = sorted(name for name in names if name.startswith(("tests/", "benchmarks/")))
@@ -65,7 +65,7 @@ def check_installed(directory: str, python: Path, *expected: str) -> None:
 
 
 def _run(directory: str, *command: object) -> None:
-    # Not from the repository, whose folders would be imported instead.
+    # Not in the repository, where its folders would be imported instead of the package.
     words = [str(word) for word in command]
     subprocess.run(words, check=True, cwd=directory, stdout=subprocess.DEVNULL)
 

@@ -19,12 +19,12 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-# Of a cell, in which a query may wait for a busy machine.
+# Seconds for one cell; a query may be slow on a busy machine.
 _CELL_LIMIT_S = 600
 
 
 def executed(path: Path, directory: Path, variables: dict[str, str] | None = None) -> Any:
-    """The notebook with its outputs, run in `directory`; raises what a cell fails with."""
+    """Run the notebook in `directory`, return it with outputs. Raises the error of a cell."""
     notebook = nbformat.read(path, as_version=4)
     environment = {
         **os.environ,

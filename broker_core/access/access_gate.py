@@ -13,6 +13,7 @@ from typing import Final
 
 from broker_core.access.accounts import PUB, TRUSTED_PEER, Account, AccountTable
 from broker_core.access.asking_account import note_account
+from broker_core.access.broker_names import BrokerNames
 from broker_core.access.permissions import (
     Resources,
     Role,
@@ -20,9 +21,9 @@ from broker_core.access.permissions import (
     check_permission,
     has_permission,
     refused,
+    role_of,
     topic_need,
 )
-from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.access.strict_sessions import StrictSessions
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.request_signature import (
@@ -38,6 +39,7 @@ from broker_core.errors import NoPermission
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler, Result
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.peer_host import is_loopback_host
 
 # One text for all cases, so that guessing reveals nothing.
 _NOT_SIGNED: Final = "the access key or the signature is missing or wrong"
@@ -79,11 +81,14 @@ class AccessGate:
         *,
         resources: Resources | None = None,
         is_strict: bool = False,
+        broker_name: str = "",
     ) -> None:
+        """`broker_name` is that of the broker behind the gate; empty for a name server."""
         self._handler = handler
         self._rules = rules
         self._resources = resources or NoResources()
         self._is_strict = is_strict
+        self._broker_names = BrokerNames(broker_name)
         self._sessions = StrictSessions(clock)
         self.accounts = accounts
         # Number of refused requests, for the metrics.
@@ -130,6 +135,8 @@ class AccessGate:
         if rule is None:
             raise refused(f"request {command.code} has no permission rule")
         check_permission(account, rule, command, self._resources)
+        if rule.role is Role.BROKER and role_of(account) is Role.BROKER:
+            self._broker_names.check(account, command, self.accounts)
         note_account(connection, account)
 
     def _account(
@@ -147,7 +154,7 @@ class AccessGate:
         if not is_signed or account is _UNKNOWN:
             raise refused(_NOT_SIGNED)
         if self._is_strict:
-            raise refused(f"this server wants the signature {STRICT_AUTH}, not only {SIGNATURE}")
+            raise refused(f"this server requires the signature {STRICT_AUTH}, not only {SIGNATURE}")
         if rule is not None and rule.role > Role.ACCOUNT and not _is_private(connection):
             raise refused(
                 "on a connection that others can read, administration needs TLS or the signature "

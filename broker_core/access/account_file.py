@@ -44,7 +44,7 @@ class AccountFile(RepeatedCheck):
         self._changed: Callable[[AccountTable], None] | None = None
 
     def load(self) -> AccountTable:
-        """Read it for the first time."""
+        """Read the file for the first time."""
         self._stamp = file_stamp(self._path)
         return read_accounts(self._path)
 
@@ -54,7 +54,7 @@ class AccountFile(RepeatedCheck):
         self.begin()
 
     async def check(self) -> bool:
-        """Check now. Returns whether there were new accounts."""
+        """Check once; returns whether there were new accounts."""
         stamp = await asyncio.to_thread(file_stamp, self._path)
         if stamp == self._stamp:
             return False
@@ -62,7 +62,7 @@ class AccountFile(RepeatedCheck):
         try:
             accounts = await asyncio.to_thread(read_accounts, self._path)
         except RmqError as error:
-            _log.error("the accounts stay as they were: %s", error)
+            _log.error("the account file was not reloaded, the old accounts stay in use: %s", error)
             return False
         _log.info("read %d accounts from %s", len(accounts.accounts), self._path)
         if self._changed is not None:

@@ -6,9 +6,9 @@
                    "topicPerms": ["orders=SUB"], "groupPerms": ["billing=SUB"],
                    "broker": false, "brokerName": ""}]}
 
-`broker` and `brokerName` are ours: such an account may register brokers and copy tables for a
-slave; with a name, only of that broker. An unknown or repeated key or a value of another type
-rejects the whole text, because the previous accounts are safer than half of the new ones. Secrets
+`broker` and `brokerName` are ours: such an account may register one broker and copy its tables for
+a slave; the name `*` stands for every broker. An unknown or repeated key or a value of another type
+rejects the whole file, because the previous accounts are safer than half of the new ones. Secrets
 are never shown.
 """
 
@@ -26,6 +26,9 @@ from broker_core.errors import InvalidArgument
 PUB: Final = 1
 SUB: Final = 2
 DENY: Final = 0
+
+# `brokerName` of an account that may act for every broker.
+ANY_BROKER: Final = "*"
 
 ACCOUNTS_MAX: Final = 10_000
 PERMISSIONS_MAX: Final = 10_000
@@ -69,7 +72,8 @@ class Account(NamedTuple):
     is_trusted: Matches = any_pattern(())
     """Whether a peer at this address needs no signature for this account."""
     broker_name: str = ""
-    """The only broker that a broker account may act for; empty for all."""
+    """The only broker that a broker account may act for; `ANY_BROKER` for all, empty for the first
+    that it uses."""
 
     def __repr__(self) -> str:
         return f"<account {self.access_key}>"
@@ -98,7 +102,7 @@ class AccountTable(NamedTuple):
 
 
 def parse_accounts(data: bytes) -> AccountTable:
-    """Raises `InvalidArgument` or `MalformedJson`; neither quotes a value of the text."""
+    """Parse an account file. Raises `InvalidArgument` or `MalformedJson` without quoting values."""
     found = parse_json(data, size_max=8 << 20, depth_max=_DEPTH_MAX, unique_keys=True)
     if not isinstance(found, dict):
         raise InvalidArgument("it is not a JSON object")
@@ -110,7 +114,7 @@ def parse_accounts(data: bytes) -> AccountTable:
     for number, item in enumerate(items, 1):
         account = _placed(f"account {number}", lambda item=item: _account(item))  # type: ignore[misc]
         if account.access_key in accounts:
-            raise InvalidArgument(f"account {number}: accessKey is that of another account")
+            raise InvalidArgument(f"account {number}: another account has the same accessKey")
         accounts[account.access_key] = account
     white = _placed("globalWhiteRemoteAddresses", lambda: _white_list(found))
     return AccountTable(accounts, white)
@@ -134,7 +138,7 @@ def _account(item: object) -> Account:
     # Not read with `text_field`, whose error would quote it.
     if not isinstance(secret, str) or not SECRET_SIZE_MIN <= len(secret) <= KEY_SIZE_MAX:
         sizes = f"{SECRET_SIZE_MIN} to {KEY_SIZE_MAX}"
-        raise InvalidArgument(f"secretKey needs a text of {sizes} characters")
+        raise InvalidArgument(f"secretKey needs a string of {sizes} characters")
     is_broker, broker_name = flag_field(item, "broker", False), text_field(item, "brokerName", "")
     if broker_name and not is_broker:
         raise InvalidArgument("brokerName is for accounts with broker=true")
@@ -155,7 +159,7 @@ def _account(item: object) -> Account:
 def _white_list(found: Mapping[str, Any]) -> Matches:
     texts = list_field(found, "globalWhiteRemoteAddresses")
     if not all(isinstance(text, str) for text in texts) or len(texts) > PERMISSIONS_MAX:
-        raise InvalidArgument(f"give at most {PERMISSIONS_MAX} texts")
+        raise InvalidArgument(f"give at most {PERMISSIONS_MAX} strings")
     return any_pattern(texts)
 
 
@@ -167,7 +171,7 @@ def _permissions(item: Mapping[str, Any], name: str) -> Mapping[str, int]:
     for entry in entries:
         resource, equals, text = str(entry).rpartition("=")
         if not equals or not resource.strip():
-            raise InvalidArgument(f"{name} needs texts like name=SUB")
+            raise InvalidArgument(f"{name} needs entries like name=SUB")
         if resource.strip() in permissions:
             raise InvalidArgument(f"{name} has {resource.strip()!r:.100} twice")
         permissions[resource.strip()] = _permission(name, text)
@@ -184,4 +188,4 @@ def _permission(name: str, text: str) -> int:
 def _check_keys(found: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
     unknown = [key for key in found if key not in frozenset(known)]
     if unknown:
-        raise InvalidArgument(f"{what} has a key that is not known: {str(unknown[0])[:60]!r}")
+        raise InvalidArgument(f"{what} has an unknown key: {str(unknown[0])[:60]!r}")

@@ -31,6 +31,6 @@ def account_name(connection: Connection) -> str:
 
 
 def is_administrator(connection: Connection) -> bool:
-    """Whether an administrator asks. Without accounts no peer is one."""
+    """Whether an administrator sent the request; False without accounts."""
     account = asking_account(connection)
     return account is not None and account.is_admin

@@ -16,7 +16,6 @@ from broker_core.access.permissions import (
     ADMINS,
     ANY_ACCOUNT,
     BROKERS,
-    RETRY_PREFIX,
     Need,
     Resources,
     Role,
@@ -26,7 +25,7 @@ from broker_core.access.permissions import (
     refused,
     topic_need,
 )
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_object
 from broker_core.codec.json.fields import text_field, whole_number
 from broker_core.codec.wire.bodies.heartbeat_data import parse_heartbeat
 from broker_core.codec.wire.bodies.message_queue import parse_lock_request
@@ -37,11 +36,8 @@ from broker_core.codec.wire.bodies.sink_messages import (
 )
 from broker_core.codec.wire.pop_handle import batch_ack_names
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument
+from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX, TOOLS_GROUP
 from broker_core.protocol_codes import RequestCode as Code
-
-_DEFAULT_BULK_GROUP: Final = "TOOLS_CONSUMER"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 def _account(needs: Any) -> Rule:
@@ -61,7 +57,7 @@ def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]
     group = command.ext.get("group", "")
     yield group_need(group)
     topic = resources.topic_at(_offset_of(command, "offset"))
-    if topic is not None and topic != f"{RETRY_PREFIX}{group}":
+    if topic is not None and topic != f"{RETRY_TOPIC_PREFIX}{group}":
         yield topic_need(topic, SUB)
 
 
@@ -80,7 +76,7 @@ def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Nee
 def _topic_of(group: str, topic: str) -> Need:
     """Permission on the topic; for retries of the group, `%RETRY%group_topic`, on the original."""
     for sign in "_+":
-        prefix = f"{RETRY_PREFIX}{group}{sign}"
+        prefix = f"{RETRY_TOPIC_PREFIX}{group}{sign}"
         if group and topic.startswith(prefix):
             return topic_need(topic[len(prefix) :], SUB)
     return topic_need(topic, SUB)
@@ -94,12 +90,13 @@ def _progress(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """A retry topic's name may stand for several pairs of group and topic. All must be allowed,
-    because the topic may hold messages of each.
+    """Several pairs of group and topic may share the name of a retry topic. All must be allowed.
+
+    The topic may hold messages of each.
     """
     yield from _progress(command, resources)
     group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
-    if group and topic.startswith(f"{RETRY_PREFIX}{group}_"):
+    if group and topic.startswith(f"{RETRY_TOPIC_PREFIX}{group}_"):
         for owner, popped in resources.other_retry_owners(group, topic):
             yield group_need(owner)
             if popped:
@@ -140,15 +137,8 @@ def _locks(command: RemotingCommand, _: Resources) -> Iterable[Need]:
         yield topic_need(topic, SUB)
 
 
-def _object(command: RemotingCommand) -> Mapping[str, Any]:
-    found = parse_json(command.body)
-    if not isinstance(found, dict):
-        raise InvalidArgument("the body is not a JSON object")
-    return found
-
-
 def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    found = _object(command)
+    found = parse_object(command.body)
     subscription = found.get("subscriptionData")
     if isinstance(subscription, dict):
         yield topic_need(text_field(subscription, "topic", ""), SUB)
@@ -157,7 +147,7 @@ def _checked_config(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 def _assignment(command: RemotingCommand, _: Resources) -> Iterable[Need]:
-    found = _object(command)
+    found = parse_object(command.body)
     group = text_field(found, "consumerGroup", "")
     yield group_need(group)
     yield _topic_of(group, text_field(found, "topic", ""))
@@ -172,11 +162,11 @@ def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield topic_need(command.ext.get("topic", ""), SUB)
-    yield group_need(command.ext.get("consumerGroup") or _DEFAULT_BULK_GROUP)
+    yield group_need(command.ext.get("consumerGroup") or TOOLS_GROUP)
 
 
 def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """Needs of a staging request; an unknown id is refused by the staging code."""
+    """Needs of a staging request. The handler refuses an unknown id."""
     sink = resources.sink_of(command.ext.get("stagingId", ""))
     if sink is not None:
         yield group_need(sink, PUB)
@@ -223,6 +213,7 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.SEND_MESSAGE: _send("topic"),
     Code.SEND_MESSAGE_V2: _send("b"),
     Code.SEND_BATCH_MESSAGE: _send("b"),
+    Code.SEND_ONCE: _send("b"),
     Code.SEND_REPLY_MESSAGE: _account(partial(_reply, topic_field="topic")),
     Code.SEND_REPLY_MESSAGE_V2: _account(partial(_reply, topic_field="b")),
     Code.CONSUMER_SEND_MSG_BACK: _account(_sent_back),
@@ -277,7 +268,8 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.STAGE_DROP: _account(_stage_drop),
     Code.SINK_PUBLISH: _account(_published),
     Code.SINK_STATUS: _account(_sink),
-    # What slaves copy from their master
+    Code.STAGE_RENEW: _account(_sink),
+    # Tables that slaves copy
     Code.GET_ALL_TOPIC_CONFIG: BROKERS,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: BROKERS,
     Code.GET_ALL_CONSUMER_OFFSET: BROKERS,

@@ -48,7 +48,7 @@ def read_private_file(path: str, option: str, size_max: int = PRIVATE_FILE_SIZE_
     """
     try:
         file_path = Path(path)
-        # A pipe would block, so its kind is known before it is opened.
+        # Checked before opening, because opening a pipe would block.
         found = file_path.stat()
         _check_private(found, path, option)
         with file_path.open("rb") as file:
@@ -76,7 +76,7 @@ def read_secret_file(path: str, option: str) -> str:
 
 
 def file_stamp(path: str) -> FileStamp | None:
-    """Changes when the file does; None while it is not there."""
+    """Changes when the file changes; None while it does not exist."""
     try:
         found = Path(path).stat()
     except (OSError, ValueError):
@@ -90,11 +90,11 @@ def _is_same(before: Any, after: Any) -> bool:
 
 def _check_private(found: Any, path: str, option: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidConfig(option, path, "an ordinary file")
+        raise InvalidConfig(option, path, "a regular file")
     if found.st_mode & _READABLE_BY_OTHERS:
         mode = stat.S_IMODE(found.st_mode)
         raise InvalidConfig(
             option, path, f"a file that only its owner can use: its mode is {mode:04o}, chmod 600"
         )
     if found.st_uid not in (0, os.geteuid()):
-        raise InvalidConfig(option, path, "a file that belongs to the user who runs this")
+        raise InvalidConfig(option, path, "a file that is owned by the user of this process")

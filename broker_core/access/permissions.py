@@ -12,12 +12,13 @@ from typing import Final, NamedTuple, Protocol
 
 from broker_core.access.accounts import PUB, SUB, Account
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    topic_name_problem,
+)
 from broker_core.errors import NoPermission
-from broker_core.protocol_codes import RequestCode, ResponseCode
-
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
+from broker_core.protocol_codes import ResponseCode
 
 _NAMES: Final = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB or SUB"}
 
@@ -88,15 +89,13 @@ def role_of(account: Account) -> Role:
 def check_permission(
     account: Account, rule: Rule, command: RemotingCommand, resources: Resources
 ) -> None:
-    """Raise `NoPermission` unless the account may do what the command asks."""
+    """Raise `NoPermission` unless the account has the permissions that the rule requires."""
     role = role_of(account)
     if role is Role.ADMIN:
         return
     if role < rule.role:
         wanted = "an admin account" if rule.role is Role.ADMIN else "an account of a broker"
         raise refused(f"account {account.access_key} is not {wanted}, request {command.code}")
-    if rule.role is Role.BROKER:
-        _check_broker_name(account, command)
     if rule.needs is None:
         return
     for need in rule.needs(command, resources):
@@ -109,20 +108,8 @@ def check_permission(
 
 
 def has_permission(account: Account, need: Need, resources: Resources) -> bool:
-    """Whether the account may do one thing; admins may do everything."""
+    """Whether the account has one permission; admins have all."""
     return account.is_admin or _has(account, need, resources)
-
-
-def _check_broker_name(account: Account, command: RemotingCommand) -> None:
-    """A broker account may only act for its own broker."""
-    # Routes in a body are of any broker; ours never sends them.
-    names_none = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
-    name = command.ext.get("brokerName", "" if names_none else account.broker_name)
-    if account.broker_name and name != account.broker_name:
-        raise refused(
-            f"account {account.access_key} is that of broker {account.broker_name!r:.140}, not of "
-            f"{name!r:.140}, request {command.code}"
-        )
 
 
 def refused(reason: str) -> NoPermission:
@@ -147,15 +134,15 @@ def _has(account: Account, need: Need, resources: Resources) -> bool:
 
 
 def topic_need(topic: str, permission: int) -> Need:
-    """On a topic; the topics of a group's retries and dead letters belong to the group."""
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+    """Permission on a topic; for retries and dead letters of a group, permission on the group."""
+    for prefix in (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX):
         if topic.startswith(prefix):
             return Need(topic[len(prefix) :], SUB, is_group=True)
     return Need(topic, permission)
 
 
 def group_need(group: str, permission: int = SUB) -> Need:
-    """On a consumer group, or on a sink."""
+    """Permission on a consumer group, or on a sink."""
     return Need(group, permission, is_group=True)
 
 

@@ -2,7 +2,7 @@
 
 10.1.2.3      one address              10.1.2.{3,4}   one of several last parts
 10.1.*.*      any part                 10.1.2.3-40    a range; `*` after it is allowed
-::1           IPv6, as a whole         *              everyone
+::1           IPv6, as a whole         *              any address
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Matches = Callable[[str], bool]
 
 
 def address_pattern(text: str) -> Matches:
-    """A test for addresses as texts. Raises `InvalidArgument`."""
+    """A function that tests addresses. Raises `InvalidArgument`."""
     text = text.strip()
     if text == "*":
         return lambda _: True
@@ -36,14 +36,6 @@ def any_pattern(texts: Iterable[str]) -> Matches:
     return lambda host: any(matches(host) for matches in patterns)
 
 
-def is_loopback_host(host: str) -> bool:
-    """Whether a peer is on this machine; `local` is a peer without an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "local"
-
-
 def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     try:
         return ipaddress.ip_address(host) in network
@@ -54,7 +46,7 @@ def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
 def _by_parts(text: str) -> Matches:
     pieces = text.split(".")
     if len(pieces) != 4 or not all(_PART.fullmatch(piece) for piece in pieces):
-        raise InvalidArgument(f"{text!r:.100} is no address, pattern or network")
+        raise InvalidArgument(f"{text!r:.100} is not an address, pattern or network")
     choices = [_choice(piece) for piece in pieces]
 
     def matches(host: str) -> bool:

@@ -2,7 +2,7 @@
 
 A session belongs to the connection on which it was first seen, and a connection has one session.
 Its sequence only rises, so that neither a request nor a whole recorded connection can be replayed.
-A session is remembered as long as a replay could still pass the check of its time. Sessions are not
+A session is remembered as long as a replay could pass the check of its time. Sessions are not
 kept over a restart, so requests signed before the start are refused.
 
 The table is limited, and so is the share of one account in it, so that an account that opens many
@@ -19,7 +19,7 @@ from broker_core.errors import LimitReached
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
-# How far the clocks of client and server may be apart.
+# Maximum difference between the clocks of client and server.
 CLOCK_SKEW_MAX_MS: Final = 300_000
 # The same right after a start, when nothing is known about earlier requests.
 _START_SKEW_MS: Final = 5_000

@@ -45,7 +45,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Prints the value once per option, as newer versions of Python do."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=88)
+        super().__init__(prog, max_help_position=28, width=80)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = ", ".join(action.option_strings)
@@ -105,6 +105,16 @@ def port(text: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(text) or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r:.40} is not a port from 0 to 65535")
     return int(text)
+
+
+def topic_name(text: str) -> str:
+    """A name that a topic can have."""
+    from broker_core.codec.wire.topic_name import topic_name_problem
+
+    problem = topic_name_problem(text)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(f"{text!r:.140}: {problem}")
+    return text
 
 
 # Groups of options

@@ -37,7 +37,7 @@ COMMANDS: Final = {
     ),
     "standalone": Command(
         "broker_core.cli.servers.standalone",
-        "name server and broker in one process, for a first try and for tests",
+        "name server and broker in one process, for tests and a first try",
     ),
     "cluster": Command(
         "broker_core.cli.servers.cluster",
@@ -63,7 +63,7 @@ COMMANDS: Final = {
     # The connector's; it is found by its name.
     "doctor": Command(
         "pyspark_rmq.environment.doctor",
-        "check Python, Java, Spark, name servers and brokers, and say what to repair",
+        "check Python, Java, Spark and servers, and say what to repair",
     ),
     "explain": Command(
         "broker_core.cli.live.explain", "the section of docs/errors.md that an error names"
@@ -79,15 +79,15 @@ COMMANDS: Final = {
 _HELP: Final = """\
 usage: rmq COMMAND [OPTION ...]
 
-A message broker that speaks RocketMQ's protocol, its name server, and tools to send,
-read and administer from a shell.
+A message broker that speaks RocketMQ's protocol, its name server, and tools to
+send, read and administer from a shell.
 
 commands:
 {commands}
 
 A first try, in two terminals:
   rmq standalone
-  seq 10 | rmq produce -t numbers && rmq consume -t numbers -o earliest --exit-at-end
+  seq 10 | rmq produce -t numbers && rmq consume -t numbers --exit-at-end
 
 rmq COMMAND --help explains a command, rmq --version tells the version.
 """
@@ -95,7 +95,15 @@ rmq COMMAND --help explains a command, rmq --version tells the version.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `rmq` with `arguments` (default: those of the process); the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _main(list(arguments))
+    for stream in (sys.stdout, sys.stderr):
+        # An encoding without a character of a text, such as Latin-1, is no reason to fail.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    return _main(sys.argv[1:])
+
+
+def _main(words: list[str]) -> int:
     if not words:
         sys.stderr.write(_help())
         return MISUSED
@@ -103,15 +111,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if first == "help" and len(words) > 1:
         return main([*words[1:], "--help"])
     if first in ("-h", "--help", "help"):
-        sys.stdout.write(_help())
-        return DONE
-    if first == "--version":
-        print(_version())
-        return DONE
+        return _print(_help())
+    if first in ("-V", "--version", "version"):
+        return _print(f"{_version()}\n")
     if first not in COMMANDS:
         _complain("rmq", _unknown(first))
         return MISUSED
     return _run(first, words[1:])
+
+
+def _print(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        return _output_failed("rmq", error)
+    return DONE
+
+
+def _output_failed(program: str, error: OSError) -> int:
+    """The exit code when standard output cannot be written."""
+    _forget_output()
+    if isinstance(error, BrokenPipeError):
+        return OUTPUT_CLOSED
+    _complain(program, str(error))
+    return FAILED
 
 
 def _run(name: str, words: list[str]) -> int:
@@ -132,9 +156,8 @@ def _run(name: str, words: list[str]) -> int:
     except (InvalidConfig, InvalidArgument) as error:
         _complain(program, str(error))
         return MISUSED
-    except BrokenPipeError:
-        _forget_output()
-        return OUTPUT_CLOSED
+    except BrokenPipeError as error:
+        return _output_failed(program, error)
     except (RmqError, OSError) as error:
         _complain(program, str(error))
         return FAILED
@@ -156,6 +179,11 @@ def _unknown(word: str) -> str:
     from difflib import get_close_matches
 
     kind = "option" if word.startswith("-") else "command"
+    if kind == "command":
+        from broker_core.cli.admin.registry import commands_of, find_command
+
+        if commands_of(word.lower()) or find_command([word]):
+            return f"unknown command {word!r:.60}; did you mean rmq admin {word:.60}?"
     near = get_close_matches(word.lower(), COMMANDS, 1)
     known = f"did you mean rmq {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
     return f"unknown {kind} {word!r:.60}; {known}"
@@ -182,7 +210,7 @@ def _forget_output() -> None:
     # Otherwise the interpreter reports a failed flush at exit.
     try:
         sys.stdout.close()
-    except BrokenPipeError:
+    except OSError:
         return
 
 

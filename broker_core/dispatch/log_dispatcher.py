@@ -1,15 +1,15 @@
 """Tails the log: builds consume queues and index, and announces arrivals.
 
-Owns the dispatched position. The only way into the queues, so that they stay a pure function of the
-log. Never goes past the limit it is given (the visible position), and shows nothing of an append
-group before all of it is durable.
+Owns the dispatched position. Only this module adds to the queues, so that they are a pure function
+of the log. Never goes past the given limit (the visible position), and begins no append group that
+is not durable as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from broker_core.errors import CorruptRecord, MalformedRecord
+from broker_core.errors import MalformedRecord
 from broker_core.runtime.clock import Clock
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet, QueueKey
 from broker_core.storage.derived.message_index import MessageIndex
@@ -22,8 +22,6 @@ from broker_core.storage.log.log_walk import (
     is_cut_short,
     walk_step,
 )
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 Arrival = Callable[[bytes, int, int], None]
 
@@ -43,7 +41,7 @@ class LogDispatcher:
         slice_size: int,
         written: AppendScanCache | None = None,
     ) -> None:
-        """`written` caches what appends have scanned already."""
+        """`written` caches the scans that appends have made."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -65,7 +63,7 @@ class LogDispatcher:
         self._listeners.append(listener)
 
     def accept_cut_limit(self) -> None:
-        """Expect limits in the middle of a record: replication cuts anywhere."""
+        """Accept limits in the middle of a record, as replication sets them."""
         self._limit_cuts = True
 
     def follow_copied_log(self) -> None:
@@ -92,12 +90,12 @@ class LogDispatcher:
         try:
             return self._dispatch(limit, durable, arrived, after_step)
         finally:
-            # Last and all at once: a listener must not find a part of a group, and one that fails
-            # must not make records be taken twice.
+            # At the end and all at once: a listener must not see a part of a group, and an error of
+            # a listener must not cause records to be dispatched twice.
             self.announce(arrived)
 
     def dispatch_kept(self, kept: KeptSteps, limit: int) -> None:
-        """Take what recovery has found up to `limit`, all of it durable and of whole groups."""
+        """Add the steps that recovery has cached up to `limit`; no group is cut."""
         while (step := kept.take(self.position, limit)) is not None:
             self._take_step(step, {})
 
@@ -120,7 +118,7 @@ class LogDispatcher:
             try:
                 header = group_header_at(segments, self.position)
             except MalformedRecord as error:
-                raise self._corrupt(error.reason) from error
+                raise self._log.corrupt_record(self.position, error.reason) from error
             if header is not None and header.end > durable:
                 break
             step = walk_step(
@@ -136,7 +134,7 @@ class LogDispatcher:
                 if step.reason and not (
                     self._limit_cuts and is_cut_short(segments, self.position, limit)
                 ):
-                    raise self._corrupt(step.reason)
+                    raise self._log.corrupt_record(self.position, step.reason)
                 break
             taken += self._take_step(step, arrived)
             if after_step is not None:
@@ -157,15 +155,10 @@ class LogDispatcher:
         return count
 
     def announce(self, queues: Iterable[tuple[bytes, int]]) -> None:
-        """Tell the listeners that readers see more of these queues."""
+        """Notify the listeners that readers can see more of these queues."""
         if not self._listeners:
             return
         for topic, queue_id in queues:
             max_offset = self._queues.queue((topic, queue_id)).max_offset
             for listener in self._listeners:
                 listener(topic, queue_id, max_offset)
-
-    def _corrupt(self, reason: str) -> CorruptRecord:
-        base = self.position - self.position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, self.position, reason)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from broker_core.codec.records.record_scan import Scan
-from broker_core.errors import CorruptRecord, CorruptStore
+from broker_core.errors import CorruptStore
 from broker_core.storage.derived.consume_queue import ConsumeQueue
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.storage.log.log_walk import walk_step
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 
 class LogSlices:
@@ -36,7 +34,7 @@ class LogSlices:
 
     def __next__(self) -> Scan:
         while self._position < self._end:
-            # A record with damaged keys or offsets would make an index that hides it.
+            # Verified, because damaged keys or offsets would give a wrong index or queue.
             step = walk_step(
                 self._log.segments,
                 self._position,
@@ -46,16 +44,11 @@ class LogSlices:
                 index_tags=self._index_tags,
             )
             if step.scan is None or step.end == self._position:
-                raise self._corrupt(step.reason)
+                raise self._log.corrupt_record(self._position, step.reason)
             self._position = step.end
             if step.scan.count:
                 return step.scan
         raise StopIteration
-
-    def _corrupt(self, reason: str) -> CorruptRecord:
-        base = self._position - self._position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, self._position, reason or "no record where one must be")
 
 
 def rebuild_queue(
@@ -88,7 +81,7 @@ def rebuild_queue(
 def rebuild_index(
     log: CommitLog, index: MessageIndex, start: int, until: int, delays: memoryview, wall_ms: int
 ) -> None:
-    """Put the keys of `[start, until)` again, after the files from `start` on were dropped.
+    """Index the keys of `[start, until)` again, after the files from `start` on were dropped.
 
     Goes back further when the file before `start` turns out to be damaged, too.
     """

@@ -24,6 +24,7 @@ from broker_core.runtime.clock import Clock, SystemClock
 _PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 _READY = re.compile(r"rmq standalone ready on (\S+:\d+), broker on (\S+:\d+)\s*")
 _READY_SIZE_MAX: Final = 4096
+_LOGGED_ERROR: Final = ": error: "
 _LOG_TAIL_LINES: Final = 20
 _LOG_TAIL_SIZE: Final = 16 << 10
 
@@ -63,7 +64,7 @@ class BrokerProcess:
     def wait_ready(
         self, clock: Clock, timeout_s: float, ready: re.Pattern[str] = _READY
     ) -> tuple[str, ...]:
-        """The addresses in its first line; raises `EmbeddedBrokerFailed` with the log."""
+        """The addresses in its first line; raises `EmbeddedBrokerFailed` with its reason."""
         line = self._line(clock, timeout_s, "was not ready")
         found = ready.fullmatch(line.decode("utf-8", "replace"))
         if found is None:
@@ -84,7 +85,7 @@ class BrokerProcess:
                 chunk = output.read(_READY_SIZE_MAX)
                 if not chunk:
                     self._process.wait()
-                    raise self._failure(f"ended with exit code {self._process.returncode}")
+                    raise self._ended()
                 line += chunk
         return line
 
@@ -145,6 +146,16 @@ class BrokerProcess:
             if pipe is not None:
                 pipe.close()
 
+    def _ended(self) -> EmbeddedBrokerFailed:
+        """The error that its log ends with, or the end of the log."""
+        last = log_tail(self._log_path).rpartition("\n")[2]
+        _, is_there, reason = last.partition(_LOGGED_ERROR)
+        if is_there and self._process.returncode > 0:
+            # `-p` of the command line is `properties` of the constructor.
+            reason = reason.replace("option -p: ", "properties: ", 1)
+            return EmbeddedBrokerFailed(f"the broker did not start: {reason}")
+        return self._failure(f"ended with exit code {self._process.returncode}")
+
     def _failure(self, what: str) -> EmbeddedBrokerFailed:
         tail = log_tail(self._log_path)
         log = f"; the end of its log:\n{tail}" if tail else "; its log is empty"
@@ -167,4 +178,5 @@ def _environment() -> dict[str, str]:
     """The environment of this process, in which this package can be imported from any directory."""
     given = os.environ.get("PYTHONPATH", "").split(":")
     paths = [str(_PACKAGE_ROOT), *(str(Path(path).resolve()) for path in given if path)]
-    return {**os.environ, "PYTHONPATH": ":".join(dict.fromkeys(paths))}
+    # Jupyter demands colours, and its log is searched and shown elsewhere.
+    return {**os.environ, "NO_COLOR": "1", "PYTHONPATH": ":".join(dict.fromkeys(paths))}

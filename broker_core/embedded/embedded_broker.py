@@ -25,8 +25,7 @@ from broker_core.broker.settings.unknown_properties import refuse_unknown
 from broker_core.embedded.broker_process import BrokerProcess
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.faults import Faults
-from broker_core.embedded.held_ports import HeldPorts
-from broker_core.embedded.initial_topics import initial_topics
+from broker_core.embedded.held_ports import HeldPorts, checked_ports
 from broker_core.embedded.named_broker import LOG_FILE, STORE_DIR, ForeignProcess
 from broker_core.embedded.shared_brokers import (
     BrokerNote,
@@ -35,10 +34,12 @@ from broker_core.embedded.shared_brokers import (
     left_behind,
     new_note,
     note_path,
+    open_elsewhere,
     write_note,
 )
-from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, explained
 from broker_core.notebook.actions import ClusterActions
+from broker_core.notebook.topic_counts import topic_counts
 from broker_core.runtime.clock import Clock, SystemClock
 
 _STOP_TIMEOUT_S: Final = 10.0
@@ -49,7 +50,9 @@ _by_store: weakref.WeakValueDictionary[Path, EmbeddedBroker] = weakref.WeakValue
 
 
 class EmbeddedBroker(ClusterActions):
-    """Starts with `start` or `with`; a stopped one may be started again.
+    """A name server and a broker in a process of their own, for notebooks and tests.
+
+    Starts with `start` or `with`; a stopped one may be started again.
 
     `store`, or `store_dir`, is a directory to keep; without it messages are gone at the end.
     `sync_flush` makes an acknowledged message survive a power cut and not only a crash. `topics`
@@ -76,11 +79,11 @@ class EmbeddedBroker(ClusterActions):
             raise InvalidArgument(f"store={store} and store_dir={store_dir} are the same setting")
         kept = store_dir if store is None else store
         self._kept_store = Path(kept).absolute() if kept is not None else None
-        self._topics = initial_topics(topics)
+        self._topics = topic_counts(topics)
         refuse_unknown(properties or {}, "properties")
         self._properties = {str(key): str(value) for key, value in (properties or {}).items()}
         self._properties.setdefault("flushDiskType", "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH")
-        self._ports = (name_server_port, broker_port)
+        self._ports = checked_ports(name_server_port=name_server_port, broker_port=broker_port)
         self._start_timeout_s = start_timeout_s
         self._has_test_clock = test_clock
         self._ahead_s = 0.0
@@ -226,7 +229,7 @@ class EmbeddedBroker(ClusterActions):
     def start(self) -> EmbeddedBroker:
         """Start and wait until clients can be served.
 
-        Raises `EmbeddedBrokerFailed` with the end of the broker's log.
+        Raises `EmbeddedBrokerFailed` with the reason, or with the end of the broker's log.
         """
         if self.is_running:
             return self
@@ -297,9 +300,17 @@ class EmbeddedBroker(ClusterActions):
     # Inside
 
     def _check_store(self) -> None:
-        """The store must not be open in another object of this process."""
+        """The store must not be open in another object of this process, or in another program."""
         if self._kept_store is None:
             return
+        note = open_elsewhere(self._kept_store.resolve())
+        if note is not None:
+            text = (
+                f"store={self._kept_store} is open in process {note.owner_id}, by its shared broker"
+                f" {note.name!r}: stop() it there, use another directory, or use that broker:"
+                f' Cluster("{note.name_server}")'
+            )
+            raise EmbeddedBrokerFailed(explained(text, "store-is-open"))
         other = _by_store.get(self._kept_store.resolve())
         if other is None or other is self or not other.is_running or not other._held.is_mine:
             return
@@ -310,9 +321,8 @@ class EmbeddedBroker(ClusterActions):
                 "stop() that one first, or start it as EmbeddedBroker.shared(name, store=…), which"
                 " returns the running one when a cell is run again"
             )
-        raise EmbeddedBrokerFailed(
-            f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
-        )
+        text = f"store={self._kept_store} is open in this process already, by {other!r}: {way}"
+        raise EmbeddedBrokerFailed(explained(text, "store-is-open"))
 
     def _await_predecessor(self, store: Path) -> None:
         """Wait for the broker of a kernel that was killed, which ends by itself."""
@@ -353,9 +363,8 @@ class EmbeddedBroker(ClusterActions):
                 )
         missing = {n: count for n, count in asked._topics.items() if n not in self._topics}
         self._topics.update(missing)
-        if self.is_running:
-            for topic, queue_count in missing.items():
-                self.create_topic(topic, queue_count)
+        if self.is_running and missing:
+            self.create_topics(missing)
 
     def _differs(self, running: EmbeddedBroker, settings: Mapping[str, Any]) -> bool:
         if not {"properties", "sync_flush"} & settings.keys():

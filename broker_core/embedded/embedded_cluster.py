@@ -33,10 +33,10 @@ from broker_core.client.blocking.admin import SyncAdmin
 from broker_core.embedded.cluster_node import NAME_SERVER, STORE_DIR, ClusterNode
 from broker_core.embedded.directory_removal import remove_tree
 from broker_core.embedded.held_ports import HeldPorts
-from broker_core.embedded.initial_topics import initial_topics
 from broker_core.embedded.standalone_server import HOST, STANDALONE_PROPERTIES
 from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, RmqError
 from broker_core.notebook.actions import ClusterActions
+from broker_core.notebook.topic_counts import topic_counts
 from broker_core.protocol_codes import BrokerRole
 from broker_core.runtime.clock import Clock, SystemClock, sleep
 
@@ -50,7 +50,9 @@ _FLUSHES: Final = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
 
 class EmbeddedCluster(ClusterActions):
-    """Starts with `start` or `with`; a stopped one may be started again.
+    """A name server, masters and slaves in processes of their own, for notebooks and tests.
+
+    Starts with `start` or `with`; a stopped one may be started again.
 
     `replication` is "async" or "sync" and matters with slaves: whether a send waits until a slave
     has it. `flush` is the same for the disk. `directory` keeps the stores; without it they are gone
@@ -82,7 +84,7 @@ class EmbeddedCluster(ClusterActions):
                 "give at least 1 slave, or replication='async'"
             )
         self._counts = (masters, slaves_per_master)
-        self._topics = initial_topics(topics)
+        self._topics = topic_counts(topics)
         refuse_unknown(properties or {}, "properties")
         self._properties = {
             **STANDALONE_PROPERTIES,
@@ -298,8 +300,7 @@ class EmbeddedCluster(ClusterActions):
         if not self._topics:
             return
         with SyncAdmin(self.name_server) as admin:
-            for name, count in self._topics.items():
-                admin.create_topic(name, queue_count=count)
+            admin.create_topics(self._topics)
 
 
 class _Held:

@@ -11,9 +11,24 @@ import socket
 import sys
 from typing import Final
 
+from broker_core.errors import InvalidArgument
+
 _CAN_HOLD: Final = sys.platform == "linux"
 # Where embedded servers listen; their own module would make the owner import all of a broker.
 _HOST: Final = "127.0.0.1"
+
+
+_PORT_MAX: Final = 65_535
+
+
+def checked_ports(**ports: int) -> tuple[int, ...]:
+    """The values, 0 for any free port; raises `InvalidArgument` with the name of a wrong one."""
+    for name, port in ports.items():
+        if type(port) is not int or not 0 <= port <= _PORT_MAX:
+            raise InvalidArgument(
+                f"{name}={port!r:.40} is not a port: give 0, for any free one, to {_PORT_MAX}"
+            )
+    return tuple(ports.values())
 
 
 class HeldPorts:

@@ -169,6 +169,14 @@ def left_behind(store: Path) -> BrokerNote | None:
     return None
 
 
+def open_elsewhere(store: Path) -> BrokerNote | None:
+    """The shared broker of another running program that has this store open."""
+    for _, note in _notes():
+        if note.store == str(store) and note.is_alive and note.owner_id != os.getpid():
+            return note
+    return None
+
+
 def find_own(name: str) -> BrokerNote | None:
     """A broker that Spark has started below this process, for the option `rmq.embedded`."""
     for _, note in _notes():

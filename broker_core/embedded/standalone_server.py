@@ -72,21 +72,23 @@ class StandaloneServer:
         self._broker = Broker(config) if self._control is None else self._control.broker(config)
         await self._broker.start()
         self.broker_address = self._broker.address
-        for name, queue_count in self._settings.topics.items():
-            self._make_topic(name, queue_count)
+        self._make_topics(self._broker)
         await self._broker.registration.announced()
         if self._control is not None:
             self._control.begin(self._name_server)
 
-    def _make_topic(self, name: str, queue_count: int) -> None:
-        assert self._broker is not None
-        topics = self._broker.context.topics
-        # A restart keeps changes that an administrator has made to a topic.
-        if topics.find(name) is None:
-            try:
-                topics.put(TopicConfig(name, queue_count, queue_count))
-            except InvalidArgument as error:
-                raise InvalidArgument(f"topic {name!r:.140}: {error}") from None
+    def _make_topics(self, broker: Broker) -> None:
+        """With one write of the table."""
+        topics = broker.context.topics
+        wanted: dict[str, TopicConfig | None] = {}
+        for name, queue_count in self._settings.topics.items():
+            # A restart keeps changes that an administrator has made to a topic.
+            if topics.find(name) is None:
+                wanted[name] = TopicConfig(name, queue_count, queue_count)
+        try:
+            topics.change(wanted)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"topics: {error}") from None
 
     async def stop(self) -> None:
         """Close both, the broker first. Safe to call twice."""

@@ -102,6 +102,9 @@ class FaultControl:
         change = self._faults().get(fault)
         if change is None or what not in ("begin", "end"):
             raise InvalidArgument(f"no fault {fault!r:.40} to {what!r:.40}")
+        if what == "begin" and fault in self._timers and fault != "kill_at":
+            # The end of an inner block would end the outer one, too.
+            raise InvalidArgument(f"fault {fault} is there already: end it before another one")
         timer = self._timers.pop(fault, None)
         if timer is not None:
             timer.cancel()

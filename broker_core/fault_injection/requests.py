@@ -24,6 +24,7 @@ _REQUESTS: Final[Mapping[str, frozenset[int]]] = {
             RequestCode.SEND_MESSAGE_V2,
             RequestCode.SEND_BATCH_MESSAGE,
             RequestCode.BULK_SEND,
+            RequestCode.SEND_ONCE,
         }
     ),
     "pull": frozenset(

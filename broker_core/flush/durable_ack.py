@@ -1,4 +1,4 @@
-"""Where puts wait until their bytes are durable, with a deadline.
+"""Waiters for durable bytes, with a deadline.
 
 One object for all waiters of a store: a future per put, settled in the order of positions by the
 watermark. Deadlines are checked when the store ticks, so that a put needs no timer.
@@ -22,7 +22,7 @@ StatusCallback = Callable[[PutStatus], object]
 
 
 class _Waiter:
-    """Called with the first of: flushed, failed, expired."""
+    """Calls back once: when flushed, failed or expired."""
 
     __slots__ = ("_callback",)
 
@@ -56,7 +56,7 @@ class DurableAcks:
         self._flushed = flushed
         self._clock = clock
         self._timeout_s = timeout_ms / 1000
-        # (deadline, waiter), rising by deadline because the timeout is the same for all.
+        # (deadline, waiter), ascending because the timeout is the same for all.
         self._deadlines: deque[tuple[float, _Waiter]] = deque()
 
     def when(self, position: int, callback: StatusCallback) -> None:
@@ -82,7 +82,7 @@ class DurableAcks:
 
 
 def as_future(when: Callable[[StatusCallback], None]) -> StatusFuture:
-    """The status that `when` calls back with."""
+    """A future with the status that `when` passes to its callback."""
     future: StatusFuture = asyncio.get_running_loop().create_future()
 
     def settle(status: PutStatus) -> None:

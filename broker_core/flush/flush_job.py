@@ -9,7 +9,7 @@ from broker_core.storage.state.store_state import StoreState
 
 
 class FlushJob(NamedTuple):
-    """What the worker is to do, in order: copies, syncs, then the store state."""
+    """The steps of a job, in order: copies, syncs, then the store state."""
 
     copies: tuple[tuple[Segment, int, int], ...]
     syncs: tuple[Segment, ...]

@@ -1,8 +1,9 @@
 """Flush policies: when to commit or sync, and up to where. Pure. One per flush service of RocketMQ.
-`GroupCommit` (GroupCommitService) syncs on request, one sync for all requests that are waiting.
-`RealTimeFlush` (FlushRealTimeService) syncs on
-an interval, when enough pages are dirty or a thorough interval has passed. `CommitRealTime`
-(CommitRealTimeService) decides when buffered bytes are copied to the file.
+
+GroupCommit     GroupCommitService     one sync for all requests that are waiting
+RealTimeFlush   FlushRealTimeService   syncs on an interval, when enough pages are dirty or a
+                                       thorough interval has passed
+CommitRealTime  CommitRealTimeService  when buffered bytes are copied to the file
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class Policy(Protocol):
 
 
 def enough_pages(target: int, reached: int, least_pages: int) -> bool:
-    """RocketMQ's `isAbleToFlush`: whole pages between the two, or anything when 0 are asked for."""
+    """RocketMQ's `isAbleToFlush`: at least this many whole pages, or any byte for 0 pages."""
     if least_pages == 0:
         return target > reached
     return target // PAGE_SIZE - reached // PAGE_SIZE >= least_pages
 
 
 class GroupCommit:
-    """Sync flush: at once when asked."""
+    """Sync flush: syncs at once when a put waits."""
 
     def due(self, view: FlushView) -> bool:
         """One sync covers all requests made before it starts."""
@@ -47,9 +48,7 @@ class GroupCommit:
 
 
 class RealTimeFlush:
-    """Async flush: every interval, if enough pages are dirty or the thorough interval has
-    passed.
-    """
+    """Async flush: every interval, if enough pages are dirty or the thorough one has passed."""
 
     def __init__(
         self, interval_ms: int, least_pages: int, thorough_ms: int, *, timed: bool
@@ -60,7 +59,7 @@ class RealTimeFlush:
         self._timed = timed
 
     def due(self, view: FlushView) -> bool:
-        """A wake-up shortens the interval only when the flush is not timed."""
+        """A waiting put shortens the interval only when the flush is not timed."""
         if view.target <= view.reached:
             return False
         waited = view.now_ms - view.moved_ms >= self._interval_ms
@@ -80,7 +79,7 @@ class CommitRealTime:
         self._thorough_ms = thorough_ms
 
     def due(self, view: FlushView) -> bool:
-        """A put may wake it; then it needs the pages unless the thorough interval has passed."""
+        """A waiting put replaces the interval, but not the number of pages."""
         if view.target <= view.reached:
             return False
         if not view.asked and view.now_ms - view.moved_ms < self._interval_ms:

@@ -31,13 +31,14 @@ from broker_core.storage.state.store_state import (
     StoreStateFile,
 )
 
-# More than this many files in one job are a matter for Python.
+# A job with more files runs in Python.
 SYNC_CALL_FILES_MAX = 8
-# Two groups of at least this many can take turns: one is synced while the other is woken. That pays
-# when waking both takes longer than a sync, by this factor; otherwise one sync for all is better.
+# Two groups of at least this many waiters can take turns: one is synced while the other is woken.
+# That is faster when waking both takes longer than a sync by this factor; otherwise one sync for
+# all is better.
 OVERLAP_WAITERS_MIN = 64
 OVERLAP_FACTOR = 1.25
-# For so few it is worth the owner's time to stay awake until they are synced.
+# For at most this many waiters the owner polls for the end of the sync.
 AWAKE_WAITERS_MAX = 4
 
 
@@ -56,8 +57,8 @@ class FlushService:
     ) -> None:
         """`note_limit` returns the highest position that may be noted as durable.
 
-        A copied log may end in the middle of a record. The noted position must not: the next open
-        would take the rest of that record for damage.
+        A copied log may end in the middle of a record. The noted position must not, because the
+        next open would treat the rest of that record as damage.
         """
         self._log = log
         self._state_file = state_file
@@ -72,13 +73,14 @@ class FlushService:
         self._asked = False
         self._forced_until = 0
         self._busy = False
-        # The next job began while waiters of the last one are woken; how many of them still are.
+        # Whether the next job began while waiters of the last one are woken, and how many of them
+        # are not woken yet.
         self._overlapping = False
         self._not_woken = 0
         # When the last job was submitted, how long it took, and a waiter's share of a wake-up.
         self._submitted_s = self._sync_s = self._wake_s = 0.0
-        # Only the worker touches these two: set while a job runs, left set when it raises; and the
-        # state that the last sync earned and that is not written yet.
+        # Used by the worker only: set while a job runs and left set when it raises; and the state
+        # after the last sync, if it is not written yet.
         self._broken = False
         self._unnoted: StoreState | None = None
         self._state_is_old = self._note_owed = False
@@ -98,44 +100,40 @@ class FlushService:
 
     @property
     def committed_position(self) -> int:
-        """What is in the files and with that readable: all of it, unless there are buffers."""
+        """End of the bytes in the files, which are readable; with buffers, less than appended."""
         return self._log.position if self._commit is None else self._committed
 
     @property
     def state(self) -> StoreState:
-        """The state as the owner wants it on disk."""
+        """The newest state; the one on disk may be older."""
         return self._state
 
     def note_appended(self) -> bool:
         """Note that the log has grown; returns whether the caller should `pump`.
 
-        It need not while a job is under way: the end of that job pumps.
+        Not needed while a job is under way, because its end pumps.
         """
         self._asked = True
         return not self._busy
 
-    def pump(self) -> None:
-        """Start a job if one is due and none is under way."""
-        self._pump()
-
     def flush_soon(self) -> None:
         """Sync what is appended now, independent of the policy; does not wait."""
         self._forced_until = self._log.position
-        self._pump()
+        self.pump()
 
     def tick(self) -> None:
         """Let the policies look at the clock."""
-        self._pump()
+        self.pump()
         self._sync_state_when_due()
 
     def note_when_idle(self) -> None:
-        """Write down the watermark of the last flush unless the next one is about to do that."""
+        """Write the watermark of the last flush to the state, unless the next job will."""
         if self._note_owed and not self._busy and self._failure is None:
             self._note_owed = False
             self._worker.submit(self._perform_note, self._worked)
 
     def start_writeback(self) -> None:
-        """Begin to sync what a long append has stored so far, without claiming anything."""
+        """Start to sync the bytes of a long append; moves no position."""
         last = self._log.segments.last
         if self._writing_back or self._failure is not None or last is None or last.buffered:
             return
@@ -147,14 +145,14 @@ class FlushService:
             and len(descriptors) <= SYNC_CALL_FILES_MAX
             and min(descriptors, default=-1) >= 0
         ):
-            # No job could run while the owner holds the interpreter. One sync after the other:
-            # each takes what is there when its turn comes.
+            # A job in Python could not run while the owner holds the interpreter lock. Each sync
+            # covers the bytes that are stored when it starts.
             self._worker.submit_sync((descriptors, -1, 0, b""), self._worked)
             return
         self._writing_back = True
 
         def write_back() -> None:
-            # The owner is busy with the append: it cannot hear of the end of this, only see it.
+            # The owner is busy with the append: it sees this flag before it gets the report.
             try:
                 self._perform(job)
             finally:
@@ -182,7 +180,7 @@ class FlushService:
             self._failed(error)
 
     def begin_at(self, position: int) -> None:
-        """A copied log begins at `position`; nothing before it was ever here."""
+        """Let a copied log begin at `position`; this store never had earlier bytes."""
         self._state = self._state._replace(durable_position=position)
         self.raise_log_start(position)
         self._committed = max(self._committed, position)
@@ -197,7 +195,8 @@ class FlushService:
         except OSError as error:
             raise self._fenced(error) from error
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
+        """Start a job if one is due and none is under way."""
         if self._busy or self._failure is not None:
             return
         appended = self._log.position
@@ -288,9 +287,9 @@ class FlushService:
             self._worker.submit_sync(call, done)
 
     def _submit_last(self, target: int) -> bool:
-        """Submit the job of nearly every sync, one call for the last file; False if it is another.
+        """Submit the most common job, one sync of the last file; False if another job is needed.
 
-        What happens between two syncs of a single producer is what it waits for.
+        A fast path, because a single producer waits for everything between two syncs.
         """
         segment = self._log.segments.last
         if (
@@ -302,7 +301,7 @@ class FlushService:
             return False
         durable = self._noted(target)
         self._busy = True
-        # What the last sync earned is less than what this one will.
+        # The state after this sync covers more than the one not written yet.
         self._unnoted = None
         waiters = self.flushed.waiting - self._not_woken
         call = ((descriptor,), *self._state_file.note(self._durable_at(durable)))
@@ -336,20 +335,20 @@ class FlushService:
             try:
                 self.flushed.advance(target)
             finally:
-                # A waiter that raises must not stop what all others wait for.
+                # A waiter that raises must not keep the others waiting.
                 self._busy, self._overlapping = self._overlapping, False
                 if waiters >= OVERLAP_WAITERS_MIN:
                     self._wake_s = (self._clock.monotonic() - started) / waiters
                 self._asked = self._asked or self._log.position > self.flushed.position
-                self._pump()
-                # The next sync is on its way; now there is time to dispatch.
+                self.pump()
+                # The next sync has started; now subscribers may dispatch.
                 self.flushed.announce()
 
     def _begin_among_many(self, target: int, waiters: int) -> None:
-        """With many waiters: let the disk work on the next job while they append.
+        """With many waiters: start the next job before all of them are woken.
 
-        Its bytes are those that came meanwhile, if that is a group worth a sync, or else those that
-        the first half of the waiters append.
+        It covers the bytes that were appended meanwhile, if enough waiters are waiting for them, or
+        else those that the first half of the waiters append.
         """
         waiting = self.flushed.waiting
         if (
@@ -363,11 +362,11 @@ class FlushService:
             self.flushed.advance_to_waiter(first, target)
             waiters -= first
         self._busy, self._asked, self._not_woken = False, True, waiters
-        self._pump()
+        self.pump()
         self._busy, self._overlapping, self._not_woken = True, self._busy, 0
 
     def _sync_call(self, job: FlushJob) -> SyncCall | None:
-        """The whole job as system calls, when it is no more than syncs of a few files.
+        """The whole job as system calls, if it only syncs a few files.
 
         The worker is idle: until the call is submitted, its fields may be used here.
         """
@@ -376,14 +375,14 @@ class FlushService:
         descriptors = tuple(segment.file.sync_descriptor for segment in job.syncs)
         if len(descriptors) > SYNC_CALL_FILES_MAX or min(descriptors) < 0:
             return None
-        # What the last sync earned is less than what this one will.
+        # The state after this sync covers more than the one not written yet.
         self._unnoted = None
         return (descriptors, *self._state_file.note(job.state))
 
     def _perform(self, job: FlushJob) -> None:
         """On the worker: copy and sync the data."""
         if self._broken or self._worker.sync_failed:
-            # The owner may not have heard of an earlier failure yet; a sync after it would lie.
+            # The owner may not know of the failure yet; a later sync could succeed wrongly.
             raise OSError("an earlier write or sync failed")
         self._broken = True
         if self._unnoted is not None:
@@ -392,23 +391,23 @@ class FlushService:
         for segment, start, until in job.copies:
             segment.commit_bytes(start, until)
         if job.syncs and not self._group_commit:
-            # If this sync fails and the disk takes no note of it either, the next open must know
-            # that the page cache may show readers' bytes which the disk has not got.
+            # If this sync fails and the failure cannot be written either, the next open must know
+            # that the page cache may show bytes which the disk does not have.
             before = self._state_file.state
             begun = before._replace(flags=before.flags | FLAG_SYNC_BEGUN)
             self._state_file.write(begun, sync=False)
         for segment in job.syncs:
             segment.file.sync()
         if self._group_commit:
-            # Producers wait for the answer and not for the note, which is written with the next
-            # job or when idle. Writing it now would also contend for the interpreter lock.
+            # Producers wait for the answer, not for the state, which is written with the next job
+            # or when idle. Writing it now would also contend for the interpreter lock.
             self._unnoted = job.state or self._unnoted
         elif job.state is not None:
             self._state_file.write(job.state, sync=False)
         self._broken = False
 
     def _perform_note(self) -> None:
-        """On the worker: write the state that the last sync earned."""
+        """On the worker: write the state after the last sync."""
         if self._unnoted is not None and not self._broken and not self._worker.sync_failed:
             self._broken = True
             self._state_file.write(self._unnoted, sync=False)
@@ -452,7 +451,7 @@ class FlushService:
         return self._failure or StoreFenced(str(error))
 
     def _failed(self, error: BaseException) -> None:
-        """Fence: wake every waiter with the failure and leave a mark for the next open."""
+        """Fence: fail every waiter, and note the failure in the state for the next open."""
         failure = StoreFenced(f"a write or sync failed ({error}); reopen the store to recover it")
         failure.__cause__ = error
         self._failure = failure
@@ -469,7 +468,7 @@ class FlushService:
             self.flushed.announce()
 
     def _sync_state_when_due(self) -> None:
-        """A power cut then misjudges damage in at most this interval's data as a torn tail."""
+        """After a power cut, damage above the last synced state looks like a torn tail."""
         now_ms = self._now_ms()
         if now_ms - self._state_synced_ms < self._state_interval_ms:
             return

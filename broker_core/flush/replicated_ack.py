@@ -1,7 +1,7 @@
-"""Where puts wait until enough slaves have their bytes, besides the disk.
+"""Waiters for bytes that enough slaves have, in addition to the disk.
 
-The disk and the slaves are waited for at the same time; the answer comes when both are done. The
-slaves' verdict counts when the disk has none of its own that is worse.
+Waits for the disk and the slaves at the same time, and answers when both are done. The status of
+the slaves is the answer, unless the disk failed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _PUT_OK = PutStatus.PUT_OK
 
 
 class ReplicaGate(Protocol):
-    """What the slaves have."""
+    """How far slaves have copied the log."""
 
     @property
     def confirmed(self) -> Watermark:
-        """Every position below was reported by as many slaves as are asked for."""
+        """Enough slaves have reported every position below."""
 
     def available(self, position: int) -> bool:
-        """Whether enough slaves are connected and near enough to wait for them."""
+        """Whether enough slaves are connected and close enough to `position` to wait for them."""
 
 
 class ReplicatedAcks:
-    """The interface of `DurableAcks`, with both waits in it. Owner thread only."""
+    """Same interface as `DurableAcks`; waits for the disk and slaves. Owner thread only."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ReplicatedAcks:
 
 
 class _Both:
-    """Settles with the second of two verdicts."""
+    """Settles when both statuses have arrived."""
 
     __slots__ = ("_callback", "_disk", "_slaves")
 
@@ -93,6 +93,6 @@ class _Both:
     def _settle(self) -> None:
         if self._disk is None or self._slaves is None:
             return
-        # A failed sync leaves it open whether the message is stored at all: that is worse.
+        # After a failed sync it is unknown whether the message is stored, which is worse.
         disk_wins = self._slaves is _PUT_OK or not self._disk.stored
         self._callback(self._disk if disk_wins else self._slaves)

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.codec.json.dialect import parse_json
-from broker_core.codec.json.fields import object_field, text_field, whole_number
+from broker_core.codec.json.dialect import parse_json, parse_object
+from broker_core.codec.json.fields import I32_MAX, I32_MIN, object_field, text_field, whole_number
 from broker_core.codec.native import body_crc
 from broker_core.codec.wire.bodies.topic_config import (
     PERM_MASK,
@@ -39,7 +39,6 @@ HEARTBEAT_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 ZONE_NAME_FIELD: Final = "__ZONE_NAME"
 
 _I32 = struct.Struct(">i")
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class BrokerRegistration(NamedTuple):
@@ -85,10 +84,10 @@ def read_registration(
 def decode_register_body(
     body: bytes | memoryview, limits: RouteLimits
 ) -> tuple[DataVersion, tuple[TopicConfig, ...]]:
-    """Version and topics of a RegisterBrokerBody; no body says nothing about topics."""
+    """Version and topics of a RegisterBrokerBody; an empty body has no topics."""
     if not len(body):
         return DataVersion(), ()
-    found = object_field({"body": parse_json(body, references=True)}, "body")
+    found = parse_object(body, references=True)
     wrapper = object_field(found, "topicConfigSerializeWrapper")
     table = object_field(wrapper, "topicConfigTable")
     _check_topic_count(len(table), limits)
@@ -107,7 +106,7 @@ def decode_compressed_body(
 
 
 def _check_crc(text: str, body: bytes | memoryview) -> None:
-    expected = whole_number(text, "bodyCrc32", -_I32_MAX - 1, _I32_MAX)
+    expected = whole_number(text, "bodyCrc32", I32_MIN, I32_MAX)
     if expected != 0 and expected != body_crc(body):
         raise RemoteError.for_code(ResponseCode.SYSTEM_ERROR, "crc32 not match")
 
@@ -126,7 +125,7 @@ def _check_topic_count(count: int, limits: RouteLimits) -> None:
 def _inflated(body: bytes | memoryview, size_max: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        # One byte more than allowed tells a body of exactly the limit from a larger one.
+        # One byte more than the limit, to detect a larger body.
         data = inflater.decompress(body, size_max + 1)
     except zlib.error as error:
         raise InvalidArgument(f"compressed body is broken: {error}") from None
@@ -174,8 +173,8 @@ def _topic_from_text(block: bytes) -> TopicConfig:
     name, read_count, write_count, perm, filter_type = parts[:5]
     return TopicConfig(
         name,
-        whole_number(read_count, "read queues", 0, _I32_MAX),
-        whole_number(write_count, "write queues", 0, _I32_MAX),
+        whole_number(read_count, "read queues", 0, I32_MAX),
+        whole_number(write_count, "write queues", 0, I32_MAX),
         whole_number(perm, "perm", 0, PERM_MASK),
         filter_type,
         attributes=_attributes(parts[5]) if len(parts) == 6 else {},
@@ -183,5 +182,5 @@ def _topic_from_text(block: bytes) -> TopicConfig:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    found: Mapping[str, Any] = object_field({"attributes": parse_json(text.encode())}, "attributes")
+    found: Mapping[str, Any] = parse_object(text.encode())
     return {key: text_field(found, key) for key in found}

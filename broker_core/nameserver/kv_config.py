@@ -1,4 +1,4 @@
-"""Texts by namespace and key, for administrators: PUT, GET, DELETE and list of one namespace.
+"""Strings by namespace and key, for administrators: PUT, GET, DELETE and list of one namespace.
 
 Owns the table. Does no I/O: to persist the table, pass `save`, which gets the bytes of Apache's
 `kvConfig.json` before a change is visible; if it fails, nothing has changed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import object_field, text_field
 from broker_core.errors import InvalidArgument
 from broker_core.nameserver.settings import RouteLimits
@@ -56,7 +56,7 @@ class KvConfig:
         self._adopt(namespace, {**self.namespace(namespace), key: value})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value if it is there."""
+        """Remove a value if it exists."""
         pairs = self.namespace(namespace)
         if key in pairs:
             self._adopt(namespace, {name: pairs[name] for name in pairs if name != key})
@@ -77,7 +77,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _parse_saved(saved: bytes) -> dict[str, dict[str, str]]:
-    found = object_field({"kvConfig.json": parse_json(saved)}, "kvConfig.json")
+    found = parse_object(saved)
     table = object_field(found, "configTable")
     namespaces = {name: object_field(table, name) for name in table}
     return {name: {k: text_field(pairs, k) for k in pairs} for name, pairs in namespaces.items()}

@@ -1,4 +1,4 @@
-"""Composition root of the name server: tables, handlers, a listening socket and the expiry scan.
+"""The name server: connects tables, handlers, a listening socket and the expiry scan.
 
 Everything runs on the event loop that `start` was called on. Owns the timer of the scan.
 """
@@ -71,7 +71,7 @@ class NameServer:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens."""
+        """The addresses of the listening sockets."""
         return self._server.addresses
 
     async def start(self, host: str = "127.0.0.1", port: int = 9876) -> int:

@@ -1,4 +1,4 @@
-"""TLS of a name server's port, from the texts of options."""
+"""TLS of a name server's port, from the options of `rmq namesrv`."""
 
 from __future__ import annotations
 

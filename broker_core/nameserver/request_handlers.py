@@ -1,8 +1,8 @@
 """Request codes -> calls of the tables. One method per code; bodies come from `codec.wire`.
 
-Owns the cache of encoded routes and the current settings. Runs on the event loop and never waits.
-A refusal is an exception that `remoting` turns into a response; outcomes that tools branch
-on (no route, no value) are answered here.
+Owns the cache of encoded routes and the current settings. Runs on the event loop and never waits. A
+refusal is an exception that `remoting` turns into a response. Outcomes with response codes of their
+own (no route, no value) are answered here.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ def _has_unit_subscription(flags: int) -> bool:
 
 def _log_registration(name: str, address: str, result: RegisterResult) -> None:
     if result.stale:
-        _log.warning("broker %s at %s is ignored: a newer state holds its id", name, address)
+        _log.warning("broker %s at %s is ignored: its id is in use by a newer one", name, address)
         return
     _log.info("broker %s at %s registered", name, address)
     if result.topics_invalid:

@@ -1,10 +1,9 @@
-"""Pure: which brokers are alive at a given time, and which topics they hold.
+"""Live brokers and their topics. Pure: never reads a clock, logs or touches a socket.
 
 Owns broker name -> members and topic -> broker name -> queues; clusters are derived from them, so
 no two tables can disagree. A member is alive while it registers or sends heartbeats within its
 timeout and the connection it registered on is open; connections are opaque tokens compared by
-identity. A topic is routed as long as one broker that holds it has a member. Never reads a clock,
-never logs, never touches a socket.
+identity. A topic is routed as long as one broker that holds it has a member.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from broker_core.protocol_codes import MASTER_ID, ResponseCode
 class RegisterResult(NamedTuple):
     """What a registration did. The addresses are the master's and only set for slaves.
 
-    `stale` tells that an address with a newer state holds the id, so nothing was changed.
+    `stale`: an address with a newer state has the id, so nothing was changed.
     """
 
     master_address: str | None = None
@@ -87,7 +86,7 @@ class RouteTable:
     def register(
         self, registration: BrokerRegistration, connection: object, now_ms: float
     ) -> RegisterResult:
-        """Merge a full or incremental registration; refuses what breaks a limit or a rule."""
+        """Merge a full or incremental registration; raises if it breaks a limit or a rule."""
         identity = registration.identity
         broker = self._brokers.get(identity.name)
         holder = broker.members.get(identity.broker_id) if broker is not None else None
@@ -110,7 +109,7 @@ class RouteTable:
         if known is None:
             self.revision += 1
         invalid = over_limit = 0
-        if self._speaks_for_topics(broker, registration):
+        if self._may_set_topics(broker, registration):
             changed = known is None or known.version != registration.version
             invalid, over_limit = self._merge_topics(broker, registration, changed)
         master = broker.members.get(MASTER_ID)
@@ -158,7 +157,7 @@ class RouteTable:
             self.revision += 1
 
     @staticmethod
-    def _speaks_for_topics(broker: _Broker, registration: BrokerRegistration) -> bool:
+    def _may_set_topics(broker: _Broker, registration: BrokerRegistration) -> bool:
         broker_id = registration.identity.broker_id
         if broker_id == MASTER_ID:
             return True

@@ -54,7 +54,7 @@ class NameServerSettings:
         return tuple(key for key in changes if key not in UPDATABLE)
 
     def updated(self, changes: Mapping[str, str]) -> NameServerSettings:
-        """These settings with `changes`, all of them allowed."""
+        """A copy with `changes`, which must be allowed by `refused_keys`."""
         values: dict[str, Any] = {}
         for key, text in changes.items():
             if text.lower() not in ("true", "false"):

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from broker_core.errors import EmbeddedBrokerFailed, NameServersSilent
+from broker_core.errors import EmbeddedBrokerFailed, InvalidArgument, NameServersSilent
 
 if TYPE_CHECKING:
     from broker_core.client.connection.config import ClientConfig
@@ -54,10 +54,21 @@ class ClusterActions:
         """Create a topic, or change the number of its queues."""
         from broker_core.notebook import operations
 
-        with self._said_to_be_stopped():
-            operations.gather(
-                self.client_config, lambda admin: admin.create_topic(name, queue_count=queue_count)
-            )
+        with self.said_to_be_stopped():
+            config = self.client_config
+            with operations.known_topic(config, name):
+                operations.gather(
+                    config, lambda admin: admin.create_topic(name, queue_count=queue_count)
+                )
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create many topics, each with its number of queues, in few requests."""
+        from broker_core.notebook import operations
+        from broker_core.notebook.topic_counts import topic_counts
+
+        asked = topic_counts(topics)
+        with self.said_to_be_stopped():
+            operations.gather(self.client_config, lambda admin: admin.create_topics(asked))
 
     def produce(
         self,
@@ -81,15 +92,17 @@ class ClusterActions:
         from broker_core.notebook import operations
         from broker_core.notebook.message_rows import SharedFields
 
+        if properties is not None and not isinstance(properties, Mapping):
+            raise InvalidArgument(f"properties={properties!r:.80} is no dictionary of texts")
         shared = SharedFields(topic, tags, keys, dict(properties or {}), delay_level, delay_ms)
-        with self._said_to_be_stopped():
+        with self.said_to_be_stopped():
             return operations.produce(self.client_config, messages, shared)
 
     def consume(self, topic: str) -> list[ReceivedMessage]:
         """Every message of a topic, queue by queue."""
         from broker_core.notebook import operations
 
-        with self._said_to_be_stopped():
+        with self.said_to_be_stopped():
             return operations.consume(self.client_config, topic)
 
     def topic(self, name: str) -> Topic:
@@ -104,21 +117,21 @@ class ClusterActions:
         """Table of topics: queues, messages, messages per second in the last minute, newest."""
         from broker_core.notebook import operations
 
-        with self._said_to_be_stopped():
+        with self.said_to_be_stopped():
             return operations.topic_table(self.client_config, system=system)
 
     def lag(self, group: str = "", topic: str = "") -> Any:
         """Table of consumer groups, or of one: committed offset and lag in each queue."""
         from broker_core.notebook import operations
 
-        with self._said_to_be_stopped():
+        with self.said_to_be_stopped():
             return operations.lag_table(self.client_config, group, topic)
 
     def stats(self) -> Any:
         """Table of everything that the brokers report about themselves."""
         from broker_core.notebook import operations
 
-        with self._said_to_be_stopped():
+        with self.said_to_be_stopped():
             return operations.stats_table(self.client_config)
 
     # Display
@@ -142,7 +155,7 @@ class ClusterActions:
         return operations.picture_html(config, repr(self).strip("<>"))
 
     @contextlib.contextmanager
-    def _said_to_be_stopped(self) -> Iterator[None]:
+    def said_to_be_stopped(self) -> Iterator[None]:
         """Name servers that this object has stopped are silent for a reason that it knows."""
         try:
             yield

@@ -22,6 +22,7 @@ _SYSTEM_GROUPS: Final = (
     "CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", READER_GROUP,
 )  # fmt: skip
 # Read at once from one queue for `tail`.
+_ASKED_AT_ONCE: Final = 16
 _PULL_MAX: Final = 32
 
 
@@ -95,14 +96,19 @@ async def all_topic_figures(admin: Admin, *, system: bool = False) -> list[Topic
 
 async def figures_of(admin: Admin, topics: Sequence[str]) -> list[TopicFigures]:
     """Of the topics that there are."""
-    found = []
-    for topic in topics:
-        try:
-            found.append(await topic_figures(admin, topic))
-        except RemoteError:
-            # Deleted meanwhile, or its broker is away.
-            continue
-    return found
+    found: list[TopicFigures | None] = []
+    for first in range(0, len(topics), _ASKED_AT_ONCE):
+        part = topics[first : first + _ASKED_AT_ONCE]
+        found += await asyncio.gather(*(_figures_or_none(admin, topic) for topic in part))
+    return [each for each in found if each is not None]
+
+
+async def _figures_or_none(admin: Admin, topic: str) -> TopicFigures | None:
+    try:
+        return await topic_figures(admin, topic)
+    except RemoteError:
+        # Deleted meanwhile, or its broker is away.
+        return None
 
 
 async def broker_figures(admin: Admin) -> list[BrokerFigures]:

@@ -49,7 +49,8 @@ def outgoing_messages(messages: object, shared: SharedFields) -> Iterator[Outgoi
     if rows is not None:
         return (_of_row(number, row, shared) for number, row in enumerate(rows))
     if not isinstance(messages, Iterable):
-        raise InvalidArgument(f"{_kind(messages)} is not {_ACCEPTED}")
+        given = "None" if messages is None else _kind(messages)
+        raise InvalidArgument(f"{given} is not {_ACCEPTED}")
     return (_of_item(number, item, shared) for number, item in enumerate(messages))
 
 
@@ -69,16 +70,27 @@ def _frame_rows(messages: Any) -> list[dict[str, Any]] | None:
     """The rows of a frame; None for anything else."""
     package = type(messages).__module__.partition(".")[0]
     if package == "pandas" and hasattr(messages, "columns"):
+        _refuse_repeated(list(messages.columns))
         found: list[dict[str, Any]] = messages.to_dict("records")
     elif package == "polars" and hasattr(messages, "to_dicts"):
         found = messages.to_dicts()
     elif package == "polars" and hasattr(messages, "collect_schema"):
         found = messages.collect().to_dicts()
     elif package == "pyarrow" and hasattr(messages, "schema"):
+        _refuse_repeated(messages.schema.names)
         found = messages.to_pylist()
     else:
         return None
     return [{str(name): value for name, value in row.items()} for row in found]
+
+
+def _refuse_repeated(columns: list[Any]) -> None:
+    """One of two columns with the same name would be lost."""
+    fields = [_FIELDS.get(name, name) for name in columns if isinstance(name, str)]
+    names = [*fields, *(str(name) for name in columns if not isinstance(name, str))]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"there are two columns {name!r:.80}: rename or drop one")
 
 
 def _of_item(number: int, item: Any, shared: SharedFields) -> OutgoingMessage:
@@ -127,11 +139,10 @@ def _message(
 
 def _field(number: int, name: str, value: Any) -> Any:
     if name in _NUMBERS:
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            text = f"message {number}: {name}={value!r:.60} is no whole number"
-            raise InvalidArgument(text) from None
+        found = _whole_number(value)
+        if found is None:
+            raise InvalidArgument(f"message {number}: {name}={value!r:.60} is no whole number")
+        return found
     if name == "properties":
         # Maps of Arrow are lists of pairs.
         pairs = value.items() if isinstance(value, Mapping) else value
@@ -146,14 +157,25 @@ def _field(number: int, name: str, value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def _whole_number(value: Any) -> int | None:
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if isinstance(value, str) or found == value else None
+
+
 def _body(number: int, value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        return _encoded(number, value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, Mapping | list):
         return _json(number, value)
-    hint = "; send its text with str(…)" if isinstance(value, int | float) else ""
+    if _is_missing(value):
+        raise InvalidArgument(f"message {number} is {value}: leave it out, or send an empty text")
+    is_number = isinstance(value, int | float) or hasattr(value, "dtype")
+    hint = "; send its text with str(…)" if is_number else ""
     raise InvalidArgument(
         f"message {number} is {_kind(value)}, not a text, bytes or a dictionary (JSON){hint}"
     )
@@ -165,8 +187,21 @@ def _json(number: int, value: Any) -> bytes:
             value, ensure_ascii=False, separators=(",", ":"), default=_json_value, allow_nan=False
         )
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"message {number} cannot be written as JSON: {error}") from None
-    return text.encode()
+        reason = str(error)
+        if reason.startswith("Out of range float"):
+            reason = "JSON has no NaN and no Infinity; write None, or a text"
+        raise InvalidArgument(f"message {number} cannot be written as JSON: {reason}") from None
+    return _encoded(number, text)
+
+
+def _encoded(number: int, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        found = text[error.start : error.start + 1]
+        raise InvalidArgument(
+            f"message {number} cannot be written as UTF-8: {found!r} is half of a surrogate pair"
+        ) from None
 
 
 def _json_value(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from broker_core.client.admin.admin import Admin
@@ -12,13 +13,30 @@ from broker_core.client.blocking.producers import SyncProducer
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.pull.message_display import html_facts
 from broker_core.client.pull.received_message import ReceivedMessage
-from broker_core.errors import RmqError
+from broker_core.codec.wire.topic_name import topic_name_problem
+from broker_core.errors import InvalidArgument, RmqError, TopicNotExist, explained
 from broker_core.notebook import display, figures
 from broker_core.notebook.message_rows import SharedFields, outgoing_messages
 from broker_core.notebook.sending import send_evenly
 from broker_core.notebook.tables import moment, table
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def known_topic(config: ClientConfig, topic: str) -> Iterator[None]:
+    """Raises an error that says what to do for a name that is none, or has no topic."""
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise InvalidArgument(f"topic {topic!r:.140}: {problem}")
+    try:
+        yield
+    except TopicNotExist as error:
+        text = (
+            f"topic {topic} does not exist at {';'.join(config.name_servers):.200}: look at the"
+            f' spelling, or create it with create_topic("{topic}")'
+        )
+        raise TopicNotExist(error.code, explained(text, "topic-not-found")) from None
 
 
 def gather(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]) -> T:
@@ -34,14 +52,14 @@ def gather(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]) -> T:
 def produce(config: ClientConfig, messages: object, shared: SharedFields) -> int:
     """Send messages evenly over the queues and return their number."""
     rows = outgoing_messages(messages, shared)
-    with SyncProducer(config) as producer:
+    with known_topic(config, shared.topic), SyncProducer(config) as producer:
         return producer.call(send_evenly(producer.asynchronous, shared.topic, rows))
 
 
 def consume(config: ClientConfig, topic: str) -> list[ReceivedMessage]:
     """Every message of a topic, queue by queue."""
     found: list[ReceivedMessage] = []
-    with SyncPullConsumer(config) as consumer:
+    with known_topic(config, topic), SyncPullConsumer(config) as consumer:
         for queue in consumer.queues(topic):
             offset = consumer.min_offset(queue)
             end = consumer.max_offset(queue)
@@ -56,7 +74,7 @@ def consume(config: ClientConfig, topic: str) -> list[ReceivedMessage]:
 
 def last_messages(config: ClientConfig, topic: str, count: int) -> list[ReceivedMessage]:
     """The newest messages of a topic, oldest first."""
-    with SyncPullConsumer(config) as consumer:
+    with known_topic(config, topic), SyncPullConsumer(config) as consumer:
         return consumer.call(figures.last_messages(consumer.asynchronous, topic, count))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from broker_core.client.admin.admin import Admin
@@ -18,6 +19,8 @@ _TAIL_MAX: Final = 100_000
 
 class Home(Protocol):
     """The cluster of a topic."""
+
+    def said_to_be_stopped(self) -> AbstractContextManager[None]: ...
 
     @property
     def client_config(self) -> ClientConfig: ...
@@ -54,7 +57,8 @@ class Topic:
         """The newest messages, oldest first."""
         if type(count) is not int or not 0 <= count <= _TAIL_MAX:
             raise InvalidArgument(f"{count!r:.40} messages; give a number from 0 to {_TAIL_MAX}")
-        return operations.last_messages(self._home.client_config, self.name, count)
+        with self._home.said_to_be_stopped():
+            return operations.last_messages(self._home.client_config, self.name, count)
 
     def tail(self, n: int = 10) -> Any:
         """Table of the newest messages: place, time, key, tags, value as text, properties."""
@@ -76,13 +80,14 @@ class Topic:
 
     def lag(self, group: str = "") -> Any:
         """Table of the groups that read this topic."""
-        return operations.lag_table(self._home.client_config, group, self.name)
+        with self._home.said_to_be_stopped():
+            return operations.lag_table(self._home.client_config, group, self.name)
 
     def stats(self) -> Any:
         """Table of the queues: first and next offset, messages, newest."""
-        found = operations.gather(
-            self._home.client_config, lambda admin: figures.topic_figures(admin, self.name)
-        )
+        config = self._home.client_config
+        with self._home.said_to_be_stopped(), operations.known_topic(config, self.name):
+            found = operations.gather(config, lambda admin: figures.topic_figures(admin, self.name))
         rows = [
             (q.broker_name, q.queue_id, s.low, s.end, s.end - s.low, moment(s.newest_ms))
             for q, s in found.queues.items()

@@ -1,7 +1,7 @@
-"""Connections to servers by address: opened on first use, kept, reopened when lost.
+"""Connections to servers by address: opened on first use, kept open, reopened when lost.
 
-After a failed attempt the address is not tried again for a while (exponential back-off). Requests
-to it fail immediately meanwhile, so that the caller can try another address.
+After a failed attempt there is no further one until a back-off time has passed, which grows
+exponentially. Until then requests to the address fail at once, so that callers can use another one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from broker_core.errors import (
     TlsFailed,
 )
 from broker_core.protocol_codes import ResponseCode
-from broker_core.remoting.closing import close_connections, forsake
+from broker_core.remoting.closing import abort_handshake, close_connections
 from broker_core.remoting.connection import (
     ClientConnection,
     Connection,
     RequestReceived,
     SignRequest,
     TakeFrames,
+    closings_log,
 )
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.request_dispatch import Handler, RequestDispatcher
 from broker_core.runtime.clock import Clock, SystemClock
 
-# How long a server may take to read the last bytes.
+# Time for a server to read the last bytes.
 _CLOSE_WAIT_MS = 200
 
 
@@ -72,7 +73,7 @@ def _tls_reason(error: BaseException) -> str:
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     if reason not in (None, "UNEXPECTED_EOF_WHILE_READING"):
         return str(reason)
-    return "the server ended the handshake; it may not speak TLS, or want a client certificate"
+    return "the server ended the handshake; it may not speak TLS, or require a client certificate"
 
 
 def _reason(error: BaseException) -> str:
@@ -105,6 +106,7 @@ class RemotingClient:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
+        self.closings = closings_log(self.clock)
         self._dispatcher = RequestDispatcher(
             request_handler or _refuse_requests, self.limits, self.budget
         )
@@ -202,7 +204,7 @@ class RemotingClient:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """The next request opens a new one."""
+        """Forget the connection; the next request opens a new one."""
         self._connections.discard(connection)
 
     async def _open(self, address: str, link: _Link) -> Connection:
@@ -230,7 +232,7 @@ class RemotingClient:
         finally:
             link.opening = None
             if not is_open:
-                forsake(connection, "aborted while connecting")
+                abort_handshake(connection, "aborted while connecting")
         link.connection = connection
         link.delay_ms = 0
         if self._sweep_timer is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from broker_core.remoting.connection import Connection
 
 
-def forsake(connection: Connection, reason: str) -> None:
+def abort_handshake(connection: Connection, reason: str) -> None:
     """Abort a connection during its handshake; uvloop does not report its end."""
     connection.abort(reason)
     connection.connection_lost(None)

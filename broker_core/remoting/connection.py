@@ -39,6 +39,7 @@ from broker_core.remoting.limits.unauthenticated_limits import restrict, unrestr
 from broker_core.remoting.liveness import Liveness
 from broker_core.remoting.peer_address import peer_address
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ _LARGE_PIECE = 128 << 10
 _PEER_DOES_NOT_READ = 1
 _TOO_MUCH_WORK = 2
 _NO_ROOM = 4
-# `_NO_ROOM` is not among them: partial frames hold the memory and must time out.
-_STOPS_THE_CLOCK = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
+# While these hold, silence of the peer is ignored. Not for `_NO_ROOM`: the partial frames that hold
+# the memory must time out.
+_IGNORES_SILENCE = _PEER_DOES_NOT_READ | _TOO_MUCH_WORK
 
 # Takes a request and the size of its frame; must not raise.
 RequestReceived = Callable[["Connection", RemotingCommand, int], None]
@@ -64,6 +66,11 @@ RequestReceived = Callable[["Connection", RemotingCommand, int], None]
 TakeFrames = Callable[["Connection", bytes, int], int]
 # Signs a request before it is written; the request has its id already.
 SignRequest = Callable[["Connection", RemotingCommand], None]
+
+
+def closings_log(clock: Clock) -> LimitedLog:
+    """`ConnectionOwner.closings` of one server or client."""
+    return LimitedLog(_log, clock.monotonic)
 
 
 class ConnectionOwner(Protocol):
@@ -82,6 +89,8 @@ class ConnectionOwner(Protocol):
     # None: requests are not signed.
     sign_request: SignRequest | None
     new_load: Callable[[RequestBudget, HostLoad], ConnectionLoad]
+    # Tells which connections were closed for what their peers did.
+    closings: LimitedLog
 
     def needs_account(self, host: str) -> bool:
         """Whether peers of this host must authenticate."""
@@ -94,7 +103,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BaseProtocol):
-    """Commands in both directions over one transport; that of a server."""
+    """Commands in both directions over one transport. Clients use `ClientConnection`."""
 
     __slots__ = (
         "_close_callbacks",
@@ -146,7 +155,7 @@ class Connection(asyncio.BaseProtocol):
         self.peer: tuple[str, int] = ("", 0)
         self.is_closed = False
         self.close_reason = ""
-        # State that the layers above keep for this peer.
+        # State of the layers above for this peer.
         self.attributes: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -299,7 +308,7 @@ class Connection(asyncio.BaseProtocol):
         unrestrict(self._parser, self._owner.limits)
 
     def replace_transport(self, transport: asyncio.Transport) -> asyncio.Transport | None:
-        """Write to another transport from now on; returns the one that it had."""
+        """Write to another transport from now on; returns the previous one."""
         before, self._transport = self._transport, transport
         return before
 
@@ -311,11 +320,11 @@ class Connection(asyncio.BaseProtocol):
             now,
             written_total=self._written_total,
             unsent_size=self._transport.get_write_buffer_size(),
-            is_reading=not self._paused & _STOPS_THE_CLOCK,
+            is_reading=not self._paused & _IGNORES_SILENCE,
             is_busy=self.load.requests + self.load.held.count > 0 or len(self._in_flight) > 0,
         )
         if reason:
-            _log.info("closing %s: %s", self.peer_text, reason)
+            self._owner.closings.info("closing %s: %s", self.peer_text, reason)
             self.abort(reason)
 
     # Called by the event loop
@@ -437,7 +446,7 @@ class Connection(asyncio.BaseProtocol):
             if transport is not None and begun.startswith(PREFACE_START):
                 self._refuse_http2(transport, begun)
                 return
-            _log.info("closing %s: %s", self.peer_text, violation)
+            self._owner.closings.info("closing %s: %s", self.peer_text, violation)
             self.close(f"protocol violation: {violation}")
         else:
             self._note_arrived()
@@ -486,7 +495,7 @@ class Connection(asyncio.BaseProtocol):
     def _resume(self, reason: int) -> None:
         if not self._paused & reason:
             return
-        if self._paused & _STOPS_THE_CLOCK:
+        if self._paused & _IGNORES_SILENCE:
             self._liveness.restart_partial(self._owner.clock.monotonic())
         self._paused &= ~reason
         if not self._paused:
@@ -526,7 +535,7 @@ class Connection(asyncio.BaseProtocol):
 
 
 def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """Small pieces joined, large ones as they are: copying one costs more than a system call."""
+    """Joins small pieces; large ones stay apart, because a copy costs more than a system call."""
     small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < _LARGE_PIECE:
@@ -563,8 +572,8 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
     def _wake_at(self, size: int) -> None:
         """Set the low-water mark: the kernel reports data from `size` bytes on, or its end.
 
-        A body cannot be used before its last byte, and each wake-up costs as much as copying many
-        bytes. With TLS the socket is read by OpenSSL, which needs each record as it arrives.
+        A body is of use only as a whole, and a wake-up costs as much as copying many bytes. With
+        TLS the socket is read by OpenSSL, which needs each record as it arrives.
         """
         transport = self._transport
         if size == self._woken_at or transport is None:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.errors import explained
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
+_limited = LimitedLog(_log, lambda: asyncio.get_running_loop().time())
 
 # The beginning of PREFACE; as the length of a remoting frame it would be 1.3 GB.
 PREFACE_START: Final = b"PRI "
@@ -116,7 +118,7 @@ _REFUSING_HEADERS: Final = (
 
 
 class RefusedHttp2(asyncio.Protocol):
-    """Takes the place of a remoting connection; `lost` is called at the end."""
+    """Replaces the protocol of a remoting connection; `lost` is called at the end."""
 
     def __init__(
         self, transport: asyncio.Transport, host: str, lost: Callable[[Exception | None], None]
@@ -126,10 +128,12 @@ class RefusedHttp2(asyncio.Protocol):
         self._refusal = Http2Refusal()
         is_new = host not in _hosts_warned and len(_hosts_warned) < _HOSTS_WARNED_MAX
         _hosts_warned.update([host] if is_new else [])
-        _log.log(logging.WARNING if is_new else logging.INFO, "a gRPC client at %s: %s", host, TEXT)
+        _limited.log(
+            logging.WARNING if is_new else logging.INFO, "a gRPC client at %s: %s", host, TEXT
+        )
 
     def data_received(self, data: bytes) -> None:
-        """Refuse its calls."""
+        """Refuse the calls in `data`."""
         try:
             self._transport.write(self._refusal.receive(data))
         except ViolatedHttp2:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import ConnectionLost, RequestTimeout
-
-_OPAQUE_MAX = (1 << 31) - 1
 
 Answer = asyncio.Future[RemotingCommand]
 # Answer, timeout and request code.
@@ -56,8 +55,8 @@ class InFlightRequests:
         """A free id, in the range of a positive i32."""
         opaque = self._next_opaque
         while opaque in self._waiting:
-            opaque = opaque + 1 if opaque < _OPAQUE_MAX else 1
-        self._next_opaque = opaque + 1 if opaque < _OPAQUE_MAX else 1
+            opaque = opaque + 1 if opaque < I32_MAX else 1
+        self._next_opaque = opaque + 1 if opaque < I32_MAX else 1
         return opaque
 
     def complete(self, response: RemotingCommand) -> bool:

@@ -1,6 +1,6 @@
-"""Detects dead peers. Pure: decides by times and byte counts.
+"""Detects dead peers by times and byte counts. Pure.
 
-A peer may be idle for a while, but not within a frame and not with our bytes unread. While this
+A peer may be idle for a limited time, shorter within a frame and while it does not read. While this
 side has paused reading, silence of the peer is ignored.
 """
 
@@ -12,7 +12,7 @@ from broker_core.config import RemotingLimits
 class Liveness:
     """The times of one connection, in seconds of a monotonic clock."""
 
-    __slots__ = ("_left_at", "_left_total", "_limits", "last_activity", "partial_since")
+    __slots__ = ("_limits", "_sent_at", "_sent_total", "last_activity", "partial_since")
 
     def __init__(self, limits: RemotingLimits, now: float) -> None:
         self._limits = limits
@@ -20,8 +20,8 @@ class Liveness:
         # When the partial frame began.
         self.partial_since: float | None = None
         # Bytes sent to the peer, and when that number last grew.
-        self._left_total = 0
-        self._left_at = now
+        self._sent_total = 0
+        self._sent_at = now
 
     def reason_to_close(
         self, now: float, *, written_total: int, unsent_size: int, is_reading: bool, is_busy: bool
@@ -31,12 +31,12 @@ class Liveness:
         `is_busy`: a request is pending in one of the directions.
         """
         limits = self._limits
-        left_total = written_total - unsent_size
-        if left_total != self._left_total:
+        sent_total = written_total - unsent_size
+        if sent_total != self._sent_total:
             self.last_activity = now
-        if left_total != self._left_total or not unsent_size:
-            self._left_total, self._left_at = left_total, now
-        elif now - self._left_at > limits.write_stall_timeout_ms / 1000:
+        if sent_total != self._sent_total or not unsent_size:
+            self._sent_total, self._sent_at = sent_total, now
+        elif now - self._sent_at > limits.write_stall_timeout_ms / 1000:
             return "the peer does not read"
         if not is_reading:
             self.last_activity = now

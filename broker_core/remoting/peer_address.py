@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-from typing import Final
 
-# The smallest usual allocation: one owner has all addresses of a /64.
-IPV6_PREFIX: Final = 64
+from broker_core.runtime.peer_host import host_of
 
 
 def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
@@ -16,24 +13,3 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
     if not isinstance(name, tuple) or len(name) < 2:
         return ("local", 0)
     return (host_of(name), int(name[1]))
-
-
-def host_of(address: object) -> str:
-    """The host of a socket's address."""
-    if not isinstance(address, tuple) or not address:
-        return "local"
-    host = str(address[0]).partition("%")[0]
-    return host[len("::ffff:") :] if host.startswith("::ffff:") and "." in host else host
-
-
-def counted_host(host: str) -> str:
-    """The key of limits per host: an IPv4 address, or the /64 network of an IPv6 one."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host)
-    except ValueError:
-        return host
-    if address.is_loopback:
-        return host
-    return str(ipaddress.IPv6Network((address, IPV6_PREFIX), strict=False))

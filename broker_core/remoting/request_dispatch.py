@@ -1,4 +1,4 @@
-"""Calls the request handler and sends its result: the only place where errors become answers.
+"""Calls the request handler and sends its result. The only place where errors become responses.
 
 RmqError        its `response_code`, with its text as remark
 anything else   SYSTEM_ERROR; details are logged, the peer only gets the error's type
@@ -62,7 +62,7 @@ class RequestDispatcher:
         assert self._frame_handler is not None
         try:
             return self._frame_handler(connection, data, start, count_max)
-        except Exception as error:  # noqa: BLE001 - the handler of single requests is asked instead
+        except Exception as error:  # noqa: BLE001 - the frames are then handled one by one
             _log.error(
                 "handling a burst of %s failed; its frames are handled one by one",
                 connection.peer_text,
@@ -153,7 +153,7 @@ class RequestDispatcher:
 def failure_reply(
     connection: Connection, command: RemotingCommand, error: BaseException
 ) -> RemotingCommand:
-    """The answer that an error of a handler becomes."""
+    """The response for an error of a handler."""
     if isinstance(error, RmqError):
         remark = str(error)[:_REMARK_MAX] or type(error).__name__
         return command.reply(error.response_code, remark)
@@ -166,7 +166,7 @@ def failure_reply(
 def send_or_explain(
     connection: Connection, command: RemotingCommand, answer: RemotingCommand
 ) -> None:
-    """Send `answer`; if it cannot be written (too long, not text), the reason instead."""
+    """Send `answer`, or the reason why it cannot be encoded."""
     try:
         connection.send(answer)
     except RmqError as error:

@@ -61,7 +61,7 @@ class RequestTiming:
         self._logged_count = 0
 
     def new_load(self, budget: RequestBudget, host: HostLoad) -> ConnectionLoad:
-        """For the connections of the same server."""
+        """The load of a new connection of the same server."""
         return _TimedLoad(budget, host, self)
 
     def __call__(

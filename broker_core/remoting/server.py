@@ -19,6 +19,7 @@ from broker_core.remoting.connection import (
     RequestReceived,
     SignRequest,
     TakeFrames,
+    closings_log,
 )
 from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
@@ -43,9 +44,9 @@ def _never(host: str) -> bool:
 def bind_address(host: str, port: int, *, reuse: bool = True) -> socket.socket:
     """A socket bound to an address but not listening, so that its port is known.
 
-    `reuse` takes a port whose old connections are in TIME_WAIT, and also one that another socket
-    has bound and does not listen on yet: then the first one that listens has it. A port that the
-    system chooses (0) is never shared. Raises `OSError`, with the address in its text.
+    With `reuse` the port may have connections in TIME_WAIT, or be bound by another socket that does
+    not listen yet: the first one to listen gets it. A port that the system chooses (0) is never
+    shared. Raises `OSError`, with the address in its text.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Explicit protocol: asyncio sets TCP_NODELAY only on sockets with IPPROTO_TCP.
@@ -85,8 +86,9 @@ class RemotingServer:
         self.limits = limits or RemotingLimits()
         self.clock: Clock = clock or SystemClock()
         self.budget = RequestBudget(self.limits)
+        self.closings = closings_log(self.clock)
         self.connections: set[Connection] = set()
-        # Wraps the protocol of each new connection: faults of tests.
+        # Wraps the protocol of each new connection; used for fault injection.
         self.link: Callable[[Connection], asyncio.BaseProtocol] | None = None
         self._handler = handler
         self._dispatcher = RequestDispatcher(handler, self.limits, self.budget, frame_handler)
@@ -105,7 +107,7 @@ class RemotingServer:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens."""
+        """The addresses of the listening sockets."""
         return [bound.getsockname()[:2] for server in self._listeners for bound in server.sockets]
 
     async def start(self, host: str, port: int) -> int:
@@ -163,7 +165,7 @@ class RemotingServer:
         self._listeners.clear()
 
     def intercept(self, wrap: Callable[[Handler], Handler] | None) -> None:
-        """Put `wrap(handler)` in the place of the handler; None ends that. For faults of tests.
+        """Replace the handler by `wrap(handler)`; None undoes that. For fault injection.
 
         Every request is then dispatched on its own.
         """

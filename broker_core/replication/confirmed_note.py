@@ -5,11 +5,11 @@ File `replication_confirmed`, one sector that is overwritten in place:
     0    4   magic "RMQC"
     4    4   CRC-32 of the rest
     8    8   number of the epoch that this belongs to
-    16   8   every position below was reported by as many slaves as were asked for
+    16   8   enough slaves have reported every position below
 
-Written before readers see what was confirmed, so that a killed master shows exactly the same after
-its restart. Synced periodically: after a power cut the position may be older, which hides more for
-a moment, never less.
+Written before readers see confirmed records, so that a killed master shows exactly the same records
+after its restart. Synced periodically: after a power cut the position may be older, which hides
+more records for a short time, never fewer.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def load_confirmed(file_system: FileSystem) -> tuple[int, int] | None:
 
 
 def confirmed_at_start(history: EpochHistory, noted: tuple[int, int] | None, end: int) -> int:
-    """What readers may see of a log that ends at `end` when a SYNC_MASTER or slave starts. Pure.
+    """End of the visible log when a SYNC_MASTER or slave starts; its log ends at `end`. Pure.
 
-    `history` is that of the last run. A broker that was no SYNC_MASTER then has shown all of its
+    `history` is that of the last run. A broker that was not a SYNC_MASTER then has shown all of its
     log. One that became a slave hides its end until it has agreed with its master about the log.
     """
     current = history.current

@@ -59,7 +59,7 @@ def decode_history(data: bytes) -> EpochHistory:
 
 
 def load_history(file_system: FileSystem) -> EpochHistory:
-    """What the last run wrote; an empty history when there is none."""
+    """The history that the last run wrote; empty when there is none."""
     data = read_file(file_system, EPOCH_FILE)
     return EpochHistory() if data is None else decode_history(data)
 

@@ -16,13 +16,13 @@ from broker_core.replication.handshake import (
     NONCE_SIZE,
     WINDOW_SIZE,
     Claim,
+    HandshakeParser,
     Hello,
     Identity,
-    SaidParser,
     Signing,
     Verdict,
     Welcome,
-    encode_said,
+    encode_handshake,
 )
 from broker_core.replication.log_epochs import Epoch, EpochHistory, agreed_end, was_restarted
 from broker_core.replication.replicated_log import ReplicatedLog
@@ -50,7 +50,7 @@ class FollowerSession:
         now: float,
         learn: Callable[[tuple[Epoch, ...]], None],
     ) -> None:
-        """`learn(epochs)` notes the master's epochs durably before the first byte is appended."""
+        """`learn(epochs)` stores the master's epochs durably before the first byte is appended."""
         self._log = log
         self._identity = identity
         self._history = history
@@ -58,7 +58,7 @@ class FollowerSession:
         self._nonce = nonce
         self._learn = learn
         self._signing = Signing(settings.key, nonce)
-        self._said = SaidParser()
+        self._messages = HandshakeParser()
         self._frames = FrameParser()
         self._last_read = self._last_report = now
         self._reported = -1
@@ -74,7 +74,7 @@ class FollowerSession:
             self._reported = self._log.end
             return encode_report(self._log.end)
         hello = Hello(self._identity, self._history.seen)
-        return MAGIC + self._nonce + encode_said(hello, self._signing)
+        return MAGIC + self._nonce + encode_handshake(hello, self._signing)
 
     def receive(self, data: memoryview, now: float) -> bytes:
         """Handle bytes of the master; returns the bytes to write.
@@ -85,7 +85,7 @@ class FollowerSession:
         self._last_read = now
         if self.is_streaming:
             return self._take_frames(data, now)
-        self._said.receive(data)
+        self._messages.receive(data)
         return self._advance(now)
 
     @property
@@ -120,7 +120,7 @@ class FollowerSession:
 
     def _advance(self, now: float) -> bytes:
         if not self._greeted:
-            greeting = self._said.take(len(MAGIC) + NONCE_SIZE)
+            greeting = self._messages.take(len(MAGIC) + NONCE_SIZE)
             if greeting is None:
                 return b""
             if greeting[: len(MAGIC)] != MAGIC:
@@ -132,16 +132,16 @@ class FollowerSession:
             self._greeted = True
             self._signing = Signing(self._settings.key, self._nonce + greeting[len(MAGIC) :])
         if self._welcome is None:
-            welcome = self._said.next(Welcome, self._signing)
+            welcome = self._messages.next(Welcome, self._signing)
             return b"" if welcome is None else self._claim(welcome)
-        verdict = self._said.next(Verdict, self._signing)
+        verdict = self._messages.next(Verdict, self._signing)
         if verdict is None or self._claimed is None:
             return b""
         if verdict.position != self._claimed.position:
-            raise ReplicationRefused("protocol", "the verdict is about another position")
+            raise ReplicationRefused("protocol", "the verdict is for another position")
         self._agree(self._welcome)
         self.is_streaming = True
-        rest, self._said.rest = self._said.rest, b""
+        rest, self._messages.rest = self._messages.rest, b""
         return self._take_frames(memoryview(rest), now)
 
     def _claim(self, welcome: Welcome) -> bytes:
@@ -155,7 +155,7 @@ class FollowerSession:
         else:
             claim = self._claim_of_data(welcome, epochs)
         self._claimed = claim
-        return encode_said(claim, self._signing)
+        return encode_handshake(claim, self._signing)
 
     def _claim_of_data(self, welcome: Welcome, epochs: tuple[Epoch, ...]) -> Claim:
         log = self._log
@@ -173,7 +173,7 @@ class FollowerSession:
                 "directory to copy the master's",
             )
         if agreed < log.end:
-            if welcome.leans_on_slaves and was_restarted(epochs, welcome.epochs):
+            if welcome.relies_on_slaves and was_restarted(epochs, welcome.epochs):
                 # Messages that waited for this slave were acknowledged.
                 raise ReplicationRefused(
                     "lost tail",

@@ -31,7 +31,7 @@ _DELAY_MAX_S: Final = 1.0
 
 
 class MasterAddress(NamedTuple):
-    """Where a master listens for slaves, and which protocol it speaks there."""
+    """Address and protocol of a master's replication port."""
 
     host: str
     port: int

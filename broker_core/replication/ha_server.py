@@ -1,4 +1,4 @@
-"""The master's replication port: accepts slaves and feeds each from the log.
+"""The master's replication port: accepts slaves and sends them the log.
 
 Owns the connections; `leader_session` decides. A slave that does not read gets no more than its
 write buffer holds, and is closed when it stays silent.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
@@ -23,7 +23,9 @@ from broker_core.replication.log_epochs import EpochHistory
 from broker_core.replication.replica_set import Replica, ReplicaSet
 from broker_core.replication.replicated_log import ReplicatedLog
 from broker_core.runtime.clock import Clock
+from broker_core.runtime.limited_log import LimitedLog
 from broker_core.runtime.listener import Listener
+from broker_core.runtime.peer_host import counted_host, host_of
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +66,8 @@ class HaServer:
         self.clock = clock
         self._newer_seen = newer_seen
         self._turned = turned
-        self._connections: set[_SlaveConnection] = set()
+        # In the order in which they came.
+        self._connections: dict[_SlaveConnection, None] = {}
         self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_due = False
@@ -73,9 +76,9 @@ class HaServer:
         self._grew_once = False
         self._empty: asyncio.Event | None = None
         self._reads: set[asyncio.Future[bytes]] = set()
-        # Rejected connections: time of the last one that was logged, and how many were not.
-        self._logged_at = -math.inf
-        self._unlogged = 0
+        self._rejections = LimitedLog(_log, clock.monotonic, 1, _LOG_INTERVAL_S)
+        # Ends of connections that never were a slave's.
+        self.limited_log = LimitedLog(_log, clock.monotonic)
 
     async def serve(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept on a bound socket; with `tls` only encrypted connections."""
@@ -125,18 +128,18 @@ class HaServer:
 
     def opened(self, connection: _SlaveConnection, address: str) -> bool:
         """Register a connection; False if it must be closed at once."""
-        self._connections.add(connection)
-        unauthenticated = len(self._connections) - len(self.replicas.replicas)
-        if unauthenticated <= UNAUTHENTICATED_MAX:
+        self._connections[connection] = None
+        unauthenticated = [other for other in self._connections if other.is_unauthenticated]
+        if len(unauthenticated) <= UNAUTHENTICATED_MAX:
             return True
-        now = self.clock.monotonic()
-        if now < self._logged_at + _LOG_INTERVAL_S:
-            # A line for each of them would let anyone fill the disk of the log.
-            self._unlogged += 1
-            return False
-        more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""
-        _log.info("slave %s: too many connections to the replication port%s", address, more)
-        self._logged_at, self._unlogged = now, 0
+        hosts = Counter(other.host for other in unauthenticated)
+        most, count = hosts.most_common(1)[0]
+        if count > hosts[connection.host] + 1:
+            # Otherwise one host could keep the slaves of others away.
+            oldest = next(other for other in unauthenticated if other.host == most)
+            oldest.abort("too many connections of its host to the replication port")
+            return True
+        self._rejections.info("slave %s: too many connections to the replication port", address)
         return False
 
     def reading(self, read: asyncio.Future[bytes]) -> None:
@@ -145,7 +148,7 @@ class HaServer:
         read.add_done_callback(self._reads.discard)
 
     def closed(self, connection: _SlaveConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self._empty is not None and not self._connections:
             self._empty.set()
 
@@ -204,6 +207,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._session: LeaderSession | None = None
         self._transport: asyncio.Transport | None = None
         self._address = ""
+        self.host = ""
         self._paused = False
         self._reading: asyncio.Future[bytes] | None = None
         self.replica: Replica | None = None
@@ -213,6 +217,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         peer = transport.get_extra_info("peername")
+        self.host = counted_host(host_of(peer))
         self._address = f"{peer[0]}:{peer[1]}" if peer else "local"
         self._session = LeaderSession(
             server.log,
@@ -242,6 +247,11 @@ class _SlaveConnection(asyncio.Protocol):
             return
         if session.has_more:
             self.pump()
+
+    @property
+    def is_unauthenticated(self) -> bool:
+        """Whether its handshake is under way."""
+        return self._session is not None and self.replica is None
 
     @property
     def is_idle(self) -> bool:
@@ -339,6 +349,8 @@ class _SlaveConnection(asyncio.Protocol):
         if self._session is None:
             return
         self._session = None
-        _log.info("slave %s: %s", self._address, reason)
-        if self.replica is not None:
+        if self.replica is None:
+            self._server.limited_log.info("slave %s: %s", self._address, reason)
+        else:
+            _log.info("slave %s: %s", self._address, reason)
             self._server.replicas.leave(self.replica)

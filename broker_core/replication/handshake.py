@@ -60,12 +60,12 @@ class Welcome(NamedTuple):
     end: int
     file_size: int
     epochs: tuple[Epoch, ...]
-    leans_on_slaves: bool = False
+    relies_on_slaves: bool = False
     """Messages are acknowledged once slaves have them, even before the master's disk has them."""
 
 
 class Claim(NamedTuple):
-    """Where a slave wants to continue, with the proof that the logs agree."""
+    """Position from which a slave asks to continue, and the proof that the logs agree."""
 
     position: int
     window_start: int
@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
     position: int
 
 
-Said = Hello | Welcome | Claim | Verdict
+HandshakeMessage = Hello | Welcome | Claim | Verdict
 _KINDS: Final[Mapping[str, type[Any]]] = {
     "hello": Hello,
     "welcome": Welcome,
@@ -89,30 +89,30 @@ _KINDS: Final[Mapping[str, type[Any]]] = {
 
 
 class Signing(NamedTuple):
-    """The shared key, if there is one, and the random numbers of this connection."""
+    """The shared key, if any, and the random bytes of this connection."""
 
     key: bytes = b""
     nonces: bytes = b""
 
     def mac(self, body: bytes) -> bytes:
-        """HMAC over the random numbers and the body; zeros without a key."""
+        """HMAC over the random bytes and the body; zeros without a key."""
         if not self.key:
             return _NO_MAC
         return hmac.digest(self.key, b"rmq-ha-1" + self.nonces + body, hashlib.sha256)
 
 
-def encode_said(said: Said, signing: Signing) -> bytes:
+def encode_handshake(message: HandshakeMessage, signing: Signing) -> bytes:
     """One message."""
-    kind = type(said).__name__.lower()
-    return _encode({"kind": kind, "fields": _plain(said)}, signing)
+    kind = type(message).__name__.lower()
+    return _encode({"kind": kind, "fields": _plain(message)}, signing)
 
 
 def encode_refusal(refusal: ReplicationRefused, signing: Signing) -> bytes:
-    """Instead of an answer; the connection ends with it."""
+    """A refusal, sent instead of an answer before the connection is closed."""
     return _encode({"kind": "refused", "fields": (refusal.kind, str(refusal)[:1000])}, signing)
 
 
-class SaidParser:
+class HandshakeParser:
     """Cuts a stream into messages; `rest` has the bytes after the last one."""
 
     def __init__(self) -> None:
@@ -154,7 +154,9 @@ class SaidParser:
                 "the two brokers have different haAuthKey values, or only one of them has a key",
             )
         if _KINDS.get(kind) is not wanted:
-            raise ReplicationRefused("protocol", f"{kind!r:.40} came instead of {wanted.__name__}")
+            raise ReplicationRefused(
+                "protocol", f"received {kind!r:.40} instead of {wanted.__name__}"
+            )
         return _typed(wanted, fields)
 
 
@@ -184,9 +186,9 @@ def _typed(wanted: type[Any], fields: tuple[Any, ...]) -> Any:
             identity, seen = fields
             return Hello(_identity(identity), _number(seen))
         if wanted is Welcome:
-            identity, start, end, size, epochs, leans = fields
+            identity, start, end, size, epochs, relies = fields
             numbers = (_number(start), _number(end), _number(size))
-            return Welcome(_identity(identity), *numbers, _epochs(epochs), leans is True)
+            return Welcome(_identity(identity), *numbers, _epochs(epochs), relies is True)
         if wanted is Claim:
             position, window, checksum, epochs = fields
             numbers = (_number(position), _number(window), _number(checksum))
@@ -212,13 +214,13 @@ def _epochs(entries: Any) -> tuple[Epoch, ...]:
 
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no position")
+        raise ValueError(f"{value!r:.40} is not a position")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 2000:
-        raise _malformed(f"{value!r:.40} is no text")
+        raise _malformed(f"{value!r:.40} is not a string")
     return value
 
 

@@ -1,8 +1,8 @@
 """The master's side of one replication connection. Pure: bytes and times in, bytes out.
 
-Sends nothing before the slave's first bytes. The first eight bytes identify the slave: a position
-is sent by Apache's, the magic by ours, which goes through the handshake. A report outside the range
-from the last report to the last byte sent ends the session; it acknowledges nothing.
+Sends nothing before the slave's first bytes. The first eight bytes identify the slave: Apache's
+slaves send a position, ours the magic, which begins the handshake. A report outside the range from
+the last report to the last byte sent ends the session and acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from broker_core.replication.handshake import (
     NONCE_SIZE,
     WINDOW_SIZE,
     Claim,
+    HandshakeParser,
     Hello,
     Identity,
-    SaidParser,
     Signing,
     Verdict,
     Welcome,
+    encode_handshake,
     encode_refusal,
-    encode_said,
 )
 from broker_core.replication.log_epochs import EpochHistory, agreed_end
 from broker_core.replication.read_ahead import ReadAhead
@@ -40,11 +40,11 @@ class LeaderSettings(NamedTuple):
     heartbeat_ms: int = 5_000
     housekeeping_ms: int = 20_000
     key: bytes = b""
-    leans_on_slaves: bool = False
+    relies_on_slaves: bool = False
     needs_key: bool = False
     """The broker has accounts: slaves without a key are rejected."""
     far_behind: int = 16 << 20
-    """The last bytes of the log, which are certainly in memory."""
+    """The last bytes of the log, which are expected to be in memory."""
 
 
 class Phase(enum.Enum):
@@ -80,9 +80,9 @@ class LeaderSession:
         self._nonce = nonce
         self._admit = admit
         self._signing = self._both = Signing(settings.key)
-        self._said = SaidParser()
+        self._messages = HandshakeParser()
         self._reports = ReportParser()
-        self._last_read = self._last_write = now
+        self._begun = self._last_read = self._last_write = now
         self._first_report = 0
         self._frame_size = settings.classic_size
         self._ahead = ReadAhead(settings.far_behind)
@@ -105,7 +105,7 @@ class LeaderSession:
         try:
             if self.phase is Phase.STREAM:
                 return self._take_reports(data)
-            self._said.receive(data)
+            self._messages.receive(data)
             return self._advance()
         except ReplicationRefused as refusal:
             if self.phase in (Phase.HELLO, Phase.CLAIM):
@@ -160,11 +160,17 @@ class LeaderSession:
         self._ahead.give(position, data)
 
     def tick(self, now: float) -> None:
-        """End a session whose slave has been silent for too long."""
+        """End a session whose slave has been silent, or its handshake under way, for too long."""
         if (now - self._last_read) * 1000 > self._settings.housekeeping_ms:
             raise ReplicationRefused(
                 "silent",
                 f"the slave sent nothing for {self._settings.housekeeping_ms} ms",
+            )
+        handshake_ms = 0.0 if self.phase is Phase.STREAM else (now - self._begun) * 1000
+        if handshake_ms > self._settings.housekeeping_ms:
+            raise ReplicationRefused(
+                "handshake",
+                f"no handshake within {self._settings.housekeeping_ms} ms",
             )
 
     def _heartbeat(self, position: int, now: float) -> bytes:
@@ -175,14 +181,14 @@ class LeaderSession:
 
     def _advance(self) -> bool:
         if self.phase is Phase.FIRST:
-            word = self._said.take(len(MAGIC))
+            word = self._messages.take(len(MAGIC))
             if word is None:
                 return False
             if word != MAGIC:
                 return self._begin_classic(REPORT.unpack(word)[0])
             self.phase = Phase.GREETING
         if self.phase is Phase.GREETING:
-            nonce = self._said.take(NONCE_SIZE)
+            nonce = self._messages.take(NONCE_SIZE)
             if nonce is None:
                 return False
             self._signing = Signing(self._settings.key, nonce)
@@ -190,22 +196,22 @@ class LeaderSession:
             self.reply += MAGIC + self._nonce
             self.phase = Phase.HELLO
         if self.phase is Phase.HELLO:
-            hello = self._said.next(Hello, self._signing)
+            hello = self._messages.next(Hello, self._signing)
             if hello is None:
                 return False
             self._signing = self._both
             self._welcome(hello)
-        claim = self._said.next(Claim, self._signing)
+        claim = self._messages.next(Claim, self._signing)
         if claim is None:
             return False
         self._judge(claim)
-        rest, self._said.rest = self._said.rest, b""
+        rest, self._messages.rest = self._messages.rest, b""
         if rest:
             self._take_reports(rest)
         return True
 
     def _begin_classic(self, report: int) -> bool:
-        """Apache's slave: 0 means the start of the last file, any other number exactly that."""
+        """Apache's slave: 0 means the start of the last file, any other number is the position."""
         if self._settings.key:
             raise ReplicationRefused("key", "haAuthKey is set, and an Apache slave has no key")
         self._check_open()
@@ -221,7 +227,7 @@ class LeaderSession:
             )
         self._first_report = self.position = report
         self.phase = Phase.STREAM
-        rest, self._said.rest = self._said.rest, b""
+        rest, self._messages.rest = self._messages.rest, b""
         if rest:
             self._take_reports(rest)
         return True
@@ -254,13 +260,13 @@ class LeaderSession:
             raise refusal
         self.peer = theirs
         log = self._log
-        leans = self._settings.leans_on_slaves
-        welcome = Welcome(ours, log.start, log.end, log.file_size, self._history.epochs, leans)
-        self.reply += encode_said(welcome, self._signing)
+        relies = self._settings.relies_on_slaves
+        welcome = Welcome(ours, log.start, log.end, log.file_size, self._history.epochs, relies)
+        self.reply += encode_handshake(welcome, self._signing)
         self.phase = Phase.CLAIM
 
     def _judge(self, claim: Claim) -> None:
-        """Compare before streaming: epochs first, then the bytes themselves."""
+        """Compare the logs before streaming: first the epochs, then the last bytes."""
         log, position = self._log, claim.position
         if not log.start <= position <= log.end:
             raise ReplicationRefused(
@@ -289,13 +295,13 @@ class LeaderSession:
             )
         self.sent = self.position = position
         self._frame_size = self._settings.frame_size
-        self.reply += encode_said(Verdict(position), self._signing)
+        self.reply += encode_handshake(Verdict(position), self._signing)
         self.phase = Phase.STREAM
 
     def _take_reports(self, data: bytes | memoryview) -> bool:
         before = self.position
         for report in self._reports.receive(data):
-            # An empty Apache slave repeats its 0 until the first byte has come.
+            # An empty Apache slave repeats 0 until the first byte has arrived.
             repeated = report == self._first_report == self.position
             if not repeated and not self.position <= report <= self.sent:
                 raise ReplicationRefused(

@@ -1,11 +1,11 @@
 """Epochs of a log: which run of a master wrote which part, and where two logs agree. Pure.
 
-Every run of a master is an epoch of its own: it begins at the end that the log had then, and only
-that run appends to it. So one common epoch proves that two logs are the same up to its start, and
-beyond it up to where the first of them continues with another epoch or ends.
+Every run of a master is an epoch: it begins at the end of the log at that time, and only this run
+appends to it. So a common epoch proves that two logs are equal up to its start, and further to the
+position where one of them ends or continues with another epoch.
 
-Numbers grow. A promotion adds 2**32 (a new term), a restart of a master adds 1: a promoted slave
-is always newer than the old master, however often that one was restarted.
+Numbers grow. A promotion starts the next multiple of 2**32 (a new term), a restart of a master adds
+1. So a promoted slave is always newer than the old master, even after many restarts of that one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ TERM: Final = 1 << 32
 # Restarts over many years; older entries add no information.
 EPOCHS_MAX: Final = 1024
 
+# Runs that a reader keeps: a backup from before more restarts has none of them.
+RUNS_NAMED: Final = 8
+
 _MARK: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9A-Za-z-]{0,64})", re.ASCII)
 
 
@@ -28,6 +31,9 @@ class Epoch(NamedTuple):
     number: int
     owner: str
     start: int
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.owner}.{self.start}"
 
 
 class RunMark(NamedTuple):
@@ -47,7 +53,7 @@ class RunMark(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> RunMark | None:
-        """The mark of a text; None for any other text."""
+        """Parse a mark; None for any other string."""
         found = _MARK.fullmatch(text)
         return None if found is None else RunMark(int(found[1]), int(found[2]), found[3])
 
@@ -69,7 +75,7 @@ class EpochHistory(NamedTuple):
     seen: int = 0
     role: LastRole = LastRole.NONE
     confirmed: int = -1
-    """What slaves had when the newest epoch began, if its master waits for slaves; else -1."""
+    """Position of the slaves when the newest epoch began; -1 if its master waits for none."""
     slave_id: int = 0
     """The brokerId that a master which stepped down has taken; 0 for all others."""
 
@@ -79,7 +85,7 @@ class EpochHistory(NamedTuple):
         return self.epochs[-1] if self.epochs else None
 
     def until(self, end: int) -> EpochHistory:
-        """Without the epochs that start after `end`, whose bytes are not here."""
+        """This history without the epochs that start after `end`."""
         kept = tuple(epoch for epoch in self.epochs if epoch.start <= end)
         return self._replace(epochs=kept)
 
@@ -105,8 +111,12 @@ class EpochHistory(NamedTuple):
             return RunMark(position)
         return RunMark(position, writers[-1].number, writers[-1].owner)
 
+    def runs_until(self, position: int) -> tuple[Epoch, ...]:
+        """The latest runs that wrote the log up to a position, oldest first."""
+        return tuple(epoch for epoch in self.epochs if epoch.start < position)[-RUNS_NAMED:]
+
     def has_run(self, mark: RunMark, end: int) -> bool | None:
-        """Whether a log that ends at `end` has the bytes that `mark` stands for.
+        """Whether a log that ends at `end` contains the bytes up to `mark`.
 
         None when the log ends before the mark and nothing contradicts it: a slave may still receive
         the bytes.
@@ -136,10 +146,23 @@ class EpochHistory(NamedTuple):
         return EpochHistory(tuple(master)[-EPOCHS_MAX:], highest, role, slave_id=self.slave_id)
 
 
+def parse_runs(text: str) -> tuple[Epoch, ...]:
+    """The runs of a text that `str` of each made, joined by commas; empty for any other text."""
+    found = []
+    for part in text.split(",", RUNS_NAMED)[:RUNS_NAMED]:
+        number, _, rest = part.partition(".")
+        owner, _, start = rest.rpartition(".")
+        mark = RunMark.parse(f"{start}.{number}.{owner}")
+        if mark is None:
+            return ()
+        found.append(Epoch(mark.number, mark.owner, mark.position))
+    return tuple(found)
+
+
 def agreed_end(
     ours: Sequence[Epoch], our_end: int, theirs: Sequence[Epoch], their_end: int
 ) -> int | None:
-    """Up to where two logs hold the same bytes; None when they have nothing in common.
+    """End of the common part of two logs; None when they have no common epoch.
 
     Symmetric. A log without a byte agrees with every other.
     """

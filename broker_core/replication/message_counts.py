@@ -1,4 +1,4 @@
-"""How many messages lie between two positions of a log, from marks that are set as it grows. Pure.
+"""Estimates the number of messages between two positions, from marks set as the log grows. Pure.
 
 The number of records below a position is not stored. The master marks (position, messages so far)
 once per turn of the loop; between two marks, and before the first one of this run, messages are

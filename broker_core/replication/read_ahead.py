@@ -1,7 +1,7 @@
-"""Bytes of a log that were read ahead for a slave that is far behind. Pure.
+"""Holds bytes that were read ahead for a slave that is far behind. Pure.
 
-The newest part of a log is in memory, so a slave that keeps up is fed from there at once. Older
-bytes may be on disk only: a thread reads them in large pieces, so that producers do not wait.
+The newest part of a log is in memory, so it is read on the event loop. Older bytes may be on disk
+only: a thread reads them in large pieces, so that producers do not wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Slaves of a master, their positions, and the position that they confirm. Pure.
 
-Owns the `confirmed` watermark of a master with sync slaves. A slave counts once: by its store when
-it introduced itself, by its connection when it is an Apache one.
+Owns the `confirmed` watermark of a SYNC_MASTER. A slave of ours is identified by its store and
+counts once; each connection of an Apache slave counts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ReplicaSet:
         on_confirmed: Callable[[], object] = lambda: None,
         on_enough: Callable[[bool], object] = lambda enough: None,
     ) -> None:
-        """`confirmed`: what slaves had in the last run; all of the log if unknown.
+        """`confirmed`: position of the slaves in the last run; None: the end of the log.
 
         `on_confirmed()` is called when `confirmed` has moved, `on_enough(enough)` when there begin
         or cease to be enough slaves in sync.
@@ -98,7 +98,7 @@ class ReplicaSet:
         return None
 
     def join(self, replica: Replica) -> None:
-        """Add a slave that is being fed; its position counts from now on."""
+        """Add a slave that is copying; its position counts from now on."""
         self._replicas.append(replica)
         self._moved()
 
@@ -106,7 +106,7 @@ class ReplicaSet:
         """Remove a slave whose connection has ended."""
         if replica in self._replicas:
             self._replicas.remove(replica)
-            self._tell_enough()
+            self._report_enough()
 
     def reached(self, replica: Replica, position: int) -> None:
         """A slave reported a position, which the session has checked."""
@@ -114,7 +114,7 @@ class ReplicaSet:
         self._moved()
 
     def available(self, position: int) -> bool:
-        """4.x's rule: enough slaves are connected and less than the allowed gap behind."""
+        """The rule of RocketMQ 4: enough slaves are connected and within the allowed gap."""
         return self._near(position) + 1 >= self._settings.in_sync_replicas
 
     def in_sync_count(self) -> int:
@@ -123,7 +123,7 @@ class ReplicaSet:
 
     def refresh(self) -> None:
         """Check again whether enough slaves are in sync; they may have fallen behind."""
-        self._tell_enough()
+        self._report_enough()
 
     def _near(self, position: int) -> int:
         gap = self._settings.fall_behind_max
@@ -136,9 +136,9 @@ class ReplicaSet:
             if len(positions) >= needed and positions[needed - 1] > self.confirmed.position:
                 self.confirmed.advance(min(positions[needed - 1], self._end()))
                 self._on_confirmed()
-        self._tell_enough()
+        self._report_enough()
 
-    def _tell_enough(self) -> None:
+    def _report_enough(self) -> None:
         enough = self.in_sync_count() >= self._settings.min_in_sync_replicas
         if enough is not self._had_enough:
             self._had_enough = enough

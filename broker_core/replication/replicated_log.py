@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-# A read for any thread, and a call for the owner afterwards, also if the read failed.
+# A read for any thread, and a function that the owner calls afterwards, even if the read failed.
 LaterRead = tuple[Callable[[], bytes], Callable[[], object]]
 
 
@@ -45,7 +45,7 @@ class ReplicatedLog(Protocol):
         """Let an empty log begin at `position`, a multiple of the file size."""
 
     def settle(self) -> None:
-        """Begin to make the appended bytes safe, without waiting for more."""
+        """Start to flush the appended bytes; does not wait."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Store bytes of the master's log at `end`."""

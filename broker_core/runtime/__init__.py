@@ -1,1 +1,1 @@
-"""Concurrency primitives and the clock; knows nothing of messages or files."""
+"""Concurrency primitives and the clock; independent of messages and files."""

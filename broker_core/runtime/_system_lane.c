@@ -1,16 +1,17 @@
 /* broker_core.runtime._system_lane: the inbox of a worker thread that can also run system calls.
  *
- * A worker thread sits in `wait`, without the GIL. Two kinds of entries reach it, in the order in
- * which they were posted: tokens for Python jobs, for which `wait` returns, and syncs, which are
- * carried out right here. So a thread that owns the interpreter and computes does not delay a sync,
- * and the end of a sync is told by an event descriptor that the owner's loop polls.
+ * The worker thread blocks in `wait`, without the GIL. It processes two kinds of entries, in the
+ * order of posting: for a token, which stands for a Python job, `wait` returns; a sync is executed
+ * here. So a thread that holds the GIL does not delay a sync. The end of a sync is signalled by an
+ * event descriptor that the owner's loop polls.
  *
- * A sync entry: fdatasync of some descriptors, then the owner is told, then a note is written with
- * one pwrite. After the first failure every later sync entry fails unexecuted, and `failed` says so.
+ * A sync entry: fdatasync of some descriptors, then the owner is notified, then a note is written
+ * with one pwrite. After the first failure `failed` is set, and every later sync entry fails without
+ * being executed.
  *
- * Being woken takes a good part of the time that a fast disk needs. So an owner who has little else
- * to do may stay awake for a moment (`wait_finished`); then the worker stays awake for what comes
- * next, too. Both yield the processor to other threads.
+ * Waking a thread takes about as long as a sync of a fast disk. So an idle owner may poll for the
+ * end of a sync for a bounded time (`wait_finished`); the worker then polls for the next entry, too.
+ * Both yield the processor to other threads.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -29,8 +30,9 @@
 #include <unistd.h>
 
 enum { DESCRIPTORS_MAX = 8, NOTE_SIZE_MAX = 512 };
-/* The pause: what an owner does between the end of a sync and the next post, and some more. A post
- * that comes over a network comes later: after so many pauses in vain, so many are left out. */
+/* How long the worker polls after a sync: a little more than an owner needs to post the next one. A
+ * post that depends on a network comes later: after VAIN_PAUSES_MAX pauses without a post, the next
+ * REST_PAUSES pauses are skipped. */
 enum { PAUSE_US = 150, VAIN_PAUSES_MAX = 3, REST_PAUSES = 100 };
 
 typedef struct Entry {
@@ -57,10 +59,10 @@ typedef struct {
     int event_descriptor;
     int failed; /* errno of the first failure */
     int64_t taken_us; /* when the owner took the last finished sync; 0: never */
-    int owner_waits; /* in `wait_finished`: it need not be told by the event descriptor */
-    /* Of the worker. */
-    int stays_awake; /* its last sync was waited for */
-    int vain_pauses, rests_for;
+    int owner_waits; /* in `wait_finished`: the event descriptor is not needed */
+    /* Used by the worker only. */
+    int stays_awake; /* the owner polled for the end of the last sync */
+    int vain_pauses, pauses_to_skip;
 } Lane;
 
 static void list_append(EntryList *list, Entry *entry) {
@@ -81,7 +83,7 @@ static Entry *list_pop(EntryList *list) {
 
 static int sync_all(const Entry *entry) {
     for (int index = 0; index < entry->descriptor_count; index++) {
-        /* Never repeated, not even after EINTR: a second call may say that all is well. */
+        /* Never repeated, not even after EINTR: a second call may succeed wrongly. */
         if (fdatasync(entry->descriptors[index]) != 0)
             return errno;
     }
@@ -108,28 +110,29 @@ static int64_t now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Whether there is an entry within so many microseconds; without the GIL and without the guard. */
-static int awake_until(Lane *lane, const EntryList *list, int64_t limit_us) {
+/* Polls for an entry for at most `limit_us`; returns whether there is one. Without the GIL and
+ * without the guard. */
+static int poll_for_entry(Lane *lane, const EntryList *list, int64_t limit_us) {
     int64_t until = now_us() + limit_us;
     for (;;) {
         pthread_mutex_lock(&lane->guard);
-        int is_there = list->first != NULL;
+        int has_entry = list->first != NULL;
         pthread_mutex_unlock(&lane->guard);
-        if (is_there || now_us() >= until)
-            return is_there;
+        if (has_entry || now_us() >= until)
+            return has_entry;
         sched_yield();
     }
 }
 
-/* After a sync that was waited for: the next one may be about to be posted. */
+/* Polls after a sync that the owner polled for: the next post probably follows at once. */
 static void pause_for_post(Lane *lane) {
-    if (lane->rests_for > 0) {
-        lane->rests_for--;
-    } else if (awake_until(lane, &lane->inbox, PAUSE_US)) {
+    if (lane->pauses_to_skip > 0) {
+        lane->pauses_to_skip--;
+    } else if (poll_for_entry(lane, &lane->inbox, PAUSE_US)) {
         lane->vain_pauses = 0;
     } else if (++lane->vain_pauses == VAIN_PAUSES_MAX) {
         lane->vain_pauses = 0;
-        lane->rests_for = REST_PAUSES;
+        lane->pauses_to_skip = REST_PAUSES;
     }
 }
 
@@ -154,9 +157,9 @@ static void run_sync(Lane *lane, Entry *entry) {
     lane->stays_awake = lane->owner_waits;
     pthread_mutex_unlock(&lane->guard);
     if (!lane->stays_awake) {
-        /* Only a full counter could refuse, and then the owner has been told already. */
-        ssize_t told = write(lane->event_descriptor, &one, sizeof one);
-        (void)told;
+        /* Fails only if the counter is full, and then the descriptor is readable already. */
+        ssize_t written = write(lane->event_descriptor, &one, sizeof one);
+        (void)written;
     }
     if (error == 0 && copy.note_descriptor >= 0) {
         error = write_note(copy.note_descriptor, copy.note_at, copy.note, copy.note_size);
@@ -251,10 +254,10 @@ static PyObject *lane_wait_finished(PyObject *self, PyObject *limit) {
     pthread_mutex_lock(&lane->guard);
     lane->owner_waits = 1;
     pthread_mutex_unlock(&lane->guard);
-    awake_until(lane, &lane->finished, limit_us);
+    poll_for_entry(lane, &lane->finished, limit_us);
     pthread_mutex_lock(&lane->guard);
     lane->owner_waits = 0;
-    /* Looked at again: what ends from now on is told by the event descriptor. */
+    /* Checked again: a sync that ends from now on is signalled by the event descriptor. */
     int is_finished = lane->finished.first != NULL;
     pthread_mutex_unlock(&lane->guard);
     PyEval_RestoreThread(saved);
@@ -285,7 +288,7 @@ static PyObject *lane_fileno(PyObject *self, PyObject *unused) {
 static PyObject *lane_drain(PyObject *self, PyObject *unused) {
     (void)unused;
     uint64_t count;
-    /* Nothing to read means that it was drained before. */
+    /* Fails only if it was drained before. */
     ssize_t got = read(((Lane *)self)->event_descriptor, &count, sizeof count);
     (void)got;
     Py_RETURN_NONE;
@@ -317,7 +320,7 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     return (PyObject *)lane;
 }
 
-/* The thread in `wait` holds a reference, so no thread is inside any more. */
+/* A thread in `wait` holds a reference, so no thread uses the lane any more. */
 static void lane_free(PyObject *self) {
     Lane *lane = (Lane *)self;
     PyTypeObject *type = Py_TYPE(self);
@@ -334,13 +337,13 @@ static void lane_free(PyObject *self) {
 }
 
 static PyMethodDef lane_methods[] = {
-    {"wait", lane_wait, METH_NOARGS, "Carry out syncs until a token comes. Worker thread."},
+    {"wait", lane_wait, METH_NOARGS, "Execute syncs until a token arrives. Worker thread."},
     {"post_token", lane_post_token, METH_NOARGS, "Let `wait` return once. Owner."},
     {"post_sync", lane_post_sync, METH_VARARGS,
      "(descriptors, note descriptor or -1, position, note): sync, then write the note. Returns the "
      "microseconds since the last `take` of a sync. Owner."},
     {"wait_finished", lane_wait_finished, METH_O,
-     "Stay awake for so many microseconds; whether a sync has finished. Owner."},
+     "(limit in microseconds): poll; returns whether a sync has finished. Owner."},
     {"take", lane_take, METH_NOARGS,
      "The next finished sync: 0 or its OSError; None when there is none. Owner."},
     {"fileno", lane_fileno, METH_NOARGS, "Readable when a sync has finished."},
@@ -378,7 +381,7 @@ static int module_exec(PyObject *module) {
     return result;
 }
 
-/* Other C libraries do not give memory back, or cannot be told when. */
+/* Other C libraries do not return freed memory to the system, or have no such setting. */
 static PyObject *keep_memory(PyObject *module, PyObject *args) {
     (void)module;
     int buffer_size, kept_size;
@@ -404,9 +407,9 @@ static PyObject *return_memory(PyObject *module, PyObject *unused) {
 
 static PyMethodDef module_methods[] = {
     {"keep_memory", keep_memory, METH_VARARGS,
-     "(size of a buffer, size in all): keep freed memory of buffers up to the first size."},
+     "(buffer size, total size): keep freed buffers up to the first size, up to the total."},
     {"return_memory", return_memory, METH_NOARGS,
-     "Return free memory to the system once; whether there was any."},
+     "Return free memory to the system once; returns whether there was any."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-"""Accepts sockets on one port while file descriptors are left.
+"""Accepts sockets on one port while file descriptors are available.
 
 asyncio's own accept loop reports an error per waiting connection when descriptors run out.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker_core.runtime.descriptors import is_in_reserve
+from broker_core.runtime.limited_log import LimitedLog
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +39,7 @@ class AcceptLoop:
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._logged_at = -_LOG_INTERVAL_S
-        # Failures since the last logged one.
-        self._unlogged = 0
+        self._errors = LimitedLog(_log, self._loop.time, 1, _LOG_INTERVAL_S)
         self.is_closed = False
         bound.setblocking(False)
         try:
@@ -54,11 +53,11 @@ class AcceptLoop:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Where it listens."""
+        """The listening socket; empty once closed."""
         return () if self.is_closed else (self.socket,)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting and close the socket."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -74,16 +73,17 @@ class AcceptLoop:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._failed(f"cannot accept connections: {error}")
+                self._errors.log(logging.ERROR, "cannot accept connections: %s", error)
                 if error.errno in _OUT_OF_RESOURCES:
                     self._loop.remove_reader(self.socket)
                     self._timer = self._loop.call_later(_PAUSE_S, self._accept_again)
                 return
             if is_in_reserve(accepted.fileno()):
                 accepted.close()
-                self._failed(
-                    "a connection is refused: the last descriptors are kept for files, raise the "
-                    "limit (ulimit -n)"
+                self._errors.log(
+                    logging.ERROR,
+                    "a connection is refused: the last descriptors are reserved for files; raise "
+                    "the limit (ulimit -n)",
                 )
                 continue
             accepted.setblocking(False)
@@ -92,13 +92,3 @@ class AcceptLoop:
     def _accept_again(self) -> None:
         self._timer = None
         self._loop.add_reader(self.socket, self._accept)
-
-    def _failed(self, text: str) -> None:
-        """Log a failure, at most once a second."""
-        now = self._loop.time()
-        if now - self._logged_at < _LOG_INTERVAL_S:
-            self._unlogged += 1
-            return
-        more = f" ({self._unlogged} times more since the last report)" if self._unlogged else ""
-        _log.error("%s%s", text, more)
-        self._logged_at, self._unlogged = now, 0

@@ -1,7 +1,7 @@
 """Time as a constructor argument: the `Clock` protocol and the clock of the machine.
 
 Durations and deadlines use `monotonic`, which never jumps. Only what is stored or shown to people
-uses `wall_ms`, which may jump either way. Nothing else of ours reads the time.
+uses `wall_ms`, which may jump either way. No other module reads the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the machine."""
 
-    # The function itself: every put asks twice.
+    # The function itself, because every put calls it twice.
     monotonic = staticmethod(time.monotonic)
 
     def wall_ms(self) -> int:
@@ -32,8 +32,8 @@ class SystemClock:
 
 
 async def sleep(seconds: float) -> None:
-    """Pause a task between two tries or two rounds; a cancellation ends it early."""
-    # Not needed by processes that only start a broker, and slow to import.
+    """Pause a task, for example between two attempts; a cancellation ends it early."""
+    # Slow to import, and processes that only start a broker do not need it.
     import asyncio
 
     await asyncio.sleep(seconds)

@@ -1,7 +1,6 @@
 """The limit of file descriptors, and how many are reserved for files.
 
-A new descriptor always gets the smallest free number. So a high number means that as many are open,
-without counting them.
+A new descriptor always gets the smallest free number, so its number shows how many are open.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import contextlib
 import resource
 from typing import Final
 
-# Enough for every connection that a server takes by default, and for many files.
+# Enough for all connections that a server accepts by default, and for many files.
 WANTED: Final = 65_536
 RESERVE_MIN: Final = 64
 RESERVE_MAX: Final = 4_096

@@ -62,16 +62,16 @@ class LaneWorker(ThreadWorker):
         self._owner_loop = loop
         self._waits_at_once = waits_at_once
         self._lane: Any = lanes.Lane()
-        # What `done` is called for, in order of submission; a sync or a job.
+        # In order of submission: whether it is a sync or a job, and its callback.
         self._pending: deque[tuple[bool, Done]] = deque()
         self._entries: deque[tuple[Job, Done | None] | None] = deque()
-        self._rests_for = 0
-        loop.add_reader(self._lane.fileno(), self._told)
+        self._polls_to_skip = 0
+        loop.add_reader(self._lane.fileno(), self._notified)
         super().__init__(name, loop.call_soon_threadsafe)
 
     @property
     def ready_to_sync(self) -> bool:
-        """Whether no job is under way; syncs are carried out in their order."""
+        """Whether no job is under way; syncs run in order of submission."""
         return not self._has_ended and all(is_sync for is_sync, _ in self._pending)
 
     @property
@@ -84,28 +84,28 @@ class LaneWorker(ThreadWorker):
         return bool(self._lane.failed)
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
-        """Sync in native code; `done` is called on the owner's thread, perhaps before this ends."""
+        """Sync in native code; `done` runs on the owner's thread, possibly before this returns."""
         self._pending.append((True, done))
         idle_us = self._lane.post_sync(*call)
         if not soon or len(self._pending) > 1:
             return
         if idle_us > NEAR_US and not self._waits_at_once:
             return
-        if self._rests_for:
-            self._rests_for -= 1
+        if self._polls_to_skip:
+            self._polls_to_skip -= 1
         elif self._waits_at_once:
-            self._stay_awake()
+            self._poll_finished()
         else:
-            # In the turn after next, so that other work is done first.
-            self._owner_loop.call_soon(self._owner_loop.call_soon, self._stay_awake)
+            # In the turn after next, so that other work comes first.
+            self._owner_loop.call_soon(self._owner_loop.call_soon, self._poll_finished)
 
-    def _stay_awake(self) -> None:
+    def _poll_finished(self) -> None:
         if not self._pending:
             return
         if self._lane.wait_finished(AWAKE_US):
             self._deliver()
         else:
-            self._rests_for = REST_SYNCS
+            self._polls_to_skip = REST_SYNCS
 
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job; `done` is called on the owner's thread."""
@@ -127,12 +127,12 @@ class LaneWorker(ThreadWorker):
         self._lane.wait()
         return self._entries.popleft()
 
-    def _told(self) -> None:
+    def _notified(self) -> None:
         self._lane.drain()
         self._deliver()
 
     def _deliver(self) -> None:
-        """Reports in the order of submission, as far as they are there."""
+        """Deliver the reports that have arrived, in order of submission."""
         pending = self._pending
         while pending:
             if pending[0][0]:

@@ -16,15 +16,15 @@ class RepeatedCheck(ABC):
 
     @abstractmethod
     async def check(self) -> bool:
-        """Check now. Returns whether something changed."""
+        """Check once; returns whether something changed."""
 
     def begin(self) -> None:
-        """Start; the first check is after one interval. Harmless if started already."""
+        """Start; the first check comes after one interval. Calling it twice is harmless."""
         if self._timer is None:
             self._schedule()
 
     async def stop(self) -> None:
-        """Stop."""
+        """Start no more checks and wait for the one under way."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

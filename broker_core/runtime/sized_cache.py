@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Entries larger than this share of the cache are not kept: they would evict too many others.
+# Entries larger than one in this many parts of the cache are not kept: they would evict too many.
 _SHARE: Final = 8
 
 

@@ -80,7 +80,7 @@ class _SharedWork(Generic[Item, Result]):
         return True
 
     def hand_over(self, taken: Callable[[list[Result]], object]) -> None:
-        """On the owner's thread: the results that are complete since the last call."""
+        """On the owner's thread: pass on the results that have become complete, in order."""
         results = []
         while self._handed_over in self._done:
             results.append(self._done.pop(self._handed_over))
@@ -96,4 +96,4 @@ class _SharedWork(Generic[Item, Result]):
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:
-    """The owner has waited for it and knows, or nothing was left to do."""
+    """The owner gets the error from `_SharedWork`."""

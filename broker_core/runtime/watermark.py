@@ -41,7 +41,7 @@ class Watermark:
         self._subscribers.append(subscriber)
 
     def announce(self) -> None:
-        """Notify the subscribers, once the owner has done what must come first."""
+        """Notify the subscribers; the owner calls this after the work that must come first."""
         for subscriber in self._subscribers:
             subscriber()
 
@@ -54,7 +54,7 @@ class Watermark:
             self._wake(self._waiters, position, None)
 
     def advance_to_waiter(self, number: int, limit: int) -> None:
-        """Move up so far that the first `number` waiters wake, at most up to `limit`."""
+        """Advance far enough to wake the first `number` waiters, at most to `limit`."""
         if 0 < number <= len(self._waiters):
             self.advance(min(self._waiters[number - 1][0], limit))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Job = Callable[[], Any]
-# Descriptors to sync; then a note to write when all of them are: its descriptor, place and bytes.
+# Descriptors to sync; then descriptor, position and bytes of a note to write after that.
 SyncCall = tuple[tuple[int, ...], int, int, bytes]
 Done = Callable[[Any, BaseException | None], None]
 Post = Callable[..., Any]
@@ -25,20 +25,20 @@ class Worker(Protocol):
 
     @property
     def ready_to_sync(self) -> bool:
-        """Whether it can sync itself, and no job is under way whose fields a sync would change."""
+        """Whether `submit_sync` is available and no job is under way."""
 
     @property
     def syncs_natively(self) -> bool:
-        """Whether `submit_sync` needs no job in Python; jobs and syncs keep their order."""
+        """Whether `submit_sync` runs without Python; jobs and syncs keep their order."""
 
     @property
     def sync_failed(self) -> bool:
-        """Whether a submitted sync or its note has failed, reported already or not."""
+        """Whether a submitted sync or its note has failed, even if not reported yet."""
 
     def submit_sync(self, call: SyncCall, done: Done, *, soon: bool = False) -> None:
-        """Sync without a job in Python; `done` is called before the note is written.
+        """Sync in native code; `done` is called before the note is written.
 
-        `soon`: few wait, so the owner may stay awake for a moment to hear of it earlier.
+        `soon`: few producers wait, so the owner may poll for the end.
         """
 
     def submit(self, job: Job, done: Done) -> None:
@@ -91,13 +91,13 @@ class InlineWorker(_JobsOnly):
 
 
 class ThreadWorker(_JobsOnly):
-    """One daemon thread; jobs in order of submission, and so are their reports."""
+    """One daemon thread; jobs and reports keep the order of submission."""
 
     def __init__(self, name: str, post: Post) -> None:
         self._post = post
         self._reports: deque[tuple[Done, Any, BaseException | None]] = deque()
         self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
-        # The thread is gone: what its last reports bring up is done where it is submitted.
+        # The thread has ended: jobs that its last reports submit run where they are submitted.
         self._has_ended = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
@@ -128,7 +128,7 @@ class ThreadWorker(_JobsOnly):
         return result
 
     def stop(self) -> None:
-        """Finish queued jobs, join the thread, and report what its owner has not heard yet."""
+        """Finish queued jobs, join the thread, and deliver the remaining reports."""
         if not self._has_ended:
             self._put(None)
             self._thread.join()
@@ -170,7 +170,7 @@ class ThreadWorker(_JobsOnly):
     ) -> None:
         try:
             result = job()
-        except BaseException as error:  # noqa: BLE001 - the owner decides; a thread must not die silently
+        except BaseException as error:  # noqa: BLE001 - reported to the owner; a thread must not die silently
             report(done, None, error)
         else:
             report(done, result, None)

@@ -3,7 +3,7 @@
     .writes       appends and their acknowledgement        store/writes/appender.py
     .reads        by offset, position, time and key        store/reads/message_reader.py
     .groups       append groups and staged batches         store/groups/store_groups.py
-    .replication  raw log, slaves, held-back tail          store/replication/store_replication.py
+    .replication  raw log, slaves, unreplicated tail       store/replication/store_replication.py
     .state        identity, positions, counters            store/store_status.py
     .scheduler    pumps, dispatches, ticks                 store/scheduler.py
 
@@ -61,7 +61,7 @@ from broker_core.store.writes.queue_counters import QueueCounters
 
 
 class MessageStore:
-    """See the module. Every method but `put*` returns at once or blocks only for the disk."""
+    """See the module docstring. Only the `async` methods wait for more than the disk."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class MessageStore:
         *,
         owns_file_system: bool,
     ) -> None:
-        """Connect what `open` has opened; use `open`."""
+        """Connect the parts of an opened store; call `open` instead."""
         self._file_system, self._owns_file_system = file_system, owns_file_system
         self._lock = lock
         self._opened = opened
@@ -178,7 +178,7 @@ class MessageStore:
         *,
         clock: Clock | None = None,
     ) -> MessageStore:
-        """Open or create the store in directory `root`, recovering it when it needs that."""
+        """Open the store in directory `root`; creates or recovers it if necessary."""
         if not isinstance(root, (str, Path)) and not hasattr(root, "boot_id"):
             raise InvalidArgument(f"root must be a path or a FileSystem, not {root!r:.80}")
         if config is not None and not isinstance(config, StoreConfig):
@@ -201,7 +201,7 @@ class MessageStore:
         lock = take_lock(file_system)
         try:
             workers = WorkerSlot(InlineWorker()), WorkerSlot(InlineWorker())
-            # Only reads, and may fail: hence before anything is written or kept open.
+            # First, because it only reads and may fail: nothing is written or open yet.
             staging = StagingArea(
                 file_system,
                 clock,
@@ -248,8 +248,8 @@ class MessageStore:
             try:
                 self.scheduler.stop()
             finally:
-                # There are no readers left, so the whole log may be dispatched: a SYNC_MASTER that
-                # opens it again hides what its slaves do not have.
+                # There are no readers left, so the whole log may be dispatched. A SYNC_MASTER that
+                # opens it again hides the records that its slaves do not have.
                 self._visibility.wait_for_slaves(None)
                 self._stop_cleanly()
         finally:
@@ -297,7 +297,7 @@ class MessageStore:
         reconsume_times: int = 0,
         prepared_offset: int = 0,
     ) -> PutResult:
-        """`append` for a server: properties as the text that came, hosts as bytes.
+        """`append` for a server: properties as received text, hosts as bytes.
 
         The caller has checked the types; sizes and names are checked here.
         """
@@ -318,7 +318,7 @@ class MessageStore:
         """Append all rows or none; `together` keeps them in one file, as RocketMQ's batches."""
         return self.writes.append_batch(batch, together=together)
 
-    # Not `async`: this returns the coroutine of `writes`, without one more of its own.
+    # Not `async`, which would wrap the coroutine of `writes` in a second one.
     def put(self, message: Message) -> Coroutine[Any, Any, PutResult]:
         """Append and wait until the flush mode's guarantee is met."""
         return self.writes.put(message)
@@ -339,13 +339,22 @@ class MessageStore:
     ) -> None:
         """Call `callback(None)` once a group is durable, or with the error if it never will be.
 
-        For a server that answers many requests per wake-up: no task and no future each.
+        For a server that answers many requests per wake-up, without a task or future for each.
         """
         self.writes.acks.when_durable(result[3], callback)
 
     def when_acknowledged(self, result: PutResult, callback: Callable[[PutStatus], object]) -> None:
         """`acknowledged` without a future: `callback(status)`, at once with ASYNC_FLUSH."""
         self.writes.when_acknowledged(result, callback)
+
+    def when_on_disk(
+        self, result: PutResult, callback: Callable[[BaseException | None], None]
+    ) -> None:
+        """Call `callback(None)` once an append is synced, in every flush mode, or with the error.
+
+        With ASYNC_FLUSH a sync starts now and not after its interval.
+        """
+        self.writes.acks.when_on_disk(result.end_position, callback)
 
     def acknowledged(self, result: PutResult) -> Coroutine[Any, Any, PutResult]:
         """Wait until an append is durable (SYNC_FLUSH); the status tells whether it is."""
@@ -372,7 +381,7 @@ class MessageStore:
         return self.groups.inspect_runs(runs)
 
     async def prepare_room(self, size: int) -> None:
-        """Create the files that a group of `size` bytes takes, while others are served."""
+        """Create the files that a group of `size` bytes needs, without blocking the event loop."""
         await self.groups.prepare_room(size)
 
     async def put_group(self, runs: Sequence[RecordRun], note: bytes = b"") -> PutResult:
@@ -488,6 +497,12 @@ class MessageStore:
     ) -> list[MessageRecord]:
         """Messages by key or unique key within a time range."""
         return self.reads.query(topic, key, count_max, begin_ms, end_ms)
+
+    def query_some(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """`query` with limited work, for clients; and whether it has looked at everything."""
+        return self.reads.query_some(topic, key, count_max, begin_ms, end_ms)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First offset stored at or after a time."""

@@ -1,8 +1,8 @@
 """Executes a retention plan atomically for readers and crashes.
 
-Order: the state says durably that older files may be gone, readers stop at the new minimum, the
-dispatch checkpoint no longer names the queue and index files to remove, and only then are the
-files unlinked. A crash in between leaves files that the next open removes.
+Order: the new log start is durable in the state; readers stop at the new minimum; the dispatch
+checkpoint no longer lists the queue and index files to remove; only then are the files unlinked. A
+crash in between leaves files that the next open removes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from broker_core.storage.log.retention import (
     plan_retention,
     used_percent,
 )
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, log_file_path
 from broker_core.store.opening.derived_files import DerivedFiles
 
 
@@ -67,7 +66,7 @@ class RetentionRunner:
         self._ages = FileAges(clock)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Other limits from the next plan on."""
+        """Use the limits of `config` from the next plan on."""
         self._limits = retention_limits(config)
 
     def plan(self, *, manual: bool = False) -> RetentionPlan:
@@ -109,7 +108,7 @@ class RetentionRunner:
         self._derived.save_now()
         for segment in dropped:
             segment.retire()
-            self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(segment.base)}")
+            self._file_system.unlink(log_file_path(segment.base))
         self._file_system.sync_dir(COMMIT_LOG_DIR)
         for path in old_queue_files:
             self._file_system.unlink(path)

@@ -16,7 +16,7 @@ class Running(enum.IntEnum):
     INDEX_ERROR = 8
     DISK_FULL = 16
     FENCED = 32
-    # Ours: a newer master was found; fewer slaves are in sync than a put is to have.
+    # Ours: a newer master was found; fewer slaves are in sync than puts require.
     STEPPED_DOWN = 1 << 16
     REPLICAS_MISSING = 1 << 17
 
@@ -49,5 +49,5 @@ class RunningFlags:
         return not self.bits & Running.NOT_READABLE
 
     def describe(self) -> str:
-        """The bits by name, for a remark."""
+        """Names of the set bits, for a remark."""
         return ", ".join(bit.name for bit in Running if bit & self.bits)

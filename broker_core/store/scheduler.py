@@ -30,7 +30,7 @@ from broker_core.store.writes.acknowledgements import Acknowledgements
 
 _logger = logging.getLogger(__name__)
 
-# While no consumer waits for an arrival, many appends share one walk over the log.
+# Delay of dispatch while no consumer waits for an arrival, so that many appends share one walk.
 DISPATCH_DELAY_S = 0.002
 
 
@@ -63,7 +63,7 @@ class StoreScheduler:
         self._flush_worker = flush_worker
         self._background = background
         self._is_async = config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
-        # Then only time makes a sync due, and the timer checks it.
+        # Whether only time makes a sync due, so that the timer checks it.
         self._pumps_by_timer = (
             self._is_async and config.flush_timed and not config.transient_pool_enable
         )
@@ -76,7 +76,7 @@ class StoreScheduler:
         # Only on an event loop, where appends wait for nothing else.
         self._page_prefault: PagePrefault | None = None
         # After this position there are ordinary messages only. Others (delayed messages, halves of
-        # transactions) are dispatched at once: the broker acts on them before it answers more.
+        # transactions) are dispatched at once, because the broker acts on them.
         self._others_until = 0
         self._is_awaited: Callable[[], bool] = lambda: True
         self.log_listeners: list[Callable[[], object]] = []
@@ -99,7 +99,7 @@ class StoreScheduler:
         self._schedule_tick()
 
     def stop(self) -> None:
-        """Stop timers and threads. Their last reports wake producers, one of which may raise."""
+        """Stop timers and threads. Their last reports wake producers; a callback may raise."""
         for timer in (self._timer, self._dispatch_timer):
             if timer is not None:
                 timer.cancel()
@@ -145,7 +145,7 @@ class StoreScheduler:
             self._upkeep.dispatch()
         else:
             # Several appends of one wake-up share one walk over the log.
-            self._dispatch_soon()
+            self._schedule_dispatch()
 
     def _pump_soon(self) -> None:
         """Pump after all appends of this wake-up, so that they share one sync."""
@@ -165,21 +165,21 @@ class StoreScheduler:
         if self._flush.failure is not None:
             self._flags.set(Running.FENCED, True)
             return
-        # First: producers of a master wait for the slave's report, not for its queues.
+        # Before dispatch: producers of a master wait for this slave's report, not for its queues.
         for listener in self.log_listeners:
             listener()
         # During close, the last report may arrive after the loop has ended.
         loop = self._loop if self._loop is not None and not self._loop.is_closed() else None
         if self._dispatcher.position < self._visibility.limit():
             if loop is not None:
-                # After the answers to producers; an earlier read dispatches itself.
-                self._dispatch_soon()
+                # After the answers to producers; a read that comes earlier dispatches first.
+                self._schedule_dispatch()
             else:
                 self.dispatch()
         if loop is None:
             self._flush.note_when_idle()
         else:
-            # After the producers that were just answered: most of them send again at once.
+            # After the producers that were just answered, most of which send again at once.
             loop.call_soon(self._flush.note_when_idle)
 
     def flush(self) -> None:
@@ -190,8 +190,9 @@ class StoreScheduler:
     # Dispatch
 
     def catch_up(self) -> None:
-        """The first step of every read: dispatch what is due, so that the read finds all that was
-        acknowledged. Raises `StoreClosed`.
+        """Dispatch what is due, so that a read finds everything that was acknowledged.
+
+        The first step of every read. Raises `StoreClosed`.
         """
         if self._flags.closed:
             self._flags.require_open()
@@ -203,7 +204,7 @@ class StoreScheduler:
         if self._loop is None:
             self.dispatch()
         else:
-            self._dispatch_soon()
+            self._schedule_dispatch()
 
     def dispatch(self) -> None:
         """Make everything visible that the flush mode allows; damage to the log stops puts."""
@@ -214,7 +215,7 @@ class StoreScheduler:
         except CorruptStore as error:
             self._stop_puts(error)
 
-    def _dispatch_soon(self) -> None:
+    def _schedule_dispatch(self) -> None:
         loop, due = self._loop, self._dispatch_due
         if loop is None:
             return
@@ -248,7 +249,7 @@ class StoreScheduler:
     # Periodic work
 
     def tick(self) -> None:
-        """Everything that depends on time; each component knows whether it is due."""
+        """Run the periodic work; each component checks whether its work is due."""
         self._flush.tick()
         self._acks.tick()
         if self._flush.failure is None and self._upkeep.tick():

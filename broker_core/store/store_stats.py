@@ -47,7 +47,7 @@ class StoreStats:
 
     def put_one(self, topic: bytes, size: int, ms: float) -> None:
         """`put` for a single accepted message."""
-        # Called for every message. Nearly all are quick, and of the same topic as the last one.
+        # Called for every message. Nearly all are fast and have the same topic as the last one.
         if topic is not self._run_topic or ms > self._run_ms:
             self._begin_run(topic, ms)
         self._run_count += 1
@@ -59,7 +59,7 @@ class StoreStats:
         self.put_time_max_ms = max(self.put_time_max_ms, ms)
         self._run_ms = min(self.put_time_max_ms, PUT_TIME_BOUNDS_MS[0])
         if ms > PUT_TIME_BOUNDS_MS[0]:
-            # The run will count it among the quick ones.
+            # `_end_run` will count it as fast.
             self._put_times[0] -= 1
             self._put_times[bisect_left(PUT_TIME_BOUNDS_MS, ms)] += 1
 

@@ -1,7 +1,7 @@
 """Maintains queues, index and disk: dispatch, checkpoints, retention, rebuilds.
 
-Knows which of this work is due; the scheduler calls `tick`. Errors of derived files lose no data,
-which is in the log: they stop puts until the files can be written again.
+The scheduler calls `tick`, which does the work that is due. Errors of derived files lose no data,
+because that is in the log; puts are refused until the files can be written again.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Upkeep:
                 durable = min(limit, self._flush.flushed.position)
             taken = self._dispatcher.dispatch(limit, durable, self._write_out_long_tails)
         except OSError as error:
-            # Of the index: it can be rebuilt from the log, so note the position and continue
-            # without it.
+            # The index cannot be written. It can be rebuilt from the log, so note the position and
+            # continue without it.
             files = self._index.files if self._index is not None else []
             lost_from = files[-1].first_position if files else self._log.start
             self._lose_index(_unwritable(error), lost_from)
@@ -95,14 +95,14 @@ class Upkeep:
         self._stats.dispatched_messages += taken
 
     def _write_out_long_tails(self) -> None:
-        """Bound the memory of queues: a long group would take megabytes in each of them."""
+        """Limit the memory of queues: a long group may add megabytes to each of them."""
         try:
             self._queues.write_out_long_tails()
         except OSError as error:
             self._queue_error(error)
 
     def tick(self) -> bool:
-        """Do what is due; True when it is time for retention and expiry, too."""
+        """Do the work that is due; returns True when staging should expire drafts, too."""
         self.retry_index()
         if self._due("write_out", self._config.consume_queue_flush_interval_ms):
             self._write_out(self._config.consume_queue_flush_least_pages * PAGE_SIZE)
@@ -195,7 +195,7 @@ class Upkeep:
         if self._index_lost_from is None:
             return
         if self._index is not None and isinstance(self._index.problem, CorruptStore):
-            # The log itself is damaged; only a restored file helps, and that takes a new start.
+            # The log itself is damaged: a file must be restored and the store opened again.
             return
         try:
             self.heal_index(self._index_lost_from)

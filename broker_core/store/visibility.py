@@ -1,4 +1,4 @@
-"""What readers may see: the limit of dispatch and the unreplicated tail."""
+"""The records that readers may see: the limit of dispatch and the unreplicated tail."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ class Visibility:
         self.confirmed: Watermark | None = None
         """The position that the slaves have confirmed; None unless puts wait for slaves."""
         self.unreplicated_tail: UnreplicatedTail | None = None
-        """Entries of the queues that readers may not see yet."""
+        """Queue entries that are hidden from readers until slaves have them."""
 
     def limit(self) -> int:
         """The position up to which records may be dispatched under the configured flush mode."""
         flush, confirmed = self._flush, self.confirmed
         limit = flush.committed_position if self._is_async else flush.flushed.position
-        # Readers of a master with sync slaves see nothing that the slaves do not have.
+        # Readers of a SYNC_MASTER see only records that its slaves have.
         return limit if confirmed is None else min(limit, confirmed.position)
 
     def end_of(self, queue: ConsumeQueue) -> int:
         """The end of a queue for readers."""
-        held = self.unreplicated_tail
-        if held is None:
+        tail = self.unreplicated_tail
+        if tail is None:
             return queue.max_offset
-        return min(held.ends.get(queue.key, queue.max_offset), queue.max_offset)
+        return min(tail.ends.get(queue.key, queue.max_offset), queue.max_offset)
 
     def wait_for_slaves(self, confirmed: Watermark | None) -> None:
         """Limit readers to `confirmed`; None removes the limit."""
         self.confirmed = confirmed
 
-    def hold_back(self, held: UnreplicatedTail) -> None:
+    def hide(self, tail: UnreplicatedTail) -> None:
         """Hide the tail from readers."""
-        self.unreplicated_tail = held
+        self.unreplicated_tail = tail
 
     def release(self) -> UnreplicatedTail | None:
         """Make all queue entries visible; returns the tail that was hidden."""
-        held, self.unreplicated_tail = self.unreplicated_tail, None
-        return held
+        tail, self.unreplicated_tail = self.unreplicated_tail, None
+        return tail

@@ -29,9 +29,9 @@ from broker_core import (
 from pyspark_rmq.environment.interpreters import finder, look_at, problem_of, worker
 
 EXAMPLES: Final = """\
-  rmq doctor                                   Python, Java, Spark and Arrow
-  rmq doctor -n 127.0.0.1:9876                 also name servers and brokers
-  rmq doctor --profile prod                    the same, with its account and TLS settings"""
+  rmq doctor                     Python, Java, Spark and Arrow
+  rmq doctor -n 127.0.0.1:9876   also name servers and brokers
+  rmq doctor --profile prod      the same, with its account and TLS settings"""
 
 _PYTHON_MIN: Final = (3, 10)
 _SPARK_FIRST, _SPARK_END = (4, 0), (4, 4)
@@ -204,7 +204,12 @@ def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Findi
                 brokers = admin.cluster_info().brokers
         except errors.RmqError as error:
             reason, _, link = str(error).partition("\n")
-            fix = f"start a name server there, or give the right address\n{link}".strip()
+            if isinstance(error, errors.InvalidArgument):
+                # A broker is there, and the text says what to give.
+                reason, _, way = reason.partition(": ")
+            else:
+                way = "start a name server there, or give the right address"
+            fix = f"{way}\n{link}".strip()
             yield Finding("name server", address, fix, reason)
             continue
         if not brokers:

@@ -88,6 +88,10 @@ def watch(
     `background` a `Watch` is returned at once, and the display continues while other cells run.
     `out` is the output to use instead of the notebook or `sys.stdout`.
     """
+    if not hasattr(query, "recentProgress"):
+        raise TypeError(
+            f"watch takes a query, as start() of a stream returns it, not {query!r:.80}"
+        )
     watched = Watch(query, _display(out), interval_s)
     if background:
         return watched.start()

@@ -15,18 +15,33 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, errors
 from pyspark_rmq.notebook.live_progress import watch
 
 _CLUSTERS: Final = (EmbeddedBroker, EmbeddedCluster, Cluster)
+_LINES: Final = ("topics", "tail", "lag", "watch", "use")
+_HELP: Final = """\
+%rmq                          the cluster
+%rmq topics [--system]        its topics
+%rmq tail TOPIC [-n N]        the newest messages of a topic
+%rmq lag [GROUP]              the lag of consumer groups
+%rmq watch QUERY              the progress of a streaming query; --background goes on
+%rmq use NAME                 choose a cluster: a variable, a shared broker or host:port
+%%rmq produce TOPIC           one message per line of the cell; options of rmq produce
+%rmq COMMAND …                a command of rmq; %rmq --help lists them
+"""
 _NAME_SERVERS: Final = "NAMESRV_ADDR"
 _PROFILE: Final = "RMQ_PROFILE"
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports misuse as an error instead of ending the kernel."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(program, add_help=False)
 
     def error(self, message: str) -> NoReturn:
         raise errors.InvalidArgument(f"{message}; {self.format_usage().strip()}")
@@ -62,31 +77,36 @@ class RmqMagic:
             raise errors.InvalidArgument(f"{line}: {error}") from None
         if not words:
             return self._cluster()
-        if cell is None and words[0] in self._commands:
-            return self._commands[words[0]](words[1:])
+        own = self._commands.get(words[0])
+        if own is not None and {"-h", "--help"} & set(words):
+            sys.stdout.write(_HELP)
+            return None
+        if own is not None and cell is None:
+            return own(words[1:])
+        _check_known(words[0], cell)
         if words[0] == "produce" and len(words) > 1 and not words[1].startswith("-"):
             words[1:2] = ["-t", words[1]]
         return self._run(words, cell)
 
     def _topics(self, words: Sequence[str]) -> Any:
-        parser = _Parser("%rmq topics", add_help=False)
+        parser = _Parser("%rmq topics")
         parser.add_argument("--system", action="store_true")
         return self._cluster().topics(system=parser.parse_args(words).system)
 
     def _tail(self, words: Sequence[str]) -> Any:
-        parser = _Parser("%rmq tail", add_help=False)
+        parser = _Parser("%rmq tail")
         parser.add_argument("topic")
         parser.add_argument("-n", type=int, default=10)
         options = parser.parse_args(words)
         return self._cluster().topic(options.topic).tail(options.n)
 
     def _lag(self, words: Sequence[str]) -> Any:
-        parser = _Parser("%rmq lag", add_help=False)
+        parser = _Parser("%rmq lag")
         parser.add_argument("group", nargs="?", default="")
         return self._cluster().lag(parser.parse_args(words).group)
 
     def _watch(self, words: Sequence[str]) -> Any:
-        parser = _Parser("%rmq watch", add_help=False)
+        parser = _Parser("%rmq watch")
         parser.add_argument("query")
         parser.add_argument("--background", action="store_true")
         options = parser.parse_args(words)
@@ -95,7 +115,7 @@ class RmqMagic:
         return watched if options.background else None
 
     def _use(self, words: Sequence[str]) -> Any:
-        parser = _Parser("%rmq use", add_help=False)
+        parser = _Parser("%rmq use")
         parser.add_argument("cluster", help="variable, shared broker or address")
         name = parser.parse_args(words).cluster
         found = self._shell.user_ns.get(name)
@@ -103,8 +123,16 @@ class RmqMagic:
             self._used = found
         elif ":" in name:
             self._used = Cluster(name)
+        elif found is not None or "." in name:
+            raise errors.InvalidArgument(
+                f"{name!r:.80} is neither a broker nor a cluster: give a variable with one, the"
+                " name of a shared broker, or host:port"
+            )
         else:
+            before = len(EmbeddedBroker.shared_brokers())
             self._used = EmbeddedBroker.shared(name)
+            if len(EmbeddedBroker.shared_brokers()) > before:
+                sys.stdout.write(f"no broker {name!r} was shared; a new one has been started\n")
         return self._used
 
     def _cluster(self) -> Any:
@@ -121,11 +149,13 @@ class RmqMagic:
         if len(running) == 1:
             return running[0]
         if not running:
-            text = "no broker runs in this notebook"
+            text = (
+                'no broker runs in this notebook: start one with EmbeddedBroker.shared("demo"), or'
+            )
         else:
-            text = f"this notebook has {len(running)} clusters ({', '.join(map(repr, running))})"
+            text = f"this notebook has {len(running)} clusters ({', '.join(map(repr, running))}):"
         raise errors.InvalidArgument(
-            f"{text}: say which one with %rmq use NAME, a variable, a shared broker or host:port"
+            f"{text} say which one with %rmq use NAME, a variable, a shared broker or host:port"
         )
 
     def _query(self, name: str) -> Any:
@@ -171,6 +201,15 @@ class RmqMagic:
                 process.terminate()
         if process.returncode > 0:
             raise errors.InvalidArgument(f"{words[0]} ended with exit code {process.returncode}")
+
+
+def _check_known(word: str, cell: str | None) -> None:
+    """Raises `InvalidArgument` for a command of `%rmq` that is misspelled or was given a cell."""
+    if cell is not None and word in _LINES:
+        raise errors.InvalidArgument(f"{word} takes no cell: write it with one %")
+    near = get_close_matches(word.lower(), _LINES, 1, 0.7)
+    if near:
+        raise errors.InvalidArgument(f"unknown command {word!r:.60}; did you mean {near[0]}?")
 
 
 def load(shell: Any) -> None:

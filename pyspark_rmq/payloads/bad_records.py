@@ -28,6 +28,8 @@ class BadBody(NamedTuple):
     offset: int
     body: bytes
     reason: str
+    message_id: str
+    """The broker's id of the message."""
 
 
 class Decoded(NamedTuple):

@@ -64,7 +64,9 @@ def _unpacked(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise Undecodable("not msgpack: a text is not UTF-8") from None
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise Undecodable(f"not msgpack: {error or type(error).__name__}") from None
+        raise Undecodable(
+            f"not msgpack: {str(error).rstrip('.') or type(error).__name__}"
+        ) from None
     if value is None:
         raise Undecodable("the body is null")
     return value

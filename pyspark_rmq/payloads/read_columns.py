@@ -16,6 +16,7 @@ from pyspark_rmq.payloads.spark_types import arrow_type, has_variant
 # Roles of payload columns.
 VALUE: Final = "value"
 KEY: Final = "key"
+MESSAGE_ID: Final = "offsetMsgId"
 FIELD: Final = "field"
 BAD_VALUE: Final = "badValue"
 BAD_REASON: Final = "badReason"
@@ -58,6 +59,8 @@ def choose_read_columns(
             if column is not None:
                 chosen[place] = column
     rest = [place for place in range(len(fields)) if place not in chosen]
+    if options.is_typed and not options.flattens:
+        _refuse_fields((fields[place].name for place in rest), options, naming)
     if rest or not chosen:
         messages = choose_columns(
             ((fields[p].name, fields[p].simple_type, fields[p].nullable) for p in rest), naming
@@ -65,6 +68,17 @@ def choose_read_columns(
         chosen.update(zip(rest, messages, strict=True))
     _refuse_twice(column.output_name for column in chosen.values())
     return tuple(chosen[place] for place in range(len(fields)))
+
+
+def _refuse_fields(names: Iterable[str], options: PayloadOptions, naming: str) -> None:
+    """Columns for the fields of a body need an option."""
+    for name in names:
+        if plain_name(name, naming) is None:
+            raise errors.InvalidArgument(
+                f"no column {name!r:.80}: the fields of valueFormat={options.value_format} are in"
+                f" the column value, such as value STRUCT<{name:.80}: STRING>, or are columns of"
+                " their own with flattenValue=true"
+            )
 
 
 def _payload_column(
@@ -145,14 +159,21 @@ def _refuse_twice(names: Iterable[str]) -> None:
 
 
 def message_columns(
-    columns: Sequence[ReadColumn], naming: str, with_body: bool = True
+    columns: Sequence[ReadColumn], naming: str, with_body: bool = True, with_id: bool = False
 ) -> tuple[ChosenColumn, ...]:
-    """The columns to read from messages: the chosen ones, body, offset and a typed key."""
+    """The columns to read from messages: the chosen ones, body, offset and a typed key.
+
+    `with_id`: also the broker's id of each message.
+    """
     found = [column for column in columns if isinstance(column, ChosenColumn)]
     if not with_body:
         return tuple(found)
     names = {column.name for column in found}
     roles = {column.role for column in columns if isinstance(column, PayloadColumn)}
-    wanted = ("value", "offset", KEY) if KEY in roles else ("value", "offset")
+    wanted = ["value", "offset"]
+    if KEY in roles:
+        wanted.append(KEY)
+    if with_id:
+        wanted.append(MESSAGE_ID)
     needed = [column_of(name, naming) for name in wanted if name not in names]
     return (*found, *needed)

@@ -31,6 +31,7 @@ from pyspark_rmq.payloads.read_columns import (
     BAD_VALUE,
     FIELD,
     KEY,
+    MESSAGE_ID,
     VALUE,
     PayloadColumn,
     ReadColumn,
@@ -64,7 +65,7 @@ class TypedRows:
         self._columns = tuple(columns)
         self._options = options
         self._write_bad = write_bad
-        messages = message_columns(columns, naming)
+        messages = message_columns(columns, naming, with_id=bool(options.dead_letter_topic))
         self._places = {column.name: place for place, column in enumerate(messages)}
         self._decoder = decoder_of(columns, options)
         self._kind = _payload_type(columns)
@@ -189,8 +190,13 @@ class TypedRows:
         self._skipped += len(bad)
 
     def _bad_bodies(self, bad: Sequence[BadRow], messages: Any) -> list[BadBody]:
-        bodies, offsets = (messages.column(self._places[name]) for name in ("value", "offset"))
-        found = [BadBody(offsets[row].as_py(), bodies[row].as_py(), why) for row, why in bad]
+        bodies, offsets, ids = (
+            messages.column(self._places[name]) for name in ("value", "offset", MESSAGE_ID)
+        )
+        found = [
+            BadBody(offsets[row].as_py(), bodies[row].as_py(), why, ids[row].as_py())
+            for row, why in bad
+        ]
         # Several rows of one message are one dead letter.
         return list({one.offset: one for one in reversed(found)}.values())[::-1]
 

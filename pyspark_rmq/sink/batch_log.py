@@ -11,10 +11,10 @@ import hashlib
 import json
 import logging
 import os
-import stat
-import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from pyspark_rmq.sink.driver_folder import driver_folder
 
 _log = logging.getLogger(__name__)
 
@@ -110,13 +110,7 @@ def _shorten(path: Path) -> None:
 
 
 def _path(sink: str, *, create: bool) -> Path | None:
-    folder = Path(tempfile.gettempdir()) / f"pyspark-rmq-{os.getuid()}"
-    if create:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    elif not folder.exists():
-        return None
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        # The name is taken by another user.
+    folder = driver_folder(create=create)
+    if folder is None:
         return None
     return folder / f"{hashlib.sha256(sink.encode()).hexdigest()[:32]}.jsonl"

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from pyspark_rmq.short_errors import short_errors
 from pyspark_rmq.sink import publication
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.commit_message import RmqCommitMessage, results_of
@@ -26,6 +27,7 @@ class RmqBatchWriter(QuickAckInput, DataSourceArrowWriter):  # type: ignore[misc
         self._guarantee = guarantee
         self._job = f"job-{uuid.uuid4().hex}"
 
+    @short_errors
     def write(self, iterator: Iterator[Any]) -> RmqCommitMessage:
         """In a task."""
         identity = job_identity(self._options, self._job)
@@ -33,6 +35,7 @@ class RmqBatchWriter(QuickAckInput, DataSourceArrowWriter):  # type: ignore[misc
             write_task(iterator, self._options, self._columns, self._guarantee, identity)
         )
 
+    @short_errors
     def commit(self, messages: list[Any]) -> None:
         """On the driver, after all tasks."""
         publication.publish_batch(self._options, results_of(messages))

@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
 # Runs of sinks that were not exactly-once before.
 _sent_before: set[tuple[int, ConnectionOptions, str, str]] = set()
+# Guarantees of sinks that are stored on the driver.
+_kept: dict[tuple[int, ConnectionOptions, str], str] = {}
 
 
 def decide_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
@@ -59,6 +61,23 @@ def refuse_weaker_guarantee(options: SinkOptions, identity: TaskIdentity) -> Non
             f"sink {identity.sink}", EXACTLY_ONCE, AT_LEAST_ONCE, options.topic or "by column"
         )
     _sent_before.add(key)
+
+
+def keep_guarantee(state: QueryState, options: SinkOptions, sink: str, guarantee: str) -> None:
+    """Store, at a commit, the guarantee of a query whose checkpoint is not a local directory.
+
+    Raises `InvalidArgument` if `auto` meant something else before. In a local checkpoint
+    `decide_guarantee` does that before any row is written; only tasks and commits know the query.
+    """
+    key = (os.getpid(), options.connection, sink)
+    if not state.is_on_driver or _kept.get(key) == guarantee:
+        return
+    before = state.read().guarantee
+    if before not in ("", guarantee) and options.guarantee == AUTO:
+        raise _changed(f"sink {sink}", before, guarantee, options.topic or "by column")
+    if before != guarantee:
+        state.write(guarantee=guarantee)
+    _kept[key] = guarantee
 
 
 async def _is_exactly_once(client: ClientInstance, options: SinkOptions, sink_id: str) -> bool:

@@ -12,9 +12,10 @@ from typing import Final
 from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
+from pyspark_rmq.sink.guarantee import keep_guarantee
 from pyspark_rmq.sink.query_state import QueryState, checkpoint_path
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
-from pyspark_rmq.sink.task.result import TaskResult, joined_ranges
+from pyspark_rmq.sink.task.result import JOBS, TaskResult, joined_ranges
 
 _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_S: Final = 20.0
@@ -28,6 +29,9 @@ def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
     if not results:
         return
     task = results[0].identity
+    if not task.once:
+        state = _state(options, task.batch_identity)
+        keep_guarantee(state, options, task.sink, results[0].guarantee)
     if results[0].guarantee == EXACTLY_ONCE:
         connected = connect(options.connection)
         identity = batch_identity(options, results)
@@ -131,7 +135,7 @@ async def _complete(client: ClientInstance, options: SinkOptions, identity: Batc
         # Not the first batch of this run, so it is no repeat.
         return
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
-    expected = QueryState(options.checkpoint, identity.sink).read().coordinator
+    expected = _state(options, identity).read().coordinator
     coordinator = await sink.known_coordinator(identity.sink, await sink.masters(), expected)
     _settled.note(client, identity, coordinator or _NOWHERE, ())
     if not coordinator:
@@ -189,7 +193,7 @@ async def _coordinator(
     known = _settled.find(sink.client, identity, used)
     if known:
         return known
-    state = QueryState(options.checkpoint, identity.sink)
+    state = _state(options, identity)
     expected = state.read().coordinator
     name = await sink.settle_coordinator(
         identity, used, others=await sink.masters(), expected=expected
@@ -199,6 +203,12 @@ async def _coordinator(
         state.write(coordinator=name)
     _settled.note(sink.client, identity, name, used)
     return name
+
+
+def _state(options: SinkOptions, identity: BatchIdentity) -> QueryState:
+    # All jobs with a batchId have one name, which identifies none of them.
+    query = "" if identity.query == JOBS else identity.query
+    return QueryState(options.checkpoint, identity.sink, query)
 
 
 async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordinator: str) -> None:

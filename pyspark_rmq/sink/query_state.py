@@ -1,23 +1,32 @@
 """Decisions of a query about its sink, stored in its checkpoint if that is a local directory.
 
     <checkpoint>/rmq-sink/<sha256 of the sink>.json   {"v": 1, "sink": …, "coordinator": …, …}
+    <driver folder>/rmq-sink/<of the query>-<of the sink>.json         for any other checkpoint
 
 Brokers store the same for their own sinks. The file covers what they cannot know: the name of a
 coordinator that is gone, and the guarantee of a query without any broker of this project.
-Checkpoints on other file systems have no such file.
+For a checkpoint elsewhere, or one that is not an option of the write,
+the file is on the driver's machine, under the id of the query.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from broker_core import errors
+from pyspark_rmq.sink.driver_folder import driver_folder
 
+_log = logging.getLogger(__name__)
+
+# Of queries whose checkpoint is not a local directory.
+FILES_MAX: Final = 1_000
 _FOLDER: Final = "rmq-sink"
 _VERSION: Final = 1
 
@@ -42,11 +51,20 @@ def checkpoint_path(checkpoint: str) -> Path | None:
 class QueryState:
     """The file of one sink of a query."""
 
-    def __init__(self, checkpoint: str, sink: str) -> None:
+    def __init__(self, checkpoint: str, sink: str, query: str = "") -> None:
+        """`query` is the id of the query; without it only a local checkpoint has a file."""
         folder = checkpoint_path(checkpoint)
-        name = hashlib.sha256(sink.encode("utf-8", "replace")).hexdigest()[:32]
-        self._path = None if folder is None else folder / _FOLDER / f"{name}.json"
-        self._sink = sink
+        is_local = folder is not None and folder.is_dir()
+        self._sink, self._query = sink, "" if is_local else query
+        name = f"{_digest(sink)}.json"
+        if self._query:
+            folder, name = _driver_folder(), f"{_digest(query)}-{name}"
+        self._path = None if folder is None else folder / _FOLDER / name
+
+    @property
+    def is_on_driver(self) -> bool:
+        """Whether the checkpoint is not a local directory, and the file is on the driver."""
+        return bool(self._query)
 
     def read(self) -> Decided:
         """The stored decisions. Raises `InvalidArgument` if the file cannot be read."""
@@ -56,6 +74,9 @@ class QueryState:
             found = json.loads(self._path.read_bytes())
             texts = [found.get(name, "") for name in Decided._fields]
             is_known = found["v"] == _VERSION and all(isinstance(text, str) for text in texts)
+            if self._query:
+                # The files that were not used for longest are removed.
+                os.utime(self._path)
         except FileNotFoundError:
             return Decided()
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
@@ -67,7 +88,7 @@ class QueryState:
     def write(self, **changes: str) -> None:
         """Store decisions; durable when this returns.
 
-        Raises `InvalidArgument` if the checkpoint directory exists and cannot be written.
+        Raises `InvalidArgument` if the directory exists and cannot be written.
         """
         if self._path is None or not self._path.parent.parent.is_dir():
             return
@@ -83,17 +104,46 @@ class QueryState:
             draft.replace(self._path)
             _sync(self._path.parent)
             _sync(self._path.parent.parent)
+            if self._query:
+                _remove_oldest(self._path.parent)
         except OSError as error:
+            where = "that directory" if self._query else "checkpointLocation"
             raise errors.InvalidArgument(
                 f"{self._path} cannot be written: {error}. The user of the driver needs write"
-                " permission in checkpointLocation"
+                f" permission in {where}"
             ) from error
 
     def _unreadable(self, reason: str) -> errors.InvalidArgument:
+        remedy = (
+            "Remove it, if the brokers that the sink wrote to before can be reached"
+            if self._query
+            else "Restore it with the checkpoint that it belongs to"
+        )
         return errors.InvalidArgument(
             f"{self._path}, which has the query's decisions about its sink, cannot be read:"
-            f" {reason}. Restore it with the checkpoint that it belongs to"
+            f" {reason}. {remedy}"
         )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _driver_folder() -> Path | None:
+    try:
+        return driver_folder(create=True)
+    except OSError as error:
+        _log.warning("decisions of a sink are stored by brokers only: %s", error)
+        return None
+
+
+def _remove_oldest(folder: Path) -> None:
+    ages = []
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            ages.append((path.stat().st_mtime, path))
+    for _, path in sorted(ages)[:-FILES_MAX]:
+        path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pyspark_rmq.short_errors import short_errors
 from pyspark_rmq.sink import publication
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.commit_message import RmqCommitMessage, results_of
@@ -39,6 +40,7 @@ class RmqStreamWriter(QuickAckInput, _Base):  # type: ignore[misc,valid-type]
         self._guarantee = guarantee
         self._schema = schema
 
+    @short_errors
     def write(self, iterator: Iterator[Any]) -> RmqCommitMessage:
         """In a task."""
         identity = self.identity()
@@ -52,6 +54,7 @@ class RmqStreamWriter(QuickAckInput, _Base):  # type: ignore[misc,valid-type]
         """Identity of the current task."""
         return stream_identity(self._options)
 
+    @short_errors
     def commit(self, messages: list[Any], batchId: int) -> None:
         """On the driver, after all tasks; again after a crash."""
         publication.publish_batch(self._options, results_of(messages))

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rmq import connections
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
-from pyspark_rmq.short_errors import short_errors
+from pyspark_rmq.short_errors import short_errors, short_row_errors
 from pyspark_rmq.source.batch_plan import batch_ranges, batch_tasks
 from pyspark_rmq.source.dead_letter_check import DeadLetterCheck
 from pyspark_rmq.source.description import describe, described_columns
@@ -40,6 +40,7 @@ class RmqBatchReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
         tasks = connected.call(batch_tasks(client, options, ranges, self._pushed, repeats))
         return [InputPartition(task) for task in tasks]
 
+    @short_row_errors
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task."""
         if partition is None or partition.value is None:
@@ -67,6 +68,7 @@ class RmqDescribeReader(QuickAckInput, DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._names = tuple(names)
 
+    @short_row_errors
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows, with the columns of the schema."""
         connected = connections.connect(self._options.connection)

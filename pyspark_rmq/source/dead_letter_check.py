@@ -16,7 +16,7 @@ class DeadLetterCheck:
     def __init__(self, client: ClientInstance, options: SourceOptions) -> None:
         self._client = client
         self._topic = options.payload.dead_letter_topic
-        self._name_servers = options.connection.name_servers
+        self._name_servers = options.connection.shown
         self._was_found = False
 
     async def check(self) -> None:

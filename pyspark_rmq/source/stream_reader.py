@@ -12,11 +12,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from broker_core import errors
 from pyspark_rmq import connections
 from pyspark_rmq.connections import Connected
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.payloads.read_columns import ReadColumn
-from pyspark_rmq.short_errors import short_errors
+from pyspark_rmq.short_errors import short_errors, short_row_errors
 from pyspark_rmq.source.offsets.offset_planning import plan_tasks, ranges_between
 from pyspark_rmq.source.offsets.stream_position import StreamOffset
 from pyspark_rmq.source.rows.range_reader import Task, read_task
@@ -55,6 +56,9 @@ class RmqStreamReader(
         self._columns = tuple(columns)
         self._session: StreamSession | None = None
         self._last: dict[str, Any] | None = None
+        # Brokers of a batch that Spark repeats before it asks for the next one.
+        self._repeated: set[str] = set()
+        self._has_looked = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_session": None, "_last": None}
@@ -79,6 +83,9 @@ class RmqStreamReader(
         else:
             may_wait = True
         begin = StreamOffset.from_json(start)
+        if not self._has_looked:
+            self._has_looked = True
+            self._asked().note_repeated(self._repeated)
         end: StreamOffset = self._call(
             self._asked().latest(begin, self._limits(limit), may_wait=may_wait)
         )
@@ -96,6 +103,7 @@ class RmqStreamReader(
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
         return ReadAllAvailable()
 
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Read everything that is stored now, in as many batches as the limits require."""
         self._asked().fix_target()
@@ -110,8 +118,11 @@ class RmqStreamReader(
         """The tasks of a batch. Depends only on arguments and options."""
         self._last = end
         begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        ranges = ranges_between(begin, until) if start != end else []
+        if not self._has_looked:
+            self._repeated.update(part.broker_name for part in ranges)
         tasks = plan_tasks(
-            ranges_between(begin, until) if start != end else [],
+            ranges,
             until.row_sizes,
             tasks_min=self._options.partitions_min,
             rows_max=self._options.rows_per_partition_max,
@@ -119,10 +130,12 @@ class RmqStreamReader(
         stores = dict(until.stores)
         return [InputPartition(Task.of(ranges, stores, until.repeats)) for ranges in tasks]
 
+    @short_row_errors
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task."""
         return read_task(partition.value, self._options, self._columns)
 
+    @short_errors
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done."""
         self._call(self._asked().commit(StreamOffset.from_json(end)))
@@ -168,3 +181,32 @@ class RmqStreamReader(
             options.bytes_per_trigger_max,
             options.rows_per_trigger_min,
         )
+
+
+class RefusedStreamReader(RmqStreamReader):
+    """Raises `error` when Spark first uses it.
+
+    Spark hides an error of `DataSource.streamReader` under one of its own, about a name of its
+    code. Errors of a reader are shown alone.
+    """
+
+    def __init__(self, error: errors.RmqError) -> None:
+        self._error = error
+        self._session = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> Any:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error

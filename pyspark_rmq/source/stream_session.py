@@ -7,7 +7,7 @@ log lines; a batch is fully described by the two positions that Spark stores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,12 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
 from pyspark_rmq.source.dead_letter_check import DeadLetterCheck
 from pyspark_rmq.source.filter_check import FilterCheck
-from pyspark_rmq.source.offsets.data_loss import NEW_STORE_REMEDY, report_loss
+from pyspark_rmq.source.offsets.data_loss import (
+    NEW_STORE_REMEDY,
+    describe_lost,
+    describe_unknown_loss,
+    report_loss,
+)
 from pyspark_rmq.source.offsets.gone_queues import ask_remains, describe_unread, unread_of
 from pyspark_rmq.source.offsets.offset_lookup import OffsetLookup
 from pyspark_rmq.source.offsets.offset_planning import ROW_SIZE_DEFAULT, QueueRange, limited
@@ -52,6 +57,8 @@ class Seen(NamedTuple):
     """Brokers that did not answer, or whose master is needed, with the reason."""
     has_run: Mapping[str, bool] = MappingProxyType({})
     """Broker -> whether its log has everything that was read before, if it knows."""
+    same: Mapping[MessageQueue, int] = MappingProxyType({})
+    """Queues of brokers that lack some of it -> up to where they are the same, if it is known."""
 
     def since(self, start: StreamOffset) -> Seen:
         """These answers, with positions that a lagging slave does not move back.
@@ -78,6 +85,8 @@ class Seen(NamedTuple):
         store = self.stores[broker]
         if before.store_id != store.store_id:
             return False
+        if before.run and before.run == store.run:
+            return True
         # Position or broker of an older release: only the epoch is known.
         has_run = self.has_run.get(broker) if before.run else None
         return before.epoch == store.epoch if has_run is None else has_run
@@ -112,6 +121,7 @@ class StreamSession:
         self._committed: Mapping[MessageQueue, int] = {}
         self._last_batch_at: float | None = None
         self._reported: set[object] = set()
+        self._repeated: set[str] = set()
 
     # What Spark asks
 
@@ -150,6 +160,13 @@ class StreamSession:
         self._position = end
         return end
 
+    def note_repeated(self, brokers: Iterable[str]) -> None:
+        """These brokers have queues of a batch that was repeated before the first look.
+
+        If the log of one was cut before, the batch has read what came instead.
+        """
+        self._repeated.update(brokers)
+
     def note_position(self, end: StreamOffset) -> None:
         """The batch ends here; used by `backlog`."""
         self._position = end
@@ -177,7 +194,9 @@ class StreamSession:
     async def _look(self, start: StreamOffset) -> Seen:
         queues = await self._discovery.queues()
         found = await self._lookup.look(queues, start.stores)
-        seen = Seen(found.ends, found.stores, found.at_slaves, found.silent, found.has_run)
+        seen = Seen(
+            found.ends, found.stores, found.at_slaves, found.silent, found.has_run, found.same
+        )
         self._check_topics()
         seen = await self._with_remains(start, seen.since(start))
         self._note_silence(seen.silent)
@@ -305,8 +324,13 @@ class StreamSession:
         self._seen = seen = self._target or await self._look(start)
         seen = seen.since(start)
         await self._filter.check(seen.ends)
+        differs = self._differs(start, seen)
         odd = self._odd(start, seen)
+        # Later batches of this run are planned by its own looks.
+        self._repeated -= seen.stores.keys()
         cut = {queue: seen.ends[queue] for queue in odd if self._was_cut(queue, start, seen)}
+        cut.update(differs)
+        odd.update(differs)
         begins = await self._begins({queue: seen.ends[queue] for queue in odd if queue not in cut})
         begins.update(cut)
         backlog = [
@@ -360,7 +384,11 @@ class StreamSession:
             or end < start.queues[queue]
         }
         for queue in sorted(odd):
-            if queue in start.queues and queue.broker_name not in replaced:
+            if (
+                queue in start.queues
+                and queue.broker_name not in replaced
+                and not self._lacks(queue.broker_name, start, seen)
+            ):
                 end, position = seen.ends[queue], start.queues[queue]
                 then = (
                     f"{position - end} messages at the end of the log were cut off; reading goes on"
@@ -375,6 +403,27 @@ class StreamSession:
                     f" {end}, and was read up to {position} before: {then}",
                 )
         return odd
+
+    def _lacks(self, broker: str, start: StreamOffset, seen: Seen) -> bool:
+        """Whether the log lacks some of what was read, and says up to where it is the same."""
+        before = start.stores.get(broker, NAMELESS)
+        return (
+            bool(before.store_id)
+            and broker in seen.stores
+            and not seen.is_same(broker, before)
+            and any(queue.broker_name == broker for queue in seen.same)
+        )
+
+    def _differs(self, start: StreamOffset, seen: Seen) -> dict[MessageQueue, int]:
+        """Queues whose end was read and is no longer in the log -> where they begin to differ.
+
+        Other messages have those offsets now, or none. They are read from there.
+        """
+        return {
+            queue: start.queues[queue] if queue.broker_name in self._repeated else same
+            for queue, same in seen.same.items()
+            if same < start.queues.get(queue, 0) and self._lacks(queue.broker_name, start, seen)
+        }
 
     def _was_cut(self, queue: MessageQueue, start: StreamOffset, seen: Seen) -> bool:
         """Whether a queue that ends before its position belongs to the log that was read.
@@ -436,7 +485,8 @@ class StreamSession:
                 text = (
                     f"broker {broker} has another log since position {before.log_position} at the"
                     " latest, where messages were read: a backup was restored, a slave that was"
-                    " behind was promoted, or a crash has cut the log"
+                    " behind was promoted, or a crash has cut the log. "
+                    + self._lost(broker, start, seen)
                 )
             else:
                 text = (
@@ -449,6 +499,12 @@ class StreamSession:
                 is_new_store=before.store_id != store.store_id,
             )
         return replaced
+
+    def _lost(self, broker: str, start: StreamOffset, seen: Seen) -> str:
+        if not self._lacks(broker, start, seen):
+            return describe_unknown_loss(start.stores[broker].run)
+        same = {queue: at for queue, at in seen.same.items() if queue.broker_name == broker}
+        return describe_lost(same, start.queues, is_repeated=broker in self._repeated)
 
     def _report_once(self, key: object, text: str, *, is_new_store: bool = False) -> None:
         fails = self._options.fails_on_data_loss

@@ -30,11 +30,17 @@ def processed(
 ) -> None:
     """Wait until a streaming query has processed what a test has sent.
 
-    `until` is a topic (from `broker.topic(name)`): everything that is in it now, read and written
-    to the sink; a number: so many input rows since the query started; a function: until it returns
-    true; or nothing: all that is available, for a query whose input pauses. Raises what the query
-    fails with, and `NotProcessed` with the last report when it ends before or takes too long.
+    `until` says what to wait for. A topic (from `broker.topic(name)`): everything that is in it now
+    was read and written to the sink. A number: that many input rows since the query started. A
+    function: it returns true. None: everything that is available, for a query whose input pauses.
+
+    Raises the error of the query, and `NotProcessed` with the last report when the query ends
+    before that or the wait takes too long.
     """
+    if not hasattr(query, "recentProgress"):
+        raise TypeError(
+            f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
+        )
     if until is None:
         _all_available(query, timeout_s)
         return

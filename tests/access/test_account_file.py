@@ -82,5 +82,5 @@ def test_changes_are_taken_and_mistakes_are_not(
         ["admin-key", "reader-key"],
         ["admin-key"],
     ]
-    assert caplog.text.count("the accounts stay as they were") == 2
+    assert caplog.text.count("the old accounts stay in use") == 2
     assert "canar" not in caplog.text

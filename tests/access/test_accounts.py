@@ -55,8 +55,8 @@ def test_permissions_by_name_and_by_default() -> None:
         ({"admin": "true"}, "admin"),
         ({"defaultTopicPerm": "READ"}, "defaultTopicPerm needs one of"),
         ({"defaultTopicPerm": 1}, "defaultTopicPerm"),
-        ({"topicPerms": ["T"]}, "topicPerms needs texts like name=SUB"),
-        ({"topicPerms": ["=SUB"]}, "topicPerms needs texts like name=SUB"),
+        ({"topicPerms": ["T"]}, "topicPerms needs entries like name=SUB"),
+        ({"topicPerms": ["=SUB"]}, "topicPerms needs entries like name=SUB"),
         ({"topicPerms": ["T=SUB", "T=PUB"]}, "twice"),
         ({"topicPerms": "T=SUB"}, "topicPerms"),
         ({"accessKey": ""}, "accessKey"),
@@ -64,8 +64,8 @@ def test_permissions_by_name_and_by_default() -> None:
         ({"accessKey": "a" * 257}, "accessKey"),
         ({"secretKey": "short"}, "secretKey"),
         ({"secretKey": 12345678}, "secretKey"),
-        ({"whiteRemoteAddress": "everywhere"}, "no address"),
-        ({"Admin": True}, "not known"),
+        ({"whiteRemoteAddress": "everywhere"}, "not an address"),
+        ({"Admin": True}, "unknown key"),
     ],
 )
 def test_a_mistake_refuses_the_whole_file(changes: dict[str, Any], reason: str) -> None:

@@ -62,7 +62,7 @@ READER_MAY = {
 # What a writer of topic T and of sink S may ask for.
 WRITER_MAY = {
     10, 310, 320, 370, 29, 30, 31, 32, 34, 35, 37, 202, 351, 29900, 29902, 29910, 29911, 29912,
-    29913, 29914, 29915,
+    29913, 29914, 29915, 29916,
 }  # fmt: skip
 # What an account of a slave or of a registering broker may ask for.
 BROKER_MAY = {21, 43, 45, 60, 61, 201, 402, 905, 906, 29900, 29920}
@@ -135,6 +135,7 @@ def requests(staging_id: str, staged_id: str) -> dict[int, Asked]:
         29913: ({}, encode_ids([staged_id])),
         29914: ({}, encode_publication(Publication(identity))),
         29915: (sink, b""),
+        29916: (sink, b""),
     }  # fmt: skip
 
 

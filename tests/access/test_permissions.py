@@ -55,12 +55,6 @@ def test_roles_in_order() -> None:
         assert sum(is_allowed(who, rule) for who in (plain, broker, admin)) == allowed
 
 
-def test_a_broker_acts_for_its_own_name_only() -> None:
-    broker = account(is_broker=True, broker_name="a")
-    assert is_allowed(broker, BROKERS, brokerName="a")
-    assert not is_allowed(broker, BROKERS, brokerName="b")
-
-
 @pytest.mark.parametrize("name", ["", " T", "T ", "a/b"])
 def test_a_name_that_is_none_is_never_covered_by_a_default(name: str) -> None:
     rule = Rule(Role.ACCOUNT, fields(topic="topic", permission=PUB))

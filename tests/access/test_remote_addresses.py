@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.access.remote_addresses import address_pattern, is_loopback_host
+from broker_core.access.remote_addresses import address_pattern
 from broker_core.errors import InvalidArgument
 
 
@@ -33,10 +33,3 @@ def test_white_lists(pattern: str, matching: list[str], others: list[str]) -> No
 def test_what_is_no_pattern(text: str) -> None:
     with pytest.raises(InvalidArgument):
         address_pattern(text)
-
-
-def test_loopback() -> None:
-    assert is_loopback_host("127.0.0.1")
-    assert is_loopback_host("::1")
-    assert is_loopback_host("local")
-    assert not is_loopback_host("10.0.0.1")

@@ -21,7 +21,7 @@ from broker_core.broker.tables.new_groups import NewGroups
 from broker_core.broker.tables.new_topics import NewTopics
 from broker_core.broker.tables.queue_locks import QueueLocks
 from broker_core.broker.tables.request_modes import MODES_FILE, RequestModes
-from broker_core.broker.transactions.resume_check import TransactionResumeProcessor
+from broker_core.broker.transactions.reopen_given_up import ReopenGivenUpProcessor
 from broker_core.codec.wire.bodies.heartbeat_data import ConsumerData, HeartbeatData
 from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
 from broker_core.codec.wire.remoting_command import RemotingCommand
@@ -87,7 +87,7 @@ class AskedBroker:
         pull = PullFeature(self.context, master_is_there=lambda: False)
         pop = PopFeature(self.context, pulls=pull.pulls, route=_no_route)
         clients = ClientsFeature(self.context)
-        processors: list[Processor] = [TransactionResumeProcessor(store=self.store)]
+        processors: list[Processor] = [ReopenGivenUpProcessor(store=self.store)]
         for feature in (clients, pull, pop, admin):
             processors += feature.processors()
         self.handlers: dict[int, Handler] = {}

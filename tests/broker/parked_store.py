@@ -9,8 +9,8 @@ from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
 from broker_core.broker.scheduled.delayed_message import parked
 from broker_core.broker.tables.broker_stats import BrokerStats
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.config import delay_levels_ms
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.files.json_table import JsonTable

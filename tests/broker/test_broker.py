@@ -145,7 +145,7 @@ def test_name_servers_know_everything_at_once(tmp_path: Path, run_async: Run) ->
     run_async(scenario())
 
 
-def test_a_name_server_that_comes_back_is_told_everything(tmp_path: Path, run_async: Run) -> None:
+def test_a_name_server_that_comes_back_gets_everything(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         server = NameServer()
         port = await server.start("127.0.0.1", 0)

@@ -90,7 +90,7 @@ def test_a_registration_of_references_does_not_keep_a_name_server_busy(
             look_ups.clear()
             client = patient_client(sign_request=signer(BROKER))
             ext = {
-                "brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c",
+                "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "clusterName": "c",
                 "haServerAddr": "127.0.0.1:2", "brokerId": "0",
             }  # fmt: skip
             command = RemotingCommand(RequestCode.REGISTER_BROKER, ext, chain())

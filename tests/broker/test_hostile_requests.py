@@ -143,7 +143,7 @@ def test_tables_stop_growing_at_their_limits(tmp_path: Path, run_async: Run) -> 
     run_async(scenario())
 
 
-def test_nobody_reads_what_is_not_for_consumers_yet(tmp_path: Path, run_async: Run) -> None:
+def test_records_not_yet_for_consumers_cannot_be_read(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             key = f"UNIQ_KEY\x01{UNIQUE}\x02"

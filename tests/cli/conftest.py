@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -18,4 +19,4 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic that no other test uses."""
-    return request.node.name.translate(str.maketrans("[].", "---"))[:100]
+    return re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)[:100]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from broker_core.cli import main as rmq
+from broker_core.cli.admin.registry import ADMIN_COMMANDS
 from broker_core.cli.main import COMMANDS, main
 from tests.cli.rmq_process import run_rmq
 
+# Of the narrowest usual terminal.
+COLUMNS = 80
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -22,6 +28,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("--help", "-h", "help"):
         assert main([word]) == 0
         assert capsys.readouterr() == (_golden("rmq"), "")
+    assert max(map(len, _golden("rmq").splitlines())) <= COLUMNS
 
 
 def test_no_command_shows_the_help_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +44,17 @@ def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     # The usage above is Python's and differs between its versions.
     assert shown[shown.index("\n\n") + 2 :] == _golden(name)
-    assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, shown.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize("name", ADMIN_COMMANDS)
+def test_help_of_an_admin_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["admin", *name.split(), "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert "examples:" in shown
+    assert [line for line in shown.splitlines() if len(line) > COLUMNS] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,3 +179,46 @@ def test_garbage_collection_is_off_for_the_imports_only(
 def test_it_runs_as_a_module() -> None:
     ended = run_rmq("--help")
     assert (ended.code, ended.output.decode(), ended.errors) == (0, _golden("rmq"), "")
+
+
+@pytest.mark.parametrize("word", ["topic", "topicList", "Group"])
+def test_a_command_of_admin_without_admin(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "list"]) == 2
+    assert f"did you mean rmq admin {word}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["-V", "version"])
+def test_other_words_for_the_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    assert capsys.readouterr().out.startswith("rmq ")
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_output_that_cannot_be_written_is_one_line(word: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "broker_core", word],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "rmq: error: [Errno 28] No space left on device\n"
+
+
+def test_an_encoding_without_a_character_of_the_help() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker_core", "produce", "--help"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"1m ? 10m" in b" ".join(ended.stdout.split())
+
+
+def test_a_name_that_no_topic_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("produce", "consume"):
+        with pytest.raises(SystemExit) as end:
+            main([command, "-t", "a b"])
+        assert end.value.code == 2
+        assert "'a b': topic has a character outside" in capsys.readouterr().err

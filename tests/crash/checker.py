@@ -58,7 +58,7 @@ def _log_content(dump: Dump, history: Frozen) -> Iterator[str]:
         placed = expected.get(position)
         if placed is None:
             staged = " (staged, never published)" if record.sent.body in history.staged else ""
-            yield f"I3 phantom: nobody sent what is at {position}{staged}"
+            yield f"I3 phantom: no message like that at {position} was sent{staged}"
         elif placed.sent != record.sent:
             yield f"I3 phantom: {record.sent} at {position}, sent was {placed.sent}"
         elif placed.offset != record.offset:

@@ -45,7 +45,7 @@ class Violation(AssertionError):
 
 
 class Described:
-    """Puts the damage into the message of whatever goes wrong inside the `with` block."""
+    """Adds the damage to the message of any error inside the `with` block."""
 
     def __init__(self, text: str) -> None:
         self._text = text

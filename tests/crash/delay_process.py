@@ -14,7 +14,7 @@ from pathlib import Path
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
 from broker_core.broker.scheduled.delayed_message import parked
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock

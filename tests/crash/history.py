@@ -199,7 +199,9 @@ class History:
         record = self.records.get(position)
         if record is None and self.pending is not None:
             record = next((r for r in self.pending.records if r.position == position), None)
-        assert record is not None, f"read {key} {offset}: nobody sent what is at {position}"
+        assert record is not None, (
+            f"read {key} {offset}: no message like that at {position} was sent"
+        )
         assert (record.sent.key, record.offset) == (key, offset), f"{record} is not {key} {offset}"
         self.visible[key, offset] = record, self.epoch
 

@@ -118,7 +118,7 @@ def table_in_place() -> Iterator[None]:
 
 @contextlib.contextmanager
 def incomplete_groups_count() -> Iterator[None]:
-    """Recovery keeps whatever part of a group is valid."""
+    """Recovery keeps the valid part of an incomplete group."""
     with mock.patch.object(recovery, "group_header_at", lambda *_: None):
         yield
 

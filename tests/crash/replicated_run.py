@@ -1,7 +1,7 @@
 """A master and its slave as processes under load, and what may be said about them afterwards.
 
 `ReplicatedRun` sends numbered messages all the time. A message counts as promised when the answer
-was SEND_OK: with synchronous replication the slave has it, whatever happens to the master.
+was SEND_OK: with synchronous replication the slave has it, even if the master is lost.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ReplicatedRun:
             assert in_time, f"not within {limit_s} s: {what}\n{self.logs()}"
 
     async def until_acked(self, count: int) -> None:
-        """So many more messages were promised."""
+        """Add to the number of messages that will be sent."""
         wanted = len(self.acked) + count
 
         async def is_reached() -> bool:

@@ -1,6 +1,6 @@
 """Real file systems that are small, or whose medium fails: tmpfs, and ext4 on a loop device.
 
-Everything mounted or attached here is undone when the `with` block ends, whatever happened in it.
+Everything mounted or attached here is undone when the `with` block ends, also after an error.
 Needs root; `why_not` says what is missing.
 """
 

@@ -322,9 +322,9 @@ def missing_or_wrong(
         for offset, body in enumerate(_bodies(store, queue_id, low, high, body_size), low):
             number = int(body[:12])
             if body != body_of(number, body_size) or number not in promises.sent:
-                problems.append(f"queue {queue_id} offset {offset}: nobody sent {body[:40]!r}")
+                problems.append(f"queue {queue_id} offset {offset}: {body[:40]!r} was never sent")
             if number in present:
-                problems.append(f"message {number} is there twice")
+                problems.append(f"message {number} is stored twice")
             present[number] = queue_id, offset
     for number, place in promises.acked.items():
         if present.get(number) != place:

@@ -72,7 +72,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
         lambda d, h: (_with_record(d, 1, sent=d.records[1].sent._replace(body=b"other")), h),
     ),
     "property changed": ("I3", lambda d, h: (_with_record(d, 1, sent=_other(d.records[1])), h)),
-    "record of nobody": ("I3", lambda d, h: (_with_record(d, 1, position=3), h)),
+    "record that was never sent": ("I3", lambda d, h: (_with_record(d, 1, position=3), h)),
     "offset moved": ("I4", lambda d, h: (_with_record(d, 1, offset=77), h)),
     "numbering went back": (
         "I4 numbering",

@@ -1,6 +1,6 @@
 """F21: random damage to random files, several at once, then open and read everything.
 
-Whatever is served must be right; whatever is refused must be refused with a named error. One pair
+Every answer must be right, and every refusal must be a named error. One pair
 is left out: the log and the store state damaged together. The state holds the watermark that tells
 a torn tail from damage, so without it the end of the log has no witness.
 """

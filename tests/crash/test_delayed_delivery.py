@@ -86,7 +86,7 @@ def problems_of(broker: ParkedStore, safe: frozenset[bytes]) -> list[str]:
     problems += [
         f"{r.body!r} delivered {copies[r.body]} times" for r in waiting if copies[r.body] != 1
     ]
-    problems += [f"nobody parked {body!r}" for body in copies.keys() - known]
+    problems += [f"{body!r} was never delayed" for body in copies.keys() - known]
     place = {record.physical_offset: (record.queue_id, record.queue_offset) for record in waiting}
     next_offset: dict[int, int] = {}
     for record in sorted(records, key=lambda record: record.physical_offset):

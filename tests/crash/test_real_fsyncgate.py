@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.root]
 BODY_SIZE = 32 << 10
 MEDIUM_SIZE = 24 * MIB
 SETTINGS = {**SMALL, "commit_log_file_size": 4 * MIB, "clean_interval_ms": 3_600_000}
-# Whichever file is synced first hears of the medium. Here it has to be the log.
+# The first file that is synced gets the error of the medium. Here it has to be the log.
 LOG_FIRST = {
     **SETTINGS,
     "consume_queue_flush_interval_ms": 3_600_000,
@@ -107,7 +107,7 @@ def test_a_failing_medium_never_costs_an_acknowledged_message(
 
 
 @pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
-def test_queue_files_may_hear_of_the_medium_first(tmp_path: Path, journal: bool) -> None:
+def test_queue_files_may_find_the_failure_first(tmp_path: Path, journal: bool) -> None:
     """Then the store takes no more, and a sync of the log that was under way is still good."""
     promises = Promises()
     acked, _ = run_until_the_medium_fails(tmp_path, promises, QUEUES_OFTEN, journal=journal)

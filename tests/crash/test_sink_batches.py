@@ -246,7 +246,7 @@ def problems_of(sinks: SinkStore, model: _Model) -> list[str]:
     copies = Counter(sinks.all_bodies())
     problems = [f"{body!r} is there {count} times" for body, count in copies.items() if count > 1]
     known = {body for rows in model.rows.values() for bodies in rows.values() for body in bodies}
-    problems += [f"nobody wrote {body!r}" for body in copies.keys() - known]
+    problems += [f"{body!r} was never written" for body in copies.keys() - known]
     shown: Counter[str] = Counter()
     for (sink, batch), rows in model.rows.items():
         bodies = [body for part in rows.values() for body in part]

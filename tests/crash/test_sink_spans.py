@@ -144,7 +144,7 @@ class SpanRun:
         problems += [
             f"{row!r} is there {copies[row]} times" for row in expected if copies[row] != 1
         ]
-        problems += [f"nobody wrote {row!r}" for row in copies.keys() - set(expected)]
+        problems += [f"{row!r} was never written" for row in copies.keys() - set(expected)]
         return problems
 
     def _open(self, disks: dict[str, SimulatedDisk]) -> SinkCluster:

@@ -1,7 +1,7 @@
 """A group that was taken back leaves nothing, wherever the power is cut meanwhile and afterwards.
 
 A staged file changes while its group is written over several log files. The group is taken back and
-shorter ones follow. Whatever a cut leaves: what was acknowledged is there, and no row of the group.
+shorter ones follow. After every cut all acknowledged messages are stored, and no row of the group.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def problems_of(
             problems.append(f"the recall of {record.body!r} is lost")
         if copies[record.body] != expected:
             problems.append(f"{record.body!r} delivered {copies[record.body]} times")
-    problems += [f"nobody stored {body!r}" for body in copies.keys() - known]
+    problems += [f"{body!r} was never stored" for body in copies.keys() - known]
     if broker.delivery.pending_count:
         problems.append(f"{broker.delivery.pending_by_topic} are still counted")
     return problems

@@ -19,14 +19,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.broker.tables.system_topics import (
-    SCHEDULE_TOPIC,
-    TRANSACTION_GIVEN_UP_TOPIC,
-    TRANSACTION_HALF_TOPIC,
-)
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.progress import TransactionProgress
 from broker_core.broker.transactions.service import Transactions, Verdict
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_GIVEN_UP_TOPIC
 from broker_core.store.message_store import MessageStore
 from tests.broker.half_store import HalfStore
 from tests.crash.transaction_process import check_committed, serve
@@ -125,13 +122,13 @@ def problems_of(
     copies = Counter(r.body for topic, q in queues for r in broker.records(topic, q))
     given_up = Counter(r.body for r in broker.records(TRANSACTION_GIVEN_UP_TOPIC))
     halves = [record.body for record in broker.halves()]
-    problems = [f"nobody sent {body!r}" for body in (copies | given_up).keys() - set(halves)]
+    problems = [f"{body!r} was never sent" for body in (copies | given_up).keys() - set(halves)]
     for body in halves:
         is_wanted = verdicts.get(body) is Verdict.COMMIT
         if copies[body] + given_up[body] > 1:
             problems.append(f"{body!r} ended {copies[body] + given_up[body]} times")
         if copies[body] and not is_wanted:
-            problems.append(f"{body!r} was committed by nobody")
+            problems.append(f"{body!r} was never committed")
         if is_wanted and not copies[body] and not given_up[body]:
             problems.append(f"{body!r} is not committed")
     for body, verdict in answered.items():
@@ -208,7 +205,7 @@ def test_found_when_offsets_are_saved_before_the_log_is_durable(
     assert "b'x' is not committed" in _cut_after_saving()
 
 
-def test_a_half_at_the_very_beginning_of_the_log_is_told_from_nothing() -> None:
+def test_a_half_at_position_zero_is_found() -> None:
     broker = HalfStore().start()
     broker.send(b"x")
     assert broker.store.units(TRANSACTION_HALF_TOPIC, 0, 0, 1)[0][0] > 0

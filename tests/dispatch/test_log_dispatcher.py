@@ -32,7 +32,7 @@ class TestOrder:
         store.flush()
         assert seen == [(b"A", 0, 1), (b"A", 3, 1), (b"A", 0, 2), (b"A", 0, 4)]
 
-    def test_a_listener_sees_what_it_is_told_about(self) -> None:
+    def test_a_listener_can_read_what_was_announced(self) -> None:
         store = open_small(new_disk())
         found: list[bytes] = []
 

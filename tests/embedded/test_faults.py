@@ -123,6 +123,21 @@ def test_busy(broker: EmbeddedBroker, hasty: Cluster) -> None:
     assert b"busy" not in bodies(broker)
 
 
+def test_one_fault_twice_is_refused(broker: EmbeddedBroker, hasty: Cluster) -> None:
+    with broker.faults.busy():
+        with (
+            pytest.raises(InvalidArgument, match="fault busy is there already"),
+            broker.faults.busy(),
+        ):
+            pass
+        # The outer one goes on.
+        with pytest.raises(SystemBusy):
+            hasty.produce("orders", ["refused"])
+    with broker.faults.busy():
+        pass
+    assert broker.produce("orders", ["stored"]) == 1
+
+
 def test_refused_sends(broker: EmbeddedBroker) -> None:
     broker.produce("orders", ["before"])
     with broker.faults.refused_sends():

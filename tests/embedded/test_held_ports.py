@@ -6,18 +6,30 @@ import errno
 import socket
 import struct
 import sys
+from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedBroker
 from broker_core.embedded.held_ports import HeldPorts
 from broker_core.embedded.standalone_server import HOST
+from broker_core.errors import InvalidArgument
 from broker_core.remoting.server import bind_address
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="held on Linux only")
 
 # Of Linux 6.3: from which ports the system chooses for a socket.
 IP_LOCAL_PORT_RANGE = 51
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "9876", None, True, 80.0])
+def test_what_is_no_port(port: Any) -> None:
+    for name in ("name_server_port", "broker_port"):
+        with pytest.raises(InvalidArgument) as refused:
+            EmbeddedBroker(**{name: port})
+        assert str(refused.value) == (
+            f"{name}={port!r} is not a port: give 0, for any free one, to 65535"
+        )
 
 
 def is_given_away(port: int) -> bool:
@@ -52,7 +64,7 @@ def test_a_held_port_is_for_those_who_name_it() -> None:
     assert is_given_away(second)
 
 
-def test_what_somebody_listens_on_is_not_held() -> None:
+def test_a_port_in_use_is_not_held() -> None:
     ports = HeldPorts()
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]

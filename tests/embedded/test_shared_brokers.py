@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -198,7 +199,35 @@ def test_a_kernel_that_was_killed_and_started_again(
     assert f"waiting until that broker (process {broker_id}) has ended" in caplog.text
 
 
-def test_several_strangers_of_one_name_are_named(shared: EmbeddedBroker) -> None:
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_store_that_another_kernel_has_open(tmp_path: Path, is_shared: bool) -> None:
+    store = tmp_path / "kept"
+    with subprocess.Popen(
+        [sys.executable, "-c", _KERNEL, str(store)],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as kernel:
+        assert kernel.stdout is not None
+        kernel.stdout.readline()
+        with pytest.raises(EmbeddedBrokerFailed) as refused:
+            if is_shared:
+                EmbeddedBroker.shared("mine", store=store)
+            else:
+                EmbeddedBroker(store=store).start()
+        assert re.fullmatch(
+            rf"store={re.escape(str(store))} is open in process {kernel.pid}, by its shared broker"
+            r" 'demo': stop\(\) it there, use another directory, or use that broker:"
+            r' Cluster\("127\.0\.0\.1:\d+"\)\nSee docs/errors\.md#store-is-open',
+            str(refused.value),
+        )
+        kernel.communicate(timeout=LIMIT_S)
+    # Its end leaves the store to others.
+    with EmbeddedBroker(store=store) as again:
+        assert len(again.consume("orders")) == 1
+
+
+def test_several_foreign_brokers_of_one_name_are_listed(shared: EmbeddedBroker) -> None:
     [path] = Path(tempfile.gettempdir()).glob("pyspark-rmq-*/broker-*.json")
     note = json.loads(path.read_text())
     # Process 1 is no ancestor that counts, and is always there.

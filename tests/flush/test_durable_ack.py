@@ -69,7 +69,9 @@ def test_a_failure_is_an_unknown_outcome_for_all(run_async: Callable[..., Any]) 
     run_async(scenario())
 
 
-def test_a_cancelled_or_expired_waiter_disturbs_nobody(run_async: Callable[..., Any]) -> None:
+def test_cancelled_and_expired_waiters_are_harmless(
+    run_async: Callable[..., Any],
+) -> None:
     async def scenario() -> None:
         clock, flushed = ManualClock(), Watermark(0)
         acks = DurableAcks(flushed, clock, 1_000)

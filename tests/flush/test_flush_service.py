@@ -121,7 +121,7 @@ class TestGroupCommit:
             worker.run_next()
         assert under_way == [0] * (1 + 4 * 60)
 
-    def test_a_waiter_that_raises_in_an_overlapped_wake_up_stops_nobody_else(self) -> None:
+    def test_a_waiter_that_raises_in_an_overlapped_wake_up_does_not_stop_others(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
         woken: list[int] = []
@@ -145,7 +145,7 @@ class TestGroupCommit:
         worker.run_all()
         assert woken == list(range(201))
 
-    def test_a_waiter_that_raises_stops_nobody_else(self) -> None:
+    def test_a_waiter_that_raises_does_not_stop_others(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
         woken: list[str] = []
@@ -373,7 +373,7 @@ class TestFence:
         assert log.service.failure is not None
 
     def test_a_later_job_does_not_run_after_a_failed_one(self) -> None:
-        """The owner may submit again before it hears of the failure; that sync would lie."""
+        """The owner may submit again before it knows of the failure; that sync must not succeed."""
         worker = ManualWorker()
         log = FlushedLog(worker)
         log.append()

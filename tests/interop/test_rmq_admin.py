@@ -65,6 +65,16 @@ def until(reached: Callable[[], bool]) -> None:
     raise AssertionError("not reached")
 
 
+def test_several_topics_in_one_command(shell: Shell) -> None:
+    names = [f"several_{number}" for number in range(40)]
+    words = [word for name in names for word in ("-t", name)]
+    made = shell.json("topic", "create", *words, "-q", "3")
+    assert [(row["topic"], row["readQueues"], row["writeQueues"]) for row in made] == [
+        (name, 3, 3) for name in names
+    ]
+    assert set(names) <= {row["topic"] for row in shell.json("topic", "list", "--names")}
+
+
 def test_clusters_brokers_and_settings(shell: Shell) -> None:
     # Apache's broker cannot tell anything about itself before it has counted for a second.
     until(lambda: shell.json("cluster", "list")[0]["problem"] is None)

@@ -195,7 +195,7 @@ def test_a_repeated_registration_with_another_body_or_field_is_read(server: Aske
     assert len(server.table.expire(server.clock.monotonic() * 1_000)) == 1
 
 
-def test_a_slave_keeps_being_told_its_master(server: Asker) -> None:
+def test_a_slave_always_gets_its_master(server: Asker) -> None:
     for _ in range(3):
         assert server.register(**SLAVE).ext["masterAddr"] == BROKER["brokerAddr"]
 

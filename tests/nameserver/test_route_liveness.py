@@ -36,7 +36,7 @@ def test_the_last_member_takes_the_broker_and_its_topics_along() -> None:
     assert table.cluster_info() == ({}, {})
 
 
-def test_a_stranger_cannot_be_unregistered() -> None:
+def test_an_unknown_broker_cannot_be_unregistered() -> None:
     table = RouteTable()
     register(table, "T1", "T2")
     assert table.unregister(identity(address=SLAVE)) == []

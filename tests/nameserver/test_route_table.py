@@ -134,7 +134,7 @@ def test_an_unchanged_heartbeat_changes_no_revision() -> None:
     assert table.revision == before
 
 
-def test_a_slave_is_told_its_master() -> None:
+def test_a_slave_gets_its_master() -> None:
     table = RouteTable()
     slave = identity(broker_id=1, address=SLAVE)
     alone = register(table, who=slave)

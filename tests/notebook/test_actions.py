@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 from IPython.lib.pretty import pretty
@@ -16,7 +19,13 @@ from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
-from broker_core.errors import MessageTooLarge, RmqError, TopicNotExist
+from broker_core.errors import (
+    InvalidArgument,
+    MessageTooLarge,
+    NameServersSilent,
+    RmqError,
+    TopicNotExist,
+)
 from broker_core.notebook.display import (
     ClusterPicture,
     TopicPicture,
@@ -56,6 +65,26 @@ def depths(broker: EmbeddedBroker, topic: str) -> list[int]:
 def without_rates(text: str) -> str:
     """Rates change from one look to the next."""
     return re.sub(r"[\d,.]+/s", "?/s", text)
+
+
+# Topics
+
+
+def test_many_topics_at_once(broker: EmbeddedBroker) -> None:
+    broker.create_topics({f"many_{number}": 1 + number % 2 for number in range(300)})
+    table = broker.topics().set_index("topic")
+    assert [int(table.loc[f"many_{n}", "queues"]) for n in (0, 1, 299)] == [1, 2, 2]
+    broker.create_topics({"many_0": 3})
+    assert len(broker.topic("many_0").stats()) == 3
+    wrong: list[tuple[Any, str]] = [
+        (["many_1"], r'write topics=\{"many_1": 4\}'),
+        ({"bad name": 1}, "'bad name': topic has a character outside"),
+        ({"many_1": 0}, "'many_1' cannot have 0 queues"),
+        ({5: 1}, "5: topic is not a string but int"),
+    ]
+    for topics, text in wrong:
+        with pytest.raises(InvalidArgument, match=text):
+            broker.create_topics(topics)
 
 
 # Sending
@@ -142,12 +171,81 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
     assert int(stats["commitLogMaxOffset"]) > 0
 
 
+def test_a_topic_of_a_broker_that_was_stopped() -> None:
+    with EmbeddedBroker() as broker:
+        topic = broker.topic("orders")
+    for ask in (topic.tail, topic.lag, topic.stats, topic.messages):
+        with pytest.raises(NameServersSilent, match=r"not running: start\(\) it first"):
+            ask()
+    assert "not running: start() it first" in topic.describe()
+    assert "not running: start() it first" in topic._repr_html_()
+
+
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
-    with pytest.raises(TopicNotExist):
-        missing.tail()
+    for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
+        with pytest.raises(TopicNotExist) as raised:
+            ask()
+        assert str(raised.value) == (
+            f"topic missing does not exist at {broker.name_server}: look at the spelling, or create"
+            ' it with create_topic("missing")\nSee docs/errors.md#topic-not-found'
+        )
     assert "missing" in missing.describe()
     assert "missing" in missing._repr_html_()
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "a b", ["orders"]])
+def test_a_name_that_is_none(broker: EmbeddedBroker, name: Any) -> None:
+    for ask in (
+        lambda: broker.produce(name, ["a"]),
+        lambda: broker.consume(name),
+        lambda: broker.topic(name).tail(),
+        lambda: broker.create_topic(name),
+    ):
+        with pytest.raises(InvalidArgument, match="topic"):
+            ask()
+
+
+@pytest.mark.parametrize("properties", ["text", ["a"], 7])
+def test_properties_that_are_no_dictionary(broker: EmbeddedBroker, properties: Any) -> None:
+    with pytest.raises(InvalidArgument, match="is no dictionary of texts"):
+        broker.produce("orders", ["a"], properties=properties)
+
+
+@pytest.mark.parametrize("config", [None, 9876, ("127.0.0.1", 9876)])
+def test_what_is_no_cluster(config: Any) -> None:
+    with pytest.raises(InvalidArgument, match="give its name servers as host:port"):
+        Cluster(config)
+
+
+_FAILING_CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+shell.run_line_magic("xmode", "Plain")
+shell.run_cell("from broker_core import EmbeddedBroker")
+shell.run_cell("def orders(broker):\\n    return broker.topic('orders').tail()")
+shell.run_cell("orders(EmbeddedBroker())")
+shell.run_line_magic("xmode", "Verbose")
+shell.run_cell("orders(EmbeddedBroker())")
+shell.history_manager.end_session()
+"""
+
+
+def test_a_cell_that_fails_shows_no_frames_of_the_package(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILING_CELL],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "NO_COLOR": "1", "IPYTHONDIR": str(tmp_path)},
+    )
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    short, verbose = re.split("Exception reporting mode: Verbose", shown)
+    assert "EmbeddedBrokerFailed: the broker was not started" in short
+    assert "broker.topic('orders').tail()" in short
+    assert "embedded_broker.py" not in short
+    assert "embedded_broker.py" in verbose
 
 
 _NO_PANDAS = """

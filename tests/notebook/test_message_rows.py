@@ -110,24 +110,46 @@ def test_one_message_is_not_a_list(one: object) -> None:
     ("messages", "text"),
     [
         (7, "an int is not a list"),
-        (None, "a NoneType is not a list"),
+        (None, "^None is not a list"),
         (["a", 7], r"message 1 is an int, .* str\(…\)"),
-        ([None], "message 0 is a NoneType"),
+        ([None], "message 0 is None: leave it out"),
         ([("k", "v")], "message 0 is a tuple"),
-        ([{"a": float("nan")}], "message 0 cannot be written as JSON"),
+        ([float("nan")], "message 0 is nan: leave it out"),
+        ([{"a": float("nan")}], "message 0 cannot be written as JSON: JSON has no NaN"),
+        ([np.int64(7)], r"message 0 is an int64, .* str\(…\)"),
+        (["a", "\ud800"], r"message 1 cannot be written as UTF-8: '\\ud800' is half"),
+        ([{"a": "\udfff"}], r"message 0 cannot be written as UTF-8: '\\udfff' is half"),
         ([{"a": object()}], "an object has no JSON form"),
-        ([{"value": None}], "message 0 is a NoneType"),
+        ([{"value": None}], "message 0 is None: leave it out"),
         ([{"value": "a", "properties": 7}], "properties=7 is no dictionary"),
         (
             ["a", {"value": "b", "delay_ms": "soon"}],
             "message 1: delay_ms='soon' is no whole number",
         ),
+        ([{"value": "a", "delay_ms": 1.5}], "message 0: delay_ms=1.5 is no whole number"),
         ([{"value": "a", "delay_level": [1]}], r"message 0: delay_level=\[1\] is no whole number"),
     ],
 )
 def test_what_is_refused(messages: object, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         sent(messages)
+
+
+def test_two_columns_with_one_name() -> None:
+    import pandas
+    import pyarrow
+
+    twice = pandas.DataFrame([["a", "b"]], columns=["x", "x"])
+    for frame in (
+        twice,
+        pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"]),
+        pandas.DataFrame([["a", "b"]], columns=[1, "1"]),
+    ):
+        with pytest.raises(InvalidArgument, match=r"there are two columns '[x1]'"):
+            sent(frame)
+    both = pandas.DataFrame({"value": ["a"], "key": ["k"], "keys": ["l"]})
+    with pytest.raises(InvalidArgument, match="there are two columns 'keys'"):
+        sent(both)
 
 
 def test_an_unknown_column_beside_a_value() -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from broker_core import ClientConfig, EmbeddedCluster, MessageQueue, SyncAdmin, errors
 from pyspark_rmq import EmbeddedBroker, connections
-from pyspark_rmq.columns import choose_columns
+from pyspark_rmq.columns import PLAIN, choose_columns
 from pyspark_rmq.options import SourceOptions
+from pyspark_rmq.payloads.read_columns import SchemaField, choose_read_columns
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task.outgoing_columns import ColumnReader
 from pyspark_rmq.sink.task.sink_columns import find_columns
@@ -130,6 +131,15 @@ def test_types_of_columns_to_read() -> None:
     assert text_of(lambda: choose_columns([("value", "string", True)])) == (
         "column value is binary, not string: write value binary in the schema and cast it after"
         ' .load(), for example with col("value").cast("string")\nSee docs/errors.md#column-types'
+    )
+
+
+def test_fields_without_a_column() -> None:
+    payload = SourceOptions.parse({**BASE, "valueformat": "json"}).payload
+    field = SchemaField("id", "int", True, "integer")
+    assert text_of(lambda: choose_read_columns([field], payload, PLAIN)) == (
+        "no column 'id': the fields of valueFormat=json are in the column value, such as value"
+        " STRUCT<id: STRING>, or are columns of their own with flattenValue=true"
     )
 
 

@@ -86,7 +86,7 @@ def test_a_hole_that_compaction_made_is_no_loss(run_async: Callable[..., Any]) -
     with_scripted(run_async, holed("COMPACTION"), check)
 
 
-def test_what_expired_is_told_when_loss_is_allowed(
+def test_expired_messages_are_reported_when_loss_is_allowed(
     run_async: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = ScriptedBroker([stored(offset) for offset in range(50, 100)], 50)

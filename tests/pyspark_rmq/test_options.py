@@ -119,7 +119,7 @@ def test_every_option_has_a_line_in_the_docs() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.is_secret])
-def test_secrets_are_shown_to_nobody(name: str) -> None:
+def test_secrets_are_never_shown(name: str) -> None:
     for value in ("s3cret-canary", "  "):
         with pytest.raises(errors.RmqError) as failure:
             SourceOptions.parse({**BASE, name: value})
@@ -213,7 +213,7 @@ def test_name_servers_are_required_and_checked() -> None:
         SourceOptions.parse({"subscribe": "a", "nameServer": "nowhere"})
 
 
-def test_a_group_is_told_how_far_it_is_unless_told_otherwise() -> None:
+def test_group_progress_is_sent_by_default() -> None:
     assert parse(rmq__group="g").commits_offsets
     assert parse(rmq__group="g").reader_group == "g"
     assert not parse(rmq__group="g", commitOffsetsToBroker="false").commits_offsets

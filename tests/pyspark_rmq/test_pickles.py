@@ -46,7 +46,7 @@ def named_in(data: bytes) -> set[tuple[str, str]]:
     return found
 
 
-def strangers_in(value: object) -> set[tuple[str, str]]:
+def foreign_types_in(value: object) -> set[tuple[str, str]]:
     names = {name for protocol in (2, 4, 5) for name in named_in(pickle.dumps(value, protocol))}
     return {
         name for name in names if name not in ALLOWED and not name[0].startswith(ALLOWED_MODULES)
@@ -65,13 +65,13 @@ def result() -> TaskResult:
 
 
 def test_the_scan_finds_what_is_not_plain() -> None:
-    assert ("builtins", "print") in strangers_in(print)
-    assert strangers_in(pytest.fail)
+    assert ("builtins", "print") in foreign_types_in(print)
+    assert foreign_types_in(pytest.fail)
 
 
 @pytest.mark.parametrize("value", [task(), result(), QueueRange("T", "b", 0, 1, 2)])
 def test_records_that_travel_are_plain(value: object) -> None:
-    assert strangers_in(value) == set()
+    assert foreign_types_in(value) == set()
     assert pickle.loads(pickle.dumps(value)) == value
 
 
@@ -79,5 +79,5 @@ def test_what_spark_carries_is_plain() -> None:
     datasource = pytest.importorskip("pyspark.sql.datasource")
     from pyspark_rmq.sink.task.commit_message import RmqCommitMessage
 
-    assert strangers_in(datasource.InputPartition(task())) == set()
-    assert strangers_in(RmqCommitMessage(result())) == set()
+    assert foreign_types_in(datasource.InputPartition(task())) == set()
+    assert foreign_types_in(RmqCommitMessage(result())) == set()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 
 import pytest
+from pyspark.sql.types import StructType
 
 from broker_core import errors
 from pyspark_rmq.data_source import RmqDataSource
-from pyspark_rmq.short_errors import short_errors
+from pyspark_rmq.short_errors import short_errors, short_row_errors
 
 
 def test_no_frames_lead_to_the_message() -> None:
@@ -43,3 +45,65 @@ def test_other_errors_and_results_stay() -> None:
     with pytest.raises(ZeroDivisionError) as found:
         halved(0)
     assert len(traceback.extract_tb(found.value.__traceback__)) == 3
+
+
+def test_rows_are_passed_on_and_errors_cut() -> None:
+    @short_row_errors
+    def read(count: int) -> Iterator[int]:
+        yield from range(count)
+        if count > 2:
+            raise errors.InvalidArgument("three are too many")
+        if count < 1:
+            raise ValueError("none")
+
+    assert list(read(2)) == [0, 1]
+    rows = read(3)
+    assert [next(rows) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(errors.InvalidArgument, match="too many") as found:
+        next(rows)
+    assert len(traceback.extract_tb(found.value.__traceback__)) == 2
+    assert found.value.__suppress_context__
+    with pytest.raises(ValueError, match="none"):
+        list(read(0))
+
+
+def test_a_closed_iterator_closes_the_rows() -> None:
+    closed = []
+
+    @short_row_errors
+    def read() -> Iterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append(True)
+
+    rows = read()
+    assert next(rows) == 1
+    rows.close()  # type: ignore[attr-defined]  # a generator
+    assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rmq.namesrv.addr": "h:1", "subscribe": "t", "where": "offset > 3"},
+        {"rmq.namesrv.addr": "rmq://h:1", "subscribe": "t"},
+    ],
+)
+def test_a_refused_stream_is_an_error_of_the_reader(options: dict[str, str]) -> None:
+    """Spark's runner fails on a name of its own if `streamReader` raises."""
+    reader = RmqDataSource(options).streamReader(StructType())
+    for use in (
+        reader.initialOffset,
+        lambda: reader.latestOffset({}, None),
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.partitions({}, {}),
+    ):
+        with pytest.raises(errors.RmqError, match=r"docs/errors\.md#") as found:
+            use()
+        shown = "".join(traceback.format_exception(found.value))
+        assert "options.py" not in shown
+    assert reader.reportLatestOffset() is None
+    reader.stop()

@@ -61,7 +61,7 @@ def test_what_was_received_is_acknowledged(ends: tuple[socket.socket, socket.soc
     assert unacknowledged(spark) == 0
 
 
-def test_whoever_unpickles_acknowledges(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_process_that_unpickles_acknowledges(ends: tuple[socket.socket, socket.socket]) -> None:
     put_off(*ends)
     # Made from its state, as from a pickle.
     assert copy.copy(Sent()).value == 7

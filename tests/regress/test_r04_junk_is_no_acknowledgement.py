@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 
 
 async def _junk(master: Broker, data: bytes) -> None:
-    """A stranger speaks and stays; an honest master hangs up."""
+    """An unknown peer sends bytes and stays connected; the master closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", master.config.ha_listen_port)
     # As an Apache slave begins, so that the master sends something before the lie.
     writer.write(encode_report(0))
@@ -37,7 +37,7 @@ async def _junk(master: Broker, data: bytes) -> None:
     result = await master.context.store.put(Message("T", b"not safe"))
     writer.close()
     await until(lambda: not master.role.status()["slaves"])
-    assert result.status is not PutStatus.PUT_OK, "nobody has this message"
+    assert result.status is not PutStatus.PUT_OK, "no slave has this message"
 
 
 async def _scenario(root: Path) -> None:
@@ -81,5 +81,5 @@ def test_the_scenario_finds_a_master_that_believes_anything(
 
     monkeypatch.setattr(LeaderSession, "_take_reports", as_it_was)
     monkeypatch.setattr(ReplicaSet, "reached", reached)
-    with pytest.raises(AssertionError, match="nobody has this message"):
+    with pytest.raises(AssertionError, match="no slave has this message"):
         run_async(_scenario(tmp_path), limit_s=300)

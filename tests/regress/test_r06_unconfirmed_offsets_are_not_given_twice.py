@@ -57,7 +57,7 @@ def test_with_the_power_lost() -> None:
 def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = StoreReplication.hold_back
+    honest = StoreReplication.hide_tail
     writes: dict[int, Appender] = {}
     build = Appender.__init__
 
@@ -75,6 +75,6 @@ def test_the_scenario_finds_a_master_that_numbers_from_the_confirmed_end(
                 writes[id(self._acks)]._counters.next[queue] = end
 
     monkeypatch.setattr(Appender, "__init__", noted)
-    monkeypatch.setattr(StoreReplication, "hold_back", as_it_was)
+    monkeypatch.setattr(StoreReplication, "hide_tail", as_it_was)
     with pytest.raises(Exception, match=r"given twice|queue offset|offset"):
         _scenario(FlushDiskType.ASYNC_FLUSH, power=False)

@@ -42,7 +42,7 @@ async def _scenario(asker: Asker) -> None:
     assert answer.code != 0 or int(answer.ext["offset"]) == 0
 
 
-def test_nobody_is_sent_back_to_the_start(tmp_path: Path, run_async: Run) -> None:
+def test_no_reader_is_sent_back_to_the_start(tmp_path: Path, run_async: Run) -> None:
     async def run() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await _scenario(asker)

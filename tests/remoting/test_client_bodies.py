@@ -1,4 +1,4 @@
-"""Large answers to pulls are received in place: the same bytes, whatever comes around them."""
+"""Large answers to pulls are received in place: the same bytes in every surrounding."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.remoting.closing import close_connections, forsake
+from broker_core.remoting.closing import abort_handshake, close_connections
 
 Run = Callable[..., Any]
 
@@ -60,5 +60,5 @@ def test_one_that_does_not_read_is_aborted(run_async: Run) -> None:
 
 def test_the_end_during_a_handshake_is_reported_here() -> None:
     peer: Any = Peer()
-    forsake(peer, "late")
+    abort_handshake(peer, "late")
     assert peer.calls == ["abort: late", "lost"]

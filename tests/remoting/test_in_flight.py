@@ -47,7 +47,7 @@ def test_answers_come_in_any_order(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_answers_that_nobody_waits_for(run_async: Callable[..., Any]) -> None:
+def test_answers_without_a_waiter(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         requests = table()
         command = RemotingCommand(1)

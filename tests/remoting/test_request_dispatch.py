@@ -194,7 +194,7 @@ def test_answers_that_cannot_be_written(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_too_many_requests_are_told_so(run_async: Callable[..., Any]) -> None:
+def test_too_many_requests_are_refused(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         held: list[RemotingCommand] = []
 

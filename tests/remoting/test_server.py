@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,22 @@ def test_many_requests_in_one_write(run_async: Callable[..., Any]) -> None:
             assert all(answer.is_response and answer.body == b"body" for answer in answers)
 
     run_async(scenario())
+
+
+def test_peers_that_send_junk_do_not_fill_the_log(
+    run_async: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with serving() as (_, address):
+            for _ in range(100):
+                async with raw_peer(address) as peer:
+                    peer.send_bytes(b"\xff" * 64)
+                    assert await peer.until_closed() == []
+
+    run_async(scenario())
+    assert 0 < caplog.text.count("closing 127.0.0.1") <= 70
 
 
 class RecordedTransport(asyncio.Transport):
@@ -157,7 +174,7 @@ def test_a_malformed_frame_closes_only_its_connection(
     run_async(scenario())
 
 
-def test_responses_that_nobody_asked_for(run_async: Callable[..., Any]) -> None:
+def test_responses_without_a_request(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), raw_peer(address) as peer:
             peer.send(RemotingCommand(0, opaque=1, flag=1), RemotingCommand(0, opaque=1, flag=3))
@@ -316,21 +333,3 @@ def test_a_server_restarts_on_the_port_that_the_system_chose(run_async: Callable
                 await server.stop()
 
     run_async(scenario())
-
-
-def test_ipv4_peers_of_an_ipv6_socket_keep_their_form(run_async: Callable[..., Any]) -> None:
-    from broker_core.remoting.peer_address import peer_address
-
-    class Transport:
-        def __init__(self, name: object) -> None:
-            self.name = name
-
-        def get_extra_info(self, key: str) -> object:
-            return self.name
-
-    def peer(name: object) -> tuple[str, int]:
-        return peer_address(Transport(name))  # type: ignore[arg-type]
-
-    assert peer(("::ffff:10.0.0.9", 5, 0, 0)) == ("10.0.0.9", 5)
-    assert peer(("fe80::1%eth0", 5, 0, 2)) == ("fe80::1", 5)
-    assert peer("") == ("local", 0)

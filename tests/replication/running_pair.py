@@ -36,6 +36,7 @@ def config_of(
         "broker_role": role,
         "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
         "sync_flush_timeout_ms": PATIENCE_MS,
+        "page_cache_busy_timeout_ms": PATIENCE_MS,
         **settings.pop("store", {}),
     }
     return BrokerConfig(

@@ -175,7 +175,7 @@ class Node:
         if waits:
             self.note = ConfirmedNote(self.disk, self.history.seen, self.history.confirmed)
             self.store.replication.require_replicas(self.replicas, TIMEOUT_MS)
-            self.store.replication.hold_back(self.history.confirmed)
+            self.store.replication.hide_tail(self.history.confirmed)
         self.server = HaServer(
             self.log,
             self.identity,

@@ -30,8 +30,8 @@ def test_the_note_and_the_epoch_decide() -> None:
         HISTORY.followed(HISTORY.epochs, 2),
     ):
         assert confirmed_at_start(everything, (2, 700), 1_000) == 1_000
-    for nobody_followed in (LastRole.SLAVE, LastRole.STEPPED_DOWN):
-        history = HISTORY._replace(role=nobody_followed)
+    for role in (LastRole.SLAVE, LastRole.STEPPED_DOWN):
+        history = HISTORY._replace(role=role)
         assert confirmed_at_start(history, (2, 700), 1_000) == 700
 
 

@@ -44,7 +44,7 @@ def test_an_empty_classic_slave_begins_where_the_master_says() -> None:
     assert (log.start, bytes(log.data)) == (2000, b"abc")
 
 
-def test_a_slave_that_goes_on_differently_is_told_where_to_cut() -> None:
+def test_a_slave_with_a_different_end_learns_where_to_cut() -> None:
     newer = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 60)), 2 * TERM)
     log = MemoryLog(DATA[:100], store_id="s")
     with pytest.raises(LogsDiverged) as diverged:
@@ -58,22 +58,22 @@ def test_a_slave_keeps_what_a_master_lost_that_leans_on_it() -> None:
     restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
     copy = MemoryLog(DATA)
     with pytest.raises(ReplicationRefused) as refused:
-        converse(leader(MemoryLog(DATA[:2000]), restarted, leans_on_slaves=True), follower(copy))
+        converse(leader(MemoryLog(DATA[:2000]), restarted, relies_on_slaves=True), follower(copy))
     assert refused.value.kind == "lost tail"
     assert not isinstance(refused.value, LogsDiverged)
     assert copy.end == len(DATA)
     # Also when it has gone on by itself, however far.
     longer = MemoryLog(DATA[:2000] + b"x" * 4000)
     with pytest.raises(ReplicationRefused) as refused:
-        converse(leader(longer, restarted, leans_on_slaves=True), follower(copy))
+        converse(leader(longer, restarted, relies_on_slaves=True), follower(copy))
     assert refused.value.kind == "lost tail"
 
 
-def test_a_slave_cuts_what_nobody_was_promised() -> None:
+def test_a_slave_cuts_what_was_not_acknowledged() -> None:
     restarted = EpochHistory((*EPOCHS.epochs, Epoch(TERM + 1, "b", 2000)), TERM + 1)
     promoted = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 2000)), 2 * TERM)
-    for history, leans in ((restarted, False), (promoted, True), (promoted, False)):
-        master = leader(MemoryLog(DATA[:2000]), history, leans_on_slaves=leans)
+    for history, relies in ((restarted, False), (promoted, True), (promoted, False)):
+        master = leader(MemoryLog(DATA[:2000]), history, relies_on_slaves=relies)
         with pytest.raises(LogsDiverged) as diverged:
             converse(master, follower(MemoryLog(DATA)))
         assert diverged.value.agreed == 2000
@@ -81,23 +81,23 @@ def test_a_slave_cuts_what_nobody_was_promised() -> None:
 
 def test_a_slave_reports_once_and_as_soon_as_its_log_says_that_all_is_safe() -> None:
     """Not when the log has done everything else that a sync entails."""
-    said: list[bytes] = []
+    message: list[bytes] = []
 
     class CallingLog(MemoryLog):
         def append(self, data: bytes | memoryview) -> None:
             super().append(data)
-            said.append(session.report(0.0))
+            message.append(session.report(0.0))
 
         def settle(self) -> None:
-            said.append(session.report(0.0))
+            message.append(session.report(0.0))
 
     log = CallingLog()
     session = follower(log, classic=True)
     session.opening(0.0)
     pieces = encode_header(0, 10) + DATA[:10] + encode_header(10, 20) + DATA[10:30]
-    said.append(session.receive(memoryview(pieces), 0.0))
+    message.append(session.receive(memoryview(pieces), 0.0))
     # Two appends, then safe; nothing is left to say.
-    assert said == [b"", b"", encode_report(30), b""]
+    assert message == [b"", b"", encode_report(30), b""]
 
 
 def test_files_of_another_size_are_refused() -> None:

@@ -138,7 +138,7 @@ async def test_a_slave_that_does_not_read_costs_no_more_than_its_buffer(tmp_path
 
 
 @on_loop
-async def test_too_many_strangers(
+async def test_too_many_unauthenticated_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ha_server, "_LOG_INTERVAL_S", 3_600.0)
@@ -154,6 +154,39 @@ async def test_too_many_strangers(
         assert caplog.text.count("too many connections") == 1
         for _, writer in peers:
             writer.close()
+
+
+@on_loop
+async def test_one_host_does_not_keep_the_slaves_of_others_away(tmp_path: Path) -> None:
+    async with lone_master(tmp_path) as master:
+        peers = [await connect(master) for _ in range(16)]
+        port = master.config.ha_listen_port
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(encode_report(0))
+        await until(lambda: master.role.status()["slaves"])
+        # The oldest of the other host makes room.
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(peers[0][0].read(), TIMEOUT_S) == b""
+        assert not any(other.at_eof() for other, _ in peers[1:])
+        for _, each in [(reader, writer), *peers]:
+            each.close()
+
+
+@on_loop
+async def test_unauthenticated_peers_do_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with lone_master(tmp_path) as master:
+        for _ in range(100):
+            reader, writer = await connect(master)
+            writer.write(b"GET / HTTP/1.1")
+            assert await is_closed(reader)
+            writer.close()
+    lines = [record for record in caplog.records if record.name == ha_server.__name__]
+    assert 0 < len(lines) <= 70
 
 
 @on_loop
@@ -207,7 +240,7 @@ async def test_fewer_slaves_than_a_put_needs(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_master_that_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_master_that_waits_for_no_slave(tmp_path: Path) -> None:
     async with lone_master(tmp_path, in_sync_replicas=1) as master:
         result = await master.context.store.put(Message("T", b"1"))
         assert result.status is PutStatus.PUT_OK

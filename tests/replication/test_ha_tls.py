@@ -78,9 +78,9 @@ async def test_a_slave_believes_no_other_authority_and_no_plain_master(tmp_path:
     for config in (encrypting, config_of(tmp_path / "p", BrokerRole.ASYNC_MASTER, 0, "")):
         async with running(config) as master:
             put(master, 10)
-            stranger = slave_of(master, tmp_path / f"s{config.ha_tls_enable}",
+            unsecured = slave_of(master, tmp_path / f"s{config.ha_tls_enable}",
                                 **encrypted(ours, others))  # fmt: skip
-            async with running(stranger) as slave:
+            async with running(unsecured) as slave:
                 await until(lambda slave=slave: problem_of(slave))  # type: ignore[misc]
                 assert slave.context.store.replication.log.end == 0
 

@@ -14,7 +14,7 @@ from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.errors import InvalidConfig, RmqError
 from broker_core.protocol_codes import BrokerRole, PutStatus
 from broker_core.replication.ha_frames import encode_report
-from broker_core.replication.handshake import MAGIC, Hello, Identity, Signing, encode_said
+from broker_core.replication.handshake import MAGIC, Hello, Identity, Signing, encode_handshake
 from broker_core.store.writes.message import Message
 from tests.access.access_files import ACCOUNTS, write_access_file
 from tests.replication.running_pair import (
@@ -47,10 +47,10 @@ def slave_of(master: Broker, root: Path, **settings: Any) -> BrokerConfig:
     return config_of(root, BrokerRole.SLAVE, 1, "", ha_master_address=address, **settings)
 
 
-async def answer_to(master: Broker, said: bytes) -> bytes:
+async def answer_to(master: Broker, message: bytes) -> bytes:
     """Everything that the port says to a peer that goes on reporting until it is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", master.config.ha_listen_port)
-    writer.write(said)
+    writer.write(message)
     try:
         return await asyncio.wait_for(reader.read(), TIMEOUT_S)
     except ConnectionError:
@@ -67,12 +67,12 @@ async def test_a_fake_slave_of_a_broker_with_accounts(tmp_path: Path) -> None:
         store = master.context.store
         put(master, 3, topic="secret_topic")
         hello = Hello(Identity(config.cluster_name, config.broker_name, 7, "f" * 32), 0)
-        for said in (
+        for message in (
             encode_report(0),
             encode_report(store.log_range[1]),
-            MAGIC + bytes(16) + encode_said(hello, Signing()),
+            MAGIC + bytes(16) + encode_handshake(hello, Signing()),
         ):
-            answered = await answer_to(master, said)
+            answered = await answer_to(master, message)
             assert b"secret_topic" not in answered
             assert master.context.store.store_id.encode() not in answered
             assert not master.role.status()["slaves"]

@@ -82,6 +82,21 @@ def test_a_silent_peer_is_left() -> None:
         slave.tick(20.1)
 
 
+def test_a_handshake_that_trickles_in_is_left() -> None:
+    session = leader(MemoryLog(DATA))
+    for second, byte in enumerate(MAGIC[:3], 1):
+        session.receive(bytes((byte,)), second * 10.0)
+        if second < 3:
+            session.tick(second * 10.0)
+    with pytest.raises(ReplicationRefused) as refused:
+        session.tick(30.0)
+    assert refused.value.kind == "handshake"
+    # A slave that copies may do so for as long as it likes.
+    session = leader(MemoryLog(DATA))
+    session.receive(encode_report(0), 10.0)
+    session.tick(30.0)
+
+
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @pytest.mark.parametrize("copied", [0, 1, 999, 1000, 2500])
 @pytest.mark.parametrize("key", [b"", b"secret"])

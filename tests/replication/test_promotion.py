@@ -228,7 +228,7 @@ async def test_a_cut_that_comes_during_another_change_is_done_later(tmp_path: Pa
 
 
 @on_loop
-async def test_readers_hear_of_a_promoted_slave_that_was_behind_another(tmp_path: Path) -> None:
+async def test_readers_notice_a_promoted_slave_that_was_behind_another(tmp_path: Path) -> None:
     """Enough slaves are not all slaves: what was read may be gone, so the log is another one."""
     async with name_server() as address:
         configs = [
@@ -241,9 +241,9 @@ async def test_readers_hear_of_a_promoted_slave_that_was_behind_another(tmp_path
             async with running(configs[1]) as ahead:
                 await is_copying(ahead)
                 await behind.stop()
-                result = await master.context.store.put(Message("T", b"read by somebody"))
+                result = await master.context.store.put(Message("T", b"read by a consumer"))
                 assert result.status is PutStatus.PUT_OK
-                await until(lambda: bodies(master) == [b"read by somebody"])
+                await until(lambda: bodies(master) == [b"read by a consumer"])
             known = master.context.identity.store_id, master.context.identity.epoch
         new = Broker(configs[2])
         await new.start()

@@ -106,7 +106,7 @@ async def test_while_a_report_is_awaited_frames_wait_for_their_turn() -> None:
 
 
 @on_loop
-async def test_nobody_waits_for_the_slaves_of_an_async_master() -> None:
+async def test_puts_do_not_wait_for_the_slaves_of_an_async_master() -> None:
     fed = Fed(1)
     for _ in range(3):
         frame = fed.append()

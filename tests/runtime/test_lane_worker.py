@@ -242,7 +242,7 @@ def test_an_owner_that_is_awake_needs_no_event(
     served(scenario, run_async)
 
 
-def test_an_owner_with_one_peer_is_told_at_once(
+def test_an_owner_with_one_peer_is_notified_at_once(
     files: tuple[int, int], run_async: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_worker, "AWAKE_US", 60_000_000)

@@ -28,7 +28,7 @@ def shared(items: Sequence[Any], job: Callable[[int, Any], Any], worker: Any) ->
     return found
 
 
-def test_results_are_in_order_whoever_made_them(worker: ThreadWorker) -> None:
+def test_results_are_in_order_on_both_threads(worker: ThreadWorker) -> None:
     items = list(range(500))
     for _ in range(20):
         assert shared(items, lambda _, item: item, worker) == items
@@ -105,7 +105,7 @@ def test_an_error_of_either_thread_is_raised_when_both_have_stopped(
     assert not running
 
 
-def test_a_failing_listener_leaves_nobody_at_work(worker: ThreadWorker) -> None:
+def test_a_failing_listener_stops_both_threads(worker: ThreadWorker) -> None:
     running: set[int] = set()
 
     def job(hand: int, _: int) -> None:

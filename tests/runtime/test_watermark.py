@@ -37,7 +37,7 @@ def test_waiters_at_or_below_are_woken_once() -> None:
 
 
 @given(st.lists(st.one_of(st.integers(0, 50), st.tuples(st.integers(0, 50))), max_size=40))
-def test_nobody_is_woken_early_late_or_out_of_order(steps: list[int | tuple[int]]) -> None:
+def test_waiters_are_woken_in_order_and_in_time(steps: list[int | tuple[int]]) -> None:
     mark = Watermark(0)
     waiting: list[int] = []
     woken: list[int] = []
@@ -107,7 +107,7 @@ def test_tasks_wait(run_async: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("ends", ["reached", "failed"])
-def test_waiters_that_raise_stop_nobody_else(ends: str) -> None:
+def test_waiters_that_raise_do_not_stop_others(ends: str) -> None:
     mark = Watermark(0)
     heard: list[int] = []
 

@@ -90,7 +90,7 @@ def test_a_deleted_checkpoint_drops_nothing_with_a_batch_id(inner: Inner) -> Non
     assert inner.values() == Counter(["aaa", "bbb"])
 
 
-def test_a_restored_checkpoint_is_told_apart(inner: Inner) -> None:
+def test_a_restored_checkpoint_is_recognized(inner: Inner) -> None:
     inner.feed("0", "aaa")
     inner.run()
     shutil.copytree(inner.checkpoint, inner.work / "backup")

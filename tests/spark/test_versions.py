@@ -17,12 +17,16 @@ from tests.spark.spark_versions import RELEASES, spark_python
 PROJECT = Path(__file__).resolve().parents[2]
 # Limits of a batch and AvailableNow came with 4.2, so it runs all that the source has.
 FILES = {
-    "4.0.5": ("test_smoke.py", "test_spark_conf.py", "test_payloads.py"),
-    "4.1.4": ("test_smoke.py", "test_spark_conf.py", "test_connect.py"),
+    "4.0.5": (
+        "test_smoke.py", "test_spark_conf.py", "test_payloads.py", "test_sink_identity.py",
+    ),
+    "4.1.4": (
+        "test_smoke.py", "test_spark_conf.py", "test_connect.py", "test_sink_identity.py",
+    ),
     "4.2.1": (
         "test_smoke.py", "test_spark_conf.py", "test_batch_read.py", "test_stream_read.py",
         "test_source_tables.py", "test_connect.py", "test_replay.py", "test_protected.py",
-        "test_payloads.py",
+        "test_payloads.py", "test_sink_identity.py",
     ),
 }  # fmt: skip
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from broker_core.codec.records.checkpoint_page import CheckpointPage, decode_checkpoint
 from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import GetStatus
 from broker_core.storage.log.commit_log import TemplateRun
 from broker_core.storage.staging.staging_area import encode_template
+from broker_core.storage.state.checkpoint import CHECKPOINT_FILE
 from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.message import Message
 from tests.codec.codec_backends import batch_of, column
@@ -73,3 +75,8 @@ def run_of(*values: bytes, topic: bytes = b"T", queue_id: int = 0, **fields: Any
 def keyed(*keys: bytes, **fields: Any) -> ColumnBatch:
     """A batch of empty bodies with these keys."""
     return rows(*(b"" for _ in keys), keys=column(*keys), **fields)
+
+
+def apache_page(disk: SimulatedDisk) -> CheckpointPage:
+    """The page with which Apache's recovery would begin."""
+    return decode_checkpoint(disk.content(CHECKPOINT_FILE))

@@ -214,7 +214,7 @@ def test_odd_names_are_refused_by_puts_and_unknown_to_reads(
     untouched.check()
 
 
-def test_keys_that_nobody_stored(untouched: Untouched) -> None:
+def test_keys_that_were_never_stored(untouched: Untouched) -> None:
     store = untouched.store
     for key in (*ODD_NAMES, "key ", " key", "KEY", "k" * (1 << 16)):
         assert store.query("T", key) == []
@@ -343,6 +343,7 @@ CLOSED_CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "record_at": lambda s: s.record_at(0),
     "units": lambda s: s.units("T", 0, 0, 1),
     "query": lambda s: s.query("T", "key"),
+    "query_some": lambda s: s.query_some("T", "key", 1, 0, 1),
     "offset_by_time": lambda s: s.offset_by_time("T", 0, 0),
     "offsets": lambda s: s.offsets("T", 0),
     "durable_offset": lambda s: s.durable_offset("T", 0),
@@ -360,7 +361,8 @@ ANSWER_A_STATUS = {"append", "append_batch", "append_group", "append_text", "put
 KEEP_WORKING = {"close", "stats", "boot_id", "store_id", "store_host", "is_async", "epoch",
                 "recovery", "log_range",
                 "fenced", "flushed_position", "dispatched_position", "when_durable", "acknowledged",
-                "when_acknowledged", "group_acknowledged", "group_on_disk"}  # fmt: skip
+                "when_acknowledged", "when_on_disk",
+                "group_acknowledged", "group_on_disk"}  # fmt: skip
 ASYNC = {"start", "publish"}
 
 

@@ -31,7 +31,7 @@ async def _begun(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("is_begun", [True, False], ids=["under way", "not begun"])
-def test_ids_are_told_to_whoever_waits(
+def test_ids_are_given_to_waiters(
     is_begun: bool, tmp_path: Path, run_async: Callable[..., Any]
 ) -> None:
     told: list[tuple[PutStatus, str]] = []

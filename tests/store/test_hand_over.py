@@ -12,10 +12,9 @@ from broker_core.storage.derived.consume_queue import ConsumeQueue
 from broker_core.storage.derived.queue_files import QueueFiles
 from broker_core.storage.log.segment_file import segment_name
 from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
-from broker_core.storage.state.checkpoint import load_page
 from broker_core.store.writes.message import Message
 from tests.fakes.simulated_disk import SimulatedDisk
-from tests.store.small_store import bodies, new_disk, numbered, open_small, put_all
+from tests.store.small_store import apache_page, bodies, new_disk, numbered, open_small, put_all
 
 UNITS_PER_FILE = 5
 
@@ -43,14 +42,14 @@ def test_the_page_never_names_a_time_inside_an_index_file_that_grows() -> None:
     """Java drops that file after a crash and must start before its first record."""
     disk = new_disk()
     times = put_hourly(disk, 40)
-    closed = load_page(disk)
+    closed = apache_page(disk)
     assert (closed.logics_msg_timestamp, closed.index_msg_timestamp) == (times[-1], times[-1])
     with open_small(disk):
-        running = load_page(disk)
+        running = apache_page(disk)
     # 32 entries, less the unused first one, fill a file.
     assert running.index_msg_timestamp == times[30]
     assert running.physic_msg_timestamp == running.logics_msg_timestamp == times[31]
-    assert load_page(disk) == closed
+    assert apache_page(disk) == closed
 
 
 def test_a_file_of_the_same_millisecond_counts_as_growing() -> None:
@@ -60,7 +59,7 @@ def test_a_file_of_the_same_millisecond_counts_as_growing() -> None:
             store.append(Message("T", b"x", keys=f"k{number}"))
         store.flush()
     with open_small(disk):
-        assert load_page(disk).index_msg_timestamp == 0
+        assert apache_page(disk).index_msg_timestamp == 0
 
 
 def test_a_queue_without_records_names_no_position_above_the_log() -> None:

@@ -14,7 +14,7 @@ RESERVED_MS = 72 * HOUR_MS
 TOPIC = "T"
 
 
-def test_files_that_somebody_touches_are_as_old_as_they_say() -> None:
+def test_touched_files_have_the_age_of_their_modification_time() -> None:
     disk = new_disk()
     store = open_small(disk)
     put_all(store, TOPIC, numbered(12, 4_000))

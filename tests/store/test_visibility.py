@@ -31,7 +31,7 @@ def test_the_unreplicated_tail_is_hidden_until_it_is_released() -> None:
     short: Any = SimpleNamespace(key=(b"T", 0), max_offset=9)
     whole: Any = SimpleNamespace(key=(b"T", 1), max_offset=5)
     tail = UnreplicatedTail(50, 60, {(b"T", 0): 7}, frozenset())
-    visibility.hold_back(tail)
+    visibility.hide(tail)
     assert (visibility.end_of(short), visibility.end_of(whole)) == (7, 5)
     assert visibility.release() is tail
     assert (visibility.end_of(short), visibility.release()) == (9, None)

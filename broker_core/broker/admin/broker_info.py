@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.broker.tables.broker_stats import BrokerStats, StoreRates
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
 from broker_core.codec.wire.bodies.route_data import encode_kv_table
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.config import RemotingLimits
 from broker_core.errors import CorruptRecord
 from broker_core.protocol_codes import VERSION_4_9_8, PutStatus, RequestCode

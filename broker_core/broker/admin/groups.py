@@ -13,7 +13,7 @@ from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.table_changes import TableChanges
 from broker_core.broker.tables.topic_table import TopicTable
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_json, parse_object
 from broker_core.codec.json.fields import list_field, object_field, text_field
 from broker_core.codec.wire.bodies.group_config import (
     GroupConfig,
@@ -74,7 +74,7 @@ class GroupAdminProcessor:
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body, references=True)}, "body")
+        found = parse_object(command.body, references=True)
         items = list_field(found, "groupConfigList")
         if not 0 < len(items) <= GROUPS_PER_REQUEST_MAX:
             raise InvalidArgument(

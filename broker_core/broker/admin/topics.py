@@ -26,8 +26,8 @@ from broker_core.broker.tables.config_attributes import (
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.table_changes import TableChanges
 from broker_core.broker.tables.topic_table import TopicTable
-from broker_core.codec.json.dialect import emit_json, parse_json
-from broker_core.codec.json.fields import list_field, object_field
+from broker_core.codec.json.dialect import emit_json, parse_object
+from broker_core.codec.json.fields import I32_MAX, list_field, object_field
 from broker_core.codec.wire.bodies.message_queue import MessageQueue, queue_map
 from broker_core.codec.wire.bodies.route_data import TopicList, encode_topic_list
 from broker_core.codec.wire.bodies.topic_config import (
@@ -54,7 +54,6 @@ TOPICS_PER_REQUEST_MAX: Final = 10_000
 
 _PERM_MAX: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class TopicAdminProcessor:
@@ -103,7 +102,7 @@ class TopicAdminProcessor:
         return command.reply()
 
     async def _put_list(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body, references=True)}, "body")
+        found = parse_object(command.body, references=True)
         items = list_field(found, "topicConfigList")
         if not 0 < len(items) <= TOPICS_PER_REQUEST_MAX:
             raise InvalidArgument(
@@ -131,11 +130,11 @@ class TopicAdminProcessor:
     def _topic_of(self, ext: Mapping[str, str]) -> TopicConfig:
         return TopicConfig(
             required_text(ext, "topic"),
-            required_number(ext, "readQueueNums", 0, _I32_MAX),
-            required_number(ext, "writeQueueNums", 0, _I32_MAX),
-            required_number(ext, "perm", 0, _I32_MAX),
+            required_number(ext, "readQueueNums", 0, I32_MAX),
+            required_number(ext, "writeQueueNums", 0, I32_MAX),
+            required_number(ext, "perm", 0, I32_MAX),
             ext.get("topicFilterType") or _FILTER_TYPES[0],
-            optional_number(ext, "topicSysFlag", 0, 0, _I32_MAX),
+            optional_number(ext, "topicSysFlag", 0, 0, I32_MAX),
             optional_flag(ext, "order", False),
         )
 

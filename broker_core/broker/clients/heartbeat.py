@@ -18,7 +18,7 @@ from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.new_groups import NewGroups
 from broker_core.broker.tables.topic_table import TopicTable
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_object
 from broker_core.codec.wire.bodies.heartbeat_data import (
     ConsumerData,
     HeartbeatData,
@@ -27,7 +27,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 from broker_core.codec.wire.bodies.subscription_data import SQL92, parse_subscription
 from broker_core.codec.wire.bodies.topic_config import UNIT_SUBSCRIPTION_FLAG
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.errors import InvalidArgument, InvalidSubscription, LimitReached
+from broker_core.errors import InvalidSubscription, LimitReached
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
@@ -165,9 +165,7 @@ class HeartbeatProcessor:
         return command.reply()
 
     def _check_config(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = parse_json(command.body)
-        if not isinstance(found, dict):
-            raise InvalidArgument("the body is not a JSON object")
+        found = parse_object(command.body)
         data = found.get("subscriptionData")
         if data is None:
             return command.reply()

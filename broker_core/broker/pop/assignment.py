@@ -15,8 +15,8 @@ from broker_core.broker.request_fields import checked_group
 from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.request_modes import POP, PULL, RequestMode, RequestModes, parse_mode
 from broker_core.broker.tables.topic_table import TopicTable
-from broker_core.codec.json.dialect import emit_json, parse_json
-from broker_core.codec.json.fields import object_field, text_field
+from broker_core.codec.json.dialect import emit_json, parse_object
+from broker_core.codec.json.fields import text_field
 from broker_core.codec.wire.bodies.message_queue import MessageQueue, queue_object
 from broker_core.codec.wire.bodies.route_data import TopicRoute
 from broker_core.codec.wire.bodies.topic_config import PERM_READ
@@ -46,7 +46,7 @@ class RequestModeProcessor:
         return {RequestCode.SET_MESSAGE_REQUEST_MODE: self._set}
 
     def _set(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body)}, "body")
+        found = parse_object(command.body)
         topic = text_field(found, "topic")
         group = checked_group(text_field(found, "consumerGroup"))
         mode = parse_mode(found)
@@ -79,7 +79,7 @@ class AssignmentProcessor:
         return {RequestCode.QUERY_ASSIGNMENT: self._assign}
 
     async def _assign(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        found = object_field({"body": parse_json(command.body)}, "body")
+        found = parse_object(command.body)
         topic = text_field(found, "topic")
         group = text_field(found, "consumerGroup")
         queues = await self._queues(topic)

@@ -49,8 +49,8 @@ class QueryMessageProcessor:
         body = bytearray()
         newest = 0
         sees_all = is_administrator(connection)
-        found = self._store.query(topic, key, count, begin_ms, end_ms)
-        is_complete = len(found) < min(count, self._count_max)
+        found, is_complete = self._store.query_some(topic, key, count, begin_ms, end_ms)
+        is_complete &= len(found) < min(count, self._count_max)
         for record in found:
             if not (sees_all or is_for_readers(record)):
                 continue
@@ -60,8 +60,15 @@ class QueryMessageProcessor:
                 break
             body += stored
             newest = max(newest, record.store_timestamp)
-        if not body:
+        if not body and is_complete:
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message of {topic} has this key")
+        if not body:
+            return command.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"no message of {topic} among those that were looked at: too many have keys of "
+                "the same hash",
+                {"isComplete": "false"},
+            )
         fields = {
             # Only our broker says so; Apache's leaves clients to guess.
             "isComplete": "true" if is_complete else "false",

@@ -8,20 +8,19 @@ operating system decides who can open the files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from broker_core.broker.client_address import is_loopback
 from broker_core.broker.pull.processor import PullMessageProcessor
 from broker_core.broker.request_fields import required_number, required_text
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.bodies.local_range import local_range_fields
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TOOLS_GROUP
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
-
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class LocalRangeProcessor:
@@ -41,9 +40,9 @@ class LocalRangeProcessor:
                 ResponseCode.NO_PERMISSION, "the store's files are read on its own host only"
             )
         ext = command.ext
-        group = ext.get("consumerGroup") or "TOOLS_CONSUMER"
+        group = ext.get("consumerGroup") or TOOLS_GROUP
         topic = required_text(ext, "topic")
-        queue_id = required_number(ext, "queueId", 0, _I32_MAX)
+        queue_id = required_number(ext, "queueId", 0, I32_MAX)
         self._pulls.readable(group, topic, queue_id)
         found = self._store.reads.local_range(self._directory, topic, queue_id)
         return command.reply(ResponseCode.SUCCESS, None, local_range_fields(found))

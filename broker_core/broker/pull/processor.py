@@ -22,6 +22,7 @@ from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.system_topics import refuses_pulls
 from broker_core.broker.tables.topic_table import TopicTable
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.sql.filter import SqlFilter
 from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.subscription_data import (
@@ -57,7 +58,6 @@ HAS_SUBSCRIPTION: Final = 4
 
 # Longest hold; clients time out after half a minute.
 SUSPEND_MS_MAX: Final = 300_000
-_I32_MAX: Final = (1 << 31) - 1
 TOO_MANY_HELD: Final = (
     "[OVERLOAD] too many pulls of this connection, address or account are held, try later"
 )
@@ -142,9 +142,9 @@ class PullMessageProcessor:
         ext = command.ext
         group_name = required_text(ext, "consumerGroup")
         topic_name = required_text(ext, "topic")
-        queue_id = required_number(ext, "queueId", 0, _I32_MAX)
+        queue_id = required_number(ext, "queueId", 0, I32_MAX)
         offset = required_number(ext, "queueOffset")
-        flags = required_number(ext, "sysFlag", 0, _I32_MAX)
+        flags = required_number(ext, "sysFlag", 0, I32_MAX)
         group, _ = self.readable(group_name, topic_name, queue_id)
         subscription = self._subscription(group_name, topic_name, flags, ext)
         codes = subscription.codes if subscription.tags else None
@@ -153,8 +153,8 @@ class PullMessageProcessor:
             topic_name,
             queue_id,
             offset,
-            min(max(required_number(ext, "maxMsgNums", 0, _I32_MAX), 1), self._count_max),
-            min(optional_number(ext, "maxMsgBytes", self._size_max, 1, _I32_MAX), self._size_max),
+            min(max(required_number(ext, "maxMsgNums", 0, I32_MAX), 1), self._count_max),
+            min(optional_number(ext, "maxMsgBytes", self._size_max, 1, I32_MAX), self._size_max),
             codes,
             group.broker_id,
             None if subscription.is_by_tag else self._sql(subscription, flags),

@@ -29,12 +29,14 @@ class CapabilitiesProcessor:
         store: MessageStore,
         identity: LogIdentity,
         frame_size_max: int,
+        sends_once: bool,
         of_replication: Callable[[], Mapping[str, str]],
         newer_master: Callable[[int], object],
     ) -> None:
         self._store = store
         self._identity = identity
         self._frame_size_max = frame_size_max
+        self._sends_once = sends_once
         self._of_replication = of_replication
         self._newer_master = newer_master
 
@@ -52,6 +54,8 @@ class CapabilitiesProcessor:
             "frameSizeMax": str(self._frame_size_max),
             **self._of_replication(),
         }
+        if self._sends_once:
+            fields["sendOnce"] = "1"
         run = command.ext.get("run")
         if run is not None:
             shown = self._store.replication

@@ -69,6 +69,7 @@ class ReplicationFeature(Feature):
                 store=context.store,
                 identity=context.identity,
                 frame_size_max=context.limits.frame_size_max,
+                sends_once=config.store.message_index_enable,
                 of_replication=self._role.capabilities,
                 newer_master=self._newer_master,
             ),

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from broker_core.broker.tables.offset_table import OffsetChanges, OffsetKey
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import list_field, object_field, whole_field, whole_number
 from broker_core.codec.wire.bodies.message_queue import QUEUE_ID_MAX
 from broker_core.codec.wire.bodies.topic_config import DataVersion
@@ -102,7 +102,7 @@ def parse_body(body: bytes | memoryview) -> Mapping[str, Any]:
     """The JSON object in a body; empty for an empty body."""
     if not body:
         return {}
-    return object_field({"body": parse_json(bytes(body), references=True)}, "body")
+    return parse_object(body, references=True)
 
 
 # Offsets

@@ -16,13 +16,9 @@ from typing import Any, Final
 from broker_core.access.credentials import read_secret_file
 from broker_core.broker.security.broker_security import ReplicationTls, inner_client
 from broker_core.broker.settings.broker_config import BrokerConfig
-from broker_core.broker.tables.system_topics import (
-    SCHEDULE_TOPIC,
-    SYSTEM_TOPIC_PREFIX,
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_TOPIC,
-)
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
 from broker_core.errors import (
     InvalidConfig,
     LogsDiverged,
@@ -105,7 +101,7 @@ class ReplicationRole:
             self._begin_epoch()
             self.replicas = self._replica_set()
         else:
-            self._hold_back(self._confirmed_before())
+            self._hide_tail(self._confirmed_before())
 
     @property
     def master_address(self) -> str | None:
@@ -253,18 +249,18 @@ class ReplicationRole:
             on_enough=lambda enough: store.set_running(Running.REPLICAS_MISSING, not enough),
         )
         store.require_replicas(replicas, config.slave_timeout_ms)
-        self._hold_back(self.history.confirmed)
+        self._hide_tail(self.history.confirmed)
         replicas.refresh()
         return replicas
 
     def _confirmed_before(self) -> int:
         return confirmed_at_start(self.history, load_confirmed(self._file_system), self._log.end)
 
-    def _hold_back(self, confirmed: int) -> None:
+    def _hide_tail(self, confirmed: int) -> None:
         """Hide the unreplicated tail of the log from readers: other brokers may never get it."""
         if confirmed < self._log.end:
             own = {t for t in self._topics if t.startswith(SYSTEM_TOPIC_PREFIX)}
-            self._store.hold_back(confirmed, own.union(_OWN_TOPICS))
+            self._store.hide_tail(confirmed, own.union(_OWN_TOPICS))
             _log.info(
                 "the log from %d to %d becomes visible to readers once another broker has it",
                 confirmed,
@@ -376,7 +372,7 @@ class ReplicationRole:
         history = self.history.followed(epochs, self.history.seen)
         if history != self.history:
             self._save(history)
-        self._store.hold_nothing_back()
+        self._store.show_tail()
 
     def _save(self, history: EpochHistory) -> None:
         save_history(self._file_system, history)
@@ -396,7 +392,7 @@ class ReplicationRole:
         if classic and self.history.confirmed >= 0:
             # An Apache master does not compare the logs.
             self._save(self.history._replace(confirmed=-1))
-            self._store.hold_nothing_back()
+            self._store.show_tail()
         return MasterAddress(*parse_address(address), classic)
 
     async def _is_classic(self, address: str) -> bool | None:

@@ -16,6 +16,7 @@ _PUTS: Final = (
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.BULK_SEND,
+    RequestCode.SEND_ONCE,
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -24,6 +25,7 @@ _PUTS: Final = (
     RequestCode.STAGE_APPEND,
     RequestCode.STAGE_SEAL,
     RequestCode.STAGE_DROP,
+    RequestCode.STAGE_RENEW,
     RequestCode.SINK_PUBLISH,
 )
 # Pops change offsets and store retries.

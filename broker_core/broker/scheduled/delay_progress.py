@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.scheduled.delayed_message import parked_position
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
 from broker_core.codec.json.fields import object_field, text_field, whole_field, whole_number
 from broker_core.codec.wire.bodies.topic_config import (
     DataVersion,
     data_version_object,
     parse_data_version,
 )
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.errors import CorruptRecord, InvalidArgument, RmqError, StoreUnusable
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker

@@ -17,7 +17,6 @@ from broker_core.broker.redelivery import Redelivery
 from broker_core.broker.scheduled.delay_progress import DelayProgress
 from broker_core.broker.scheduled.delayed_message import delivered, shortened
 from broker_core.broker.tables.broker_stats import BrokerStats
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC
 from broker_core.broker.timed_service import (
     CLOCK_STEP_MS,
     SLICE_COUNT_MAX,
@@ -31,6 +30,7 @@ from broker_core.broker.timed_service import (
     elapsed_ms,
 )
 from broker_core.codec.wire.bodies.topic_config import DataVersion
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from broker_core.broker.tables.system_topics import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.codec.records.message_properties import (
     DELAY,
     REAL_QID,
@@ -21,7 +21,7 @@ from broker_core.codec.records.message_properties import (
     split_properties,
 )
 from broker_core.codec.records.message_record import MessageRecord
-from broker_core.codec.wire.topic_name import topic_name_problem
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, topic_name_problem
 from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.storage.log.append_group import GROUP_TOPIC
 from broker_core.store.writes.message import Message

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from broker_core.broker.scheduled.delayed_message import Parked, delivered
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
+from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_properties import change_properties, encode_properties
 from broker_core.codec.records.message_record import MessageRecord
@@ -38,7 +39,6 @@ PRECISION_MS: Final = 1_000
 _ASKING_NAMES: Final = (b"TIMER_DELAY_SEC\x01", b"TIMER_DELAY_MS\x01", b"TIMER_DELIVER_MS\x01")
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
-_I64_MAX: Final = (1 << 63) - 1
 
 
 class TimerRules(NamedTuple):
@@ -195,7 +195,7 @@ def _asked(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _due_ms(name: str, text: str, now_ms: int) -> int:
-    if _LONG.fullmatch(text) is None or abs(int(text)) > _I64_MAX:
+    if _LONG.fullmatch(text) is None or abs(int(text)) > I64_MAX:
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL, f"{name} is {text[:40]!r}: give a whole number"
         )

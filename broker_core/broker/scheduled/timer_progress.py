@@ -34,6 +34,7 @@ from broker_core.broker.scheduled.timer_runs import (
 )
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.json.fields import (
+    I64_MAX,
     list_field,
     object_field,
     text_field,
@@ -56,7 +57,6 @@ OTHER_PROGRESS_FILE: Final = "config/timercheck"
 GROWTH_MAX: Final = 64 << 20
 ENDED_MAX: Final = 20_000
 
-_I64_MAX: Final = (1 << 63) - 1
 _OTHER_SIZE: Final = 32
 
 
@@ -184,7 +184,7 @@ class TimerProgress:
             position,
             offset,
             [_run_state(run) for run in list_field(content, "runs")],
-            {whole_number(str(p), "ended", 0, _I64_MAX) for p in list_field(content, "ended")},
+            {whole_number(str(p), "ended", 0, I64_MAX) for p in list_field(content, "ended")},
             {topic: whole_field(topics, topic, least=0) for topic in topics},
         )
 
@@ -424,7 +424,7 @@ def _write(runs: list[TimerRun]) -> None:
 def _run_state(stored: Any) -> RunState:
     if not isinstance(stored, list) or len(stored) != len(RunState._fields):
         raise InvalidArgument(f"a run is described by {stored!r:.80}")
-    numbers = [whole_number(str(value), "run", 0, _I64_MAX) for value in stored]
+    numbers = [whole_number(str(value), "run", 0, I64_MAX) for value in stored]
     state = RunState(*numbers)
     if state.cursor > state.entry_count:
         raise InvalidArgument(f"run {state.number} was read past its end")

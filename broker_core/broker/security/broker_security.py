@@ -130,6 +130,7 @@ class BrokerSecurity:
             self._clock,
             resources=resources,
             is_strict=self._config.acl_strict_signature,
+            broker_name=self._config.broker_name,
         )
         self._gate.on_refusal = self._refused
         return self._gate

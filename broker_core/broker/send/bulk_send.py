@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from random import Random
-from typing import Final
 
 from broker_core.broker.client_address import born_host
 from broker_core.broker.request_fields import optional_number, required_text
 from broker_core.broker.send.plan import SendPlanner, append_batches, merged
 from broker_core.broker.tables.broker_stats import BrokerStats
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest
 from broker_core.protocol_codes import PutStatus, RequestCode
@@ -19,8 +19,6 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.runtime.clock import Clock
 from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.put_result import PutResult
-
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class BulkSendProcessor:
@@ -44,9 +42,9 @@ class BulkSendProcessor:
             required_text(ext, "producerGroup"),
             required_text(ext, "topic"),
             ext.get("defaultTopic", ""),
-            optional_number(ext, "defaultTopicQueueNums", 4, 1, _I32_MAX),
-            optional_number(ext, "queueId", -1, -1, _I32_MAX),
-            optional_number(ext, "sysFlag", 0, 0, _I32_MAX),
+            optional_number(ext, "defaultTopicQueueNums", 4, 1, I32_MAX),
+            optional_number(ext, "queueId", -1, -1, I32_MAX),
+            optional_number(ext, "sysFlag", 0, 0, I32_MAX),
             optional_number(ext, "bornTimestamp", self._clock.wall_ms(), 0),
             0,
         )

@@ -1,9 +1,9 @@
 """Stores all plain sends of one wake-up together: one append, one buffer of answers.
 
-Takes only plain sends (see `codec/wire/plain_send.py`) to topics that have taken one before and
-have not changed since; topics and queues may be mixed. Everything else is left to the router, in
-order. Used only where no request has to be handled on its own: without accounts, hooks and request
-timing.
+Takes only plain sends (see `codec/wire/plain_send.py`), also a single one, to topics that have
+taken one before and have not changed since; topics and queues may be mixed. Everything else is left
+to the router, in order. Used only where no request has to be handled on its own: without accounts,
+hooks and request timing.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from broker_core.broker.scheduled.timer_intake import Recalled
 from broker_core.broker.scheduled.timer_message import TimerRules
 from broker_core.broker.send.bulk_send import BulkSendProcessor
 from broker_core.broker.send.hooks import SendHooks
+from broker_core.broker.send.once import SendOnceProcessor
 from broker_core.broker.send.plan import SendPlanner
 from broker_core.broker.send.processor import SendMessageProcessor
 from broker_core.broker.send.reply import ReplyMessageProcessor
@@ -64,8 +65,12 @@ class SendFeature(Feature):
         """Handlers of everything that producers store."""
         context, config = self._context, self._context.config
         trace = "true" if config.trace_on else "false"
+        once = SendOnceProcessor(
+            store=context.store, topics=context.topics, planner=self.planner, stats=context.stats
+        )
         return (
             self._sends,
+            *((once,) if config.store.message_index_enable else ()),
             BulkSendProcessor(
                 store=context.store,
                 planner=self.planner,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
 from broker_core.broker.retry_policy import retry_level, times_max
@@ -17,7 +16,7 @@ from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.broker.viewed_record import viewed_record
-from broker_core.codec.json.fields import whole_number
+from broker_core.codec.json.fields import I32_MAX, I32_MIN, whole_number
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.message_properties import (
     DELAY,
@@ -41,9 +40,6 @@ from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
-
-_I32_MIN: Final = -(1 << 31)
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class SendBackProcessor:
@@ -79,7 +75,7 @@ class SendBackProcessor:
         """Store the copy, and answer once it is as durable as a send."""
         ext = command.ext
         position = required_number(ext, "offset", least=0)
-        asked_level = required_number(ext, "delayLevel", _I32_MIN, _I32_MAX)
+        asked_level = required_number(ext, "delayLevel", I32_MIN, I32_MAX)
         group = _known_group(self._groups, required_text(ext, "group"))
         if not self._broker_permission & PERM_WRITE:
             raise NoPermission(
@@ -160,4 +156,4 @@ def _known_group(groups: GroupTable, name: str) -> GroupConfig:
 
 def _asked_times(ext: Mapping[str, str]) -> int | None:
     text = ext.get("maxReconsumeTimes")
-    return whole_number(text, "maxReconsumeTimes", _I32_MIN, _I32_MAX) if text else None
+    return whole_number(text, "maxReconsumeTimes", I32_MIN, I32_MAX) if text else None

@@ -21,6 +21,7 @@ from broker_core.broker.settings.broker_properties import (
 )
 from broker_core.broker.settings.property_file import expanded_path, read_properties
 from broker_core.broker.settings.security_settings import check_security_settings
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.wire.topic_name import topic_name_problem
 from broker_core.config import PROPERTY_NAMES, StoreConfig, parse_setting
 from broker_core.errors import InvalidConfig
@@ -35,11 +36,10 @@ NAME_SERVERS_MAX: Final = 64
 _HOST_PORT = re.compile(r"(?:[a-zA-Z0-9_.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5})")
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
-_I32_MAX: Final = (1 << 31) - 1
 
 # Whole numbers -> the accepted range, both ends included.
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
-    "broker_id": (0, _I32_MAX),
+    "broker_id": (0, I32_MAX),
     "listen_port": (0, 65_535),
     "metrics_port": (0, 65_535),
     "slow_request_ms": (0, _DAY_MS),
@@ -379,7 +379,7 @@ def _from_properties(properties: Mapping[Any, Any]) -> tuple[BrokerConfig, tuple
     unknown = []
     for key, text in properties.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidConfig(str(key), text, "names and values are texts")
+            raise InvalidConfig(str(key), text, "names and values must be strings")
         name = BROKER_PROPERTIES.get(OTHER_NAMES.get(key, key))
         if name == "metrics_host" and not text.strip():
             # Apache saves "choose" like this.

@@ -12,6 +12,8 @@ STAGE_SEAL     ext stagingId                                 -> count, size, che
 STAGE_DROP     body: staging ids                             -> dropped
 SINK_PUBLISH   body: publication                             -> body: offsets of the batch
 SINK_STATUS    ext sinkId                                    -> body: the last batch
+STAGE_RENEW    ext sinkId, batchId, runId                    -> renewed, expiryMs: a task of the
+                                                                batch is still at work
 """
 
 from __future__ import annotations
@@ -71,18 +73,12 @@ class SinkPublishProcessor:
             RequestCode.STAGE_DROP: self._drop,
             RequestCode.SINK_PUBLISH: self._publish,
             RequestCode.SINK_STATUS: self._status,
+            RequestCode.STAGE_RENEW: self._renew,
         }
 
     async def _begin(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
-        identity = BatchIdentity(
-            checked_name(required_text(ext, "sinkId"), "sinkId"),
-            required_number(ext, "batchId", 0),
-            checked_name(required_text(ext, "runId"), "runId"),
-            checked_name(ext.get("lineage", ""), "lineage", required=False),
-            once=optional_flag(ext, "once", False),
-            query=checked_name(ext.get("queryId", ""), "queryId", required=False),
-        )
+        identity = _identity(ext)
         await self._publisher.announce(identity)
         fields = {
             "stagingId": self._staging.begin(identity),
@@ -132,6 +128,14 @@ class SinkPublishProcessor:
         }
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
+    def _renew(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        identity = _identity(command.ext)
+        fields = {
+            "renewed": str(self._staging.renew(identity)),
+            "expiryMs": f"{self._staging.idle_ms(identity):.0f}",
+        }
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
     def _offers_files(self, connection: Connection) -> bool:
         return bool(self._local_root) and is_loopback(connection)
 
@@ -156,3 +160,14 @@ class SinkPublishProcessor:
         sink = checked_name(required_text(command.ext, "sinkId"), "sinkId")
         body = encode_status(self._batches.status(sink))
         return command.reply(ResponseCode.SUCCESS, None, body=body)
+
+
+def _identity(ext: Mapping[str, str]) -> BatchIdentity:
+    return BatchIdentity(
+        checked_name(required_text(ext, "sinkId"), "sinkId"),
+        required_number(ext, "batchId", 0),
+        checked_name(required_text(ext, "runId"), "runId"),
+        checked_name(ext.get("lineage", ""), "lineage", required=False),
+        once=optional_flag(ext, "once", False),
+        query=checked_name(ext.get("queryId", ""), "queryId", required=False),
+    )

@@ -234,7 +234,7 @@ class SinkPublisher:
     def _promise_no_more(self, ids: set[str]) -> None:
         """Release the ids: their PREPARE has succeeded or failed."""
         self._promised -= ids
-        self._store.staging.keep_no_more(ids.difference(self._batches.prepared_ids()))
+        self._store.staging.allow_expiry(ids.difference(self._batches.prepared_ids()))
 
     async def _enrol(self, request: Publication) -> PublishAnswer:
         """Note durably that another broker decides about this sink."""

@@ -31,6 +31,7 @@ from broker_core.codec.records.record_layout import (
 from broker_core.codec.records.staged_block import QueueKeys, StagedPart
 from broker_core.codec.wire.bodies.sink_messages import BatchIdentity
 from broker_core.codec.wire.send_request import SendRequest
+from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
 from broker_core.errors import (
     InvalidArgument,
     LimitReached,
@@ -57,7 +58,6 @@ WANTING_S: Final = 600.0
 # without work its drafts are dropped, if another sink needs the room.
 JOB_IDLE_S: Final = 600.0
 
-_DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUE_COUNT: Final = 4
 
 
@@ -109,6 +109,10 @@ class SinkStaging:
         """For how long a batch keeps its drafts without work, whatever others need."""
         expiry_ms = self._area.expiry_ms
         return min(expiry_ms, JOB_IDLE_S * 1000) if identity.once else expiry_ms
+
+    def renew(self, identity: BatchIdentity) -> int:
+        """A task is at work on the batch; returns how many drafts of the batch are here."""
+        return self._area.renew(identity)
 
     def append(self, staging_id: str, index: int, queues: QueueKeys, records: memoryview) -> int:
         """Add block number `index`, unless it was added before.
@@ -232,7 +236,7 @@ class SinkStaging:
         for topic, queue_id in queues:
             name = topic.decode("latin-1")
             self._check_queue(
-                SendRequest("", name, _DEFAULT_TOPIC, _DEFAULT_QUEUE_COUNT, queue_id, 0, 0, 0)
+                SendRequest("", name, TEMPLATE_TOPIC, _DEFAULT_QUEUE_COUNT, queue_id, 0, 0, 0)
             )
 
     def check_records(self, records: memoryview) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from broker_core.codec.json.fields import text_field, whole_field
 from broker_core.errors import InvalidArgument, StoreUnusable
 from broker_core.protocol_codes import RunAnswer
-from broker_core.replication.log_epochs import EpochHistory, RunMark
+from broker_core.replication.log_epochs import EpochHistory, RunMark, agreed_end, parse_runs
 from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
 
@@ -72,6 +72,20 @@ class LogIdentity:
     def run_at(self, position: int) -> str:
         """The run that wrote the log up to `position`, for `has_run`; empty without an identity."""
         return str(self._history().run_at(position)) if self.store_id else ""
+
+    def runs_until(self, position: int) -> str:
+        """The latest runs that wrote the log up to `position`, for `agreed_end`."""
+        return ",".join(map(str, self._history().runs_until(position))) if self.store_id else ""
+
+    def agreed_end(self, run: str, runs: str) -> int | None:
+        """Up to where this log is the one of a reader; None if that is not known.
+
+        `runs` are the latest runs of the reader's log, `run` the last one and its position.
+        """
+        mark, theirs = RunMark.parse(run), parse_runs(runs)
+        if mark is None or not theirs:
+            return None
+        return agreed_end(self._history().epochs, self._log_end(), theirs, mark.position)
 
     def has_run(self, run: str, *, is_sure: bool = True) -> RunAnswer:
         """Whether this log has everything that a reader has read.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.request_fields import checked_group, checked_topic
-from broker_core.codec.json.fields import object_field, text_field, whole_field
+from broker_core.codec.json.fields import I32_MAX, object_field, text_field, whole_field
 from broker_core.errors import InvalidArgument, LimitReached, StoreUnusable
 from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.disk_errors import names_disk_errors
@@ -21,7 +21,6 @@ POP: Final = "POP"
 MODES_MAX: Final = 100_000
 
 _MAP: Final = "messageRequestModeMap"
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class RequestMode(NamedTuple):
@@ -121,4 +120,4 @@ def parse_mode(found: Mapping[str, Any]) -> RequestMode:
     mode = text_field(found, "mode", PULL)
     if mode not in (PULL, POP):
         raise InvalidArgument(f"mode {mode[:20]!r}: give {PULL} or {POP}")
-    return RequestMode(mode, whole_field(found, "popShareQueueNum", 0, -1, _I32_MAX))
+    return RequestMode(mode, whole_field(found, "popShareQueueNum", 0, -1, I32_MAX))

@@ -14,29 +14,31 @@ from broker_core.codec.wire.bodies.topic_config import (
     PERM_WRITE,
     TopicConfig,
 )
+from broker_core.codec.wire.topic_name import (
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    REPLY_TOPIC_SUFFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    TEMPLATE_TOPIC,
+    TOOLS_GROUP,
+    TRANSACTION_GIVEN_UP_TOPIC,
+)
 from broker_core.storage.log.append_group import GROUP_TOPIC
 
-AUTO_CREATE_TOPIC: Final = "TBW102"
-SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
-OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANSACTION_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
-SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 APPEND_GROUP_TOPIC: Final = GROUP_TOPIC.decode()
-DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 
 SCHEDULE_QUEUE_COUNT: Final = 18
 
 # Its offsets say how far transactions have ended.
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 SYSTEM_GROUPS: Final = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",
@@ -50,11 +52,11 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 _FIXED_NAMES: Final = frozenset(
     {
-        AUTO_CREATE_TOPIC,
         BENCHMARK_TOPIC,
         OFFSET_MOVED_TOPIC,
         SCHEDULE_TOPIC,
         SELF_TEST_TOPIC,
+        TEMPLATE_TOPIC,
         TRACE_TOPIC,
         TRANSACTION_GIVEN_UP_TOPIC,
         TRANSACTION_HALF_TOPIC,
@@ -124,7 +126,7 @@ def system_topics(
 
 def template_topic(queue_count: int) -> TopicConfig:
     """The template of topics that are created by sends."""
-    return _topic(AUTO_CREATE_TOPIC, queue_count, _TEMPLATE)
+    return _topic(TEMPLATE_TOPIC, queue_count, _TEMPLATE)
 
 
 def is_system_topic(name: str, own: Iterable[str] = ()) -> bool:

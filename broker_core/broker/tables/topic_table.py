@@ -14,8 +14,6 @@ from typing import Any, Final
 from broker_core.broker.request_fields import checked_group, checked_topic
 from broker_core.broker.tables.named_table import NamedTable
 from broker_core.broker.tables.system_topics import (
-    AUTO_CREATE_TOPIC,
-    DLQ_TOPIC_PREFIX,
     is_system_topic,
     refuses_sends,
     system_topics,
@@ -31,7 +29,12 @@ from broker_core.codec.wire.bodies.topic_config import (
     parse_topic_table,
     topic_table_object,
 )
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    TEMPLATE_TOPIC,
+    topic_name_problem,
+)
 from broker_core.errors import InvalidArgument, LimitReached, TopicNotExist
 from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock
@@ -109,7 +112,7 @@ class TopicTable(NamedTable[TopicConfig]):
         name = checked_topic(entry.name)
         self._check_queue_counts(entry)
         count = len(self._entries) + coming
-        is_own = name == AUTO_CREATE_TOPIC
+        is_own = name == TEMPLATE_TOPIC
         if name not in self._entries and count >= self._topics_max and not is_own:
             raise LimitReached(
                 f"topic {name} cannot be created: this broker has {count} topics, at most "
@@ -123,7 +126,7 @@ class TopicTable(NamedTable[TopicConfig]):
     def set_auto_create(self, is_allowed: bool) -> None:
         """Whether sends may create topics from now on."""
         self._auto_create = is_allowed
-        if is_allowed and AUTO_CREATE_TOPIC not in self._entries:
+        if is_allowed and TEMPLATE_TOPIC not in self._entries:
             self.put(self._template)
 
     def replace(self, topics: Iterable[TopicConfig], version: DataVersion) -> list[str]:
@@ -231,7 +234,7 @@ class TopicTable(NamedTable[TopicConfig]):
 
     def _load(self, own: Iterable[TopicConfig]) -> None:
         is_changed = not self._stored()
-        if not self._auto_create and self._entries.pop(AUTO_CREATE_TOPIC, None) is not None:
+        if not self._auto_create and self._entries.pop(TEMPLATE_TOPIC, None) is not None:
             # Its route would allow producers to create topics here.
             is_changed = True
         for topic in own:

@@ -14,7 +14,7 @@ from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.end import EndTransactionProcessor
 from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
-from broker_core.broker.transactions.resume_check import TransactionResumeProcessor
+from broker_core.broker.transactions.reopen_given_up import ReopenGivenUpProcessor
 from broker_core.broker.transactions.service import Transactions
 
 _HOUR_MS: Final = 3_600_000
@@ -56,7 +56,7 @@ class TransactionsFeature(Feature):
         """Handlers of the end of a transaction and of its resumption by an administrator."""
         return (
             EndTransactionProcessor(store=self._store, transactions=self.service),
-            TransactionResumeProcessor(store=self._store),
+            ReopenGivenUpProcessor(store=self._store),
         )
 
     def recover(self) -> None:

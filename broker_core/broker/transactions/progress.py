@@ -30,7 +30,13 @@ from broker_core.broker.tables.system_topics import (
 )
 from broker_core.broker.transactions.half_message import HALF_QUEUE, ended_offsets, half_position
 from broker_core.broker.transactions.open_transactions import BEFORE_START, OpenTransactions
-from broker_core.codec.json.fields import object_field, text_field, whole_field, whole_number
+from broker_core.codec.json.fields import (
+    I64_MAX,
+    object_field,
+    text_field,
+    whole_field,
+    whole_number,
+)
 from broker_core.errors import InvalidArgument, RmqError, StoreUnusable
 from broker_core.runtime.worker import Worker
 from broker_core.storage.files.json_table import JsonTable
@@ -47,7 +53,6 @@ CHECKS_KEPT: Final = 10_000
 _READ_COUNT: Final = 256
 _READ_SIZE: Final = 1 << 20
 _OP_MARKS_MAX: Final = 1_024
-_I64_MAX: Final = (1 << 63) - 1
 
 
 class _Snapshot(NamedTuple):
@@ -125,7 +130,7 @@ class TransactionProgress:
         self._saved_position = position
         table = object_field(stored, "checks")
         return {
-            whole_number(offset, "offset", 0, _I64_MAX): whole_field(table, offset, least=0)
+            whole_number(offset, "offset", 0, I64_MAX): whole_field(table, offset, least=0)
             for offset in table
         }
 

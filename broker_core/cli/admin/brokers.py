@@ -216,7 +216,7 @@ WIPE: Final = AdminVerb(
     _broker_argument,
     _wipe,
     """\
-  rmq admin broker drain -b broker-a      producers go elsewhere, consumers finish
+  rmq admin broker drain -b broker-a   producers go elsewhere, consumers finish
   rmq admin wipeWritePerm -b broker-a""",
 )
 ALLOW: Final = AdminVerb(_broker_argument, _allow, "  rmq admin broker undrain -b broker-a")

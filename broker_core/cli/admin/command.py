@@ -24,6 +24,7 @@ from broker_core.errors import (
     ConsumerNotOnline,
     RequestNotSupported,
     TopicNotExist,
+    explained,
 )
 
 _HELP: Final = """\
@@ -34,7 +35,8 @@ Show and change a RocketMQ cluster: ours, or Apache's 4.9 and 5.x.
 {commands}
 
 mqadmin's names work, too: rmq admin topicStatus -t orders.
-rmq admin COMMAND --help explains a command; --json prints JSON, -n names the name servers.
+rmq admin COMMAND --help explains a command; --json prints JSON, -n names the
+name servers.
 
 examples:
   rmq admin topic create -t orders -q 8
@@ -85,8 +87,8 @@ async def _perform(verb: AdminVerb, options: argparse.Namespace) -> int:
         except ConnectionLost as error:
             raise CommandFailed(connection_failure(error)) from None
         except TopicNotExist as error:
-            text = f"{error}. rmq admin topic list shows those that exist"
-            raise CommandFailed(text) from None
+            text = f"{str(error).splitlines()[0]}: rmq admin topic list shows those that exist"
+            raise CommandFailed(explained(text, "topic-not-found")) from None
         except ConsumerNotOnline as error:
             text = f"{error}. The group has no consumer that is connected now"
             raise CommandFailed(text) from None

@@ -133,6 +133,6 @@ PROMOTE: Final = AdminVerb(
     _promote_arguments,
     _promote,
     """\
-  rmq admin promote --broker broker-a              the slave with the longest log
+  rmq admin promote --broker broker-a   the slave with the longest log
   rmq admin promote --broker broker-a:2 --role SYNC_MASTER""",
 )

@@ -117,7 +117,7 @@ BY_ID: Final = AdminVerb(
     """\
   rmq admin message show -t orders -i 7F0000010FA018B4AAC2089BC3780000
   rmq admin queryMsgById -t orders -i 7F00000100002A9F0000000000000000
-  rmq admin message show -t orders -i 7F0000010FA018B4AAC2089BC3780000 -g billing \\
+  rmq admin message show -i 7F0000010FA018B4AAC2089BC3780000 -t orders \\
       -d 10.0.0.9@4711""",
 )
 

@@ -227,11 +227,13 @@ def find_command(words: Sequence[str]) -> tuple[str, AdminEntry, list[str]] | No
 def similar_commands(words: Sequence[str]) -> list[str]:
     """Suggestions for an unknown command: those of the same subject, else similar names."""
     first = words[0].lower() if words else ""
-    same = [name for name in ADMIN_COMMANDS if name.split()[0] == first]
-    if same:
-        return same
     from difflib import get_close_matches
 
+    same = [name for name in ADMIN_COMMANDS if name.split()[0] == first]
+    if same:
+        verbs = {name.partition(" ")[2]: name for name in same}
+        near = get_close_matches(" ".join(words[1:2]).lower(), verbs, 1)
+        return [verbs[verb] for verb in near] or same
     known = {alias.lower(): alias for entry in ADMIN_COMMANDS.values() for alias in entry.aliases}
     known |= {name: name for name in ADMIN_COMMANDS} | {n.split()[0]: n for n in ADMIN_COMMANDS}
     near = get_close_matches(" ".join(words[:2]).lower(), known, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from broker_core.cli.admin.registry import AdminVerb
@@ -19,13 +20,14 @@ from broker_core.client.admin.brokers import broker_stats
 from broker_core.client.admin.groups import group_progress
 from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import (
+    configs_of,
     topic_config,
     topic_groups,
     topic_masters,
     topic_status,
     topics_of_cluster,
 )
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from broker_core.errors import RemoteError, RmqError
 from broker_core.protocol_codes import ResponseCode
 
@@ -93,7 +95,14 @@ LIST: Final = AdminVerb(
 
 
 def _create_arguments(parser: argparse.ArgumentParser) -> None:
-    topic_option(parser)
+    parser.add_argument(
+        "-t",
+        "--topic",
+        required=True,
+        action="append",
+        dest="topics",
+        help="the topic; may be repeated",
+    )
     add_broker_choice(parser)
     parser.add_argument("-q", "--queues", type=count, metavar="N", help="queues (default: 8)")
     parser.add_argument(
@@ -129,9 +138,8 @@ async def _create(session: AdminSession, options: argparse.Namespace) -> Report:
     if options.broker:
         names = list(await chosen_brokers(session, options))
     queues = options.queues or 8
-    await session.admin.create_topic(
-        options.topic,
-        queue_count=queues,
+    await session.admin.create_topics(
+        dict.fromkeys(options.topics, queues),
         read_queue_count=options.read_queues,
         write_queue_count=options.write_queues,
         perm=int(options.permission),
@@ -140,15 +148,16 @@ async def _create(session: AdminSession, options: argparse.Namespace) -> Report:
         order=options.order == "true",
         attributes=dict(options.attributes),
     )
-    return [*await _configs(session, options.topic)]
+    return [*await _configs(session, options.topics)]
 
 
-async def _configs(session: AdminSession, topic: str) -> list[Table]:
-    configs = await topic_config(session.admin, topic)
+async def _configs(session: AdminSession, topics: Sequence[str]) -> list[Table]:
+    configs = await configs_of(session.admin, topics)
     rows = [
         (topic, broker, found.read_queue_count, found.write_queue_count, found.perm, found.order,
          [f"{key}={value}" for key, value in found.attributes.items()])
-        for broker, found in configs.items()
+        for topic in topics
+        for broker, found in configs[topic].items()
     ]  # fmt: skip
     columns = (
         "topic", "broker", "readQueues", "writeQueues", "permission", "ordered", "attributes",
@@ -161,6 +170,7 @@ CREATE: Final = AdminVerb(
     _create,
     """\
   rmq admin topic create -t orders -q 8
+  rmq admin topic create -t orders -t invoices -t totals
   rmq admin topic create -t orders -b broker-a -r 16 -w 16
   rmq admin updateTopic -c DefaultCluster -t orders -r 8 -w 8 -p 6""",
 )
@@ -170,7 +180,7 @@ CREATE: Final = AdminVerb(
 
 
 async def _show(session: AdminSession, options: argparse.Namespace) -> Report:
-    return await _configs(session, options.topic)
+    return [*await _configs(session, [options.topic])]
 
 
 SHOW: Final = AdminVerb(topic_option, _show, "  rmq admin topic show -t orders")
@@ -197,7 +207,7 @@ async def _permission(session: AdminSession, options: argparse.Namespace) -> Rep
                 broker_names=[broker],
                 order=found.order,
             )
-    return await _configs(session, options.topic)
+    return [*await _configs(session, [options.topic])]
 
 
 PERMISSION: Final = AdminVerb(
@@ -305,7 +315,9 @@ async def _stats(session: AdminSession, options: argparse.Namespace) -> Report:
     if options.topic:
         names = [options.topic]
     else:
-        names = [name for name in await session.admin.topics() if not name.startswith("%DLQ%")]
+        names = [
+            name for name in await session.admin.topics() if not name.startswith(DLQ_TOPIC_PREFIX)
+        ]
     rows: list[tuple[Any, ...]] = []
     for name in names:
         try:

@@ -22,11 +22,11 @@ from broker_core.client.pull.message_display import body_text
 from broker_core.errors import ConnectionLost, GroupNotExist, RmqError, TopicNotExist
 
 EXAMPLES: Final = """\
-  rmq dlq list                                 dead letters of every consumer group
-  rmq dlq show -g billing                      those that were not replayed
-  rmq dlq replay -g billing --dry-run          what a replay would send, and where to
-  rmq dlq replay -g billing --max 1            one message first
-  rmq dlq replay -t orders-bad --to orders     a dead-letter topic of an application"""
+  rmq dlq list                               all dead letters
+  rmq dlq show -g billing                    those that were not replayed
+  rmq dlq replay -g billing --dry-run        what it would send, and where
+  rmq dlq replay -g billing --max 1          one message first
+  rmq dlq replay -t orders-bad --to orders   an application's dead letters"""
 
 ACTIONS: Final = ("list", "show", "replay")
 _SHOWN_COUNT: Final = 32
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show those that were replayed, too")
     parser.add_argument(
-        "--to", metavar="TOPIC", help="replay to this topic (default: the one it was for)"
+        "--to", metavar="TOPIC", help="replay to this topic (default: its original topic)"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what a replay would send, send nothing"

@@ -15,6 +15,7 @@ from broker_core.cli.admin.registry import ADMIN_COMMANDS
 from broker_core.cli.admin.session import add_session_options
 from broker_core.cli.command_parser import CommandParser
 from broker_core.cli.exit_codes import DONE
+from broker_core.cli.live import explain
 
 EXAMPLES: Final = """\
   source <(rmq completion bash)                in ~/.bashrc
@@ -41,6 +42,27 @@ _rmq() {{
     COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _rmq rmq
+"""
+# Files are offered where no words are: an option may take one.
+_FISH: Final = """\
+function __rmq_path
+    set -l path
+    for word in (commandline -opc)[2..-1]
+        string match -q -- '-*' $word; and break
+        set -a path $word
+    end
+    echo "$path"
+end
+function __rmq_at
+    test (__rmq_path) = "$argv[1]"
+end
+function __rmq_below
+    if test -z "$argv[1]"
+        test -z (__rmq_path)
+    else
+        string match -q -- "$argv[1] *" (__rmq_path)" "
+    end
+end
 """
 _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
@@ -79,7 +101,8 @@ def words_by_path() -> dict[str, list[str]]:
         parser = CommandParser(f"rmq {name}", command.summary, module.EXAMPLES)
         module.add_arguments(parser)
         # The first words, if the command has any.
-        found[name] = [*getattr(module, "ACTIONS", ()), *_options(parser)]
+        actions = explain.names() if module is explain else getattr(module, "ACTIONS", ())
+        found[name] = [*actions, *_options(parser)]
     return found
 
 
@@ -115,10 +138,11 @@ def _options(parser: CommandParser) -> list[str]:
 
 
 def _fish_lines(words: Mapping[str, list[str]]) -> Iterator[str]:
-    yield "complete -c rmq -f\n"
+    yield _FISH
     for path, found in words.items():
-        seen = [f"__fish_seen_subcommand_from {word}" for word in path.split()]
-        test = "; and ".join(seen) or "__fish_use_subcommand"
+        plain = " ".join(word for word in found if not word.startswith("--"))
+        if plain:
+            yield f"complete -c rmq -n '__rmq_at \"{path}\"' -f -a '{plain}'\n"
         for word in found:
-            option = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
-            yield f"complete -c rmq -n '{test}' {option}\n"
+            if word.startswith("--"):
+                yield f"complete -c rmq -n '__rmq_below \"{path}\"' -l {word[2:]}\n"

@@ -15,9 +15,9 @@ from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.errors import ERROR_PAGE
 
 EXAMPLES: Final = """\
-  rmq explain                                  all errors
-  rmq explain broker-given-as-name-server      one, as an error names it
-  rmq explain source.md | less                 a page; rmq explain --pages lists them"""
+  rmq explain                               all errors
+  rmq explain broker-given-as-name-server   one, as an error names it
+  rmq explain source.md | less              a page of the manual"""
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 # In an installed package, and in the repository.
@@ -63,6 +63,15 @@ def run(options: argparse.Namespace) -> int:
         raise CommandFailed(f"no error is called {anchor!r:.80}; rmq explain lists them", MISUSED)
     sys.stdout.write(sections[anchor].lstrip("# "))
     return DONE
+
+
+def names() -> list[str]:
+    """The names of errors; none without their page."""
+    try:
+        page = page_folder() / Path(ERROR_PAGE).name
+        return [*error_sections(page.read_text(encoding="utf-8"))]
+    except (CommandFailed, OSError):
+        return []
 
 
 def page_folder() -> Path:

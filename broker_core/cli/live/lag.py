@@ -18,7 +18,7 @@ from broker_core.errors import GroupNotExist, TopicNotExist
 
 EXAMPLES: Final = """\
   rmq lag                                      every group and topic
-  rmq lag -g billing --watch                   looks again every 2 seconds
+  rmq lag -g billing --watch                   a new table every 2 seconds
   rmq lag --watch -i 10 --json"""
 
 COLUMNS: Final = ("group", "topic", "queues", "behind", "perSecond")

@@ -15,8 +15,8 @@ from broker_core.client.admin.topics import topic_status
 from broker_core.errors import RmqError
 
 EXAMPLES: Final = """\
-  rmq top                                      looks again every 2 seconds, until Ctrl-C
-  rmq top --looks 2 -i 5                       rates over 5 seconds, then the end"""
+  rmq top                  a new table every 2 seconds, until Ctrl-C
+  rmq top --looks 2 -i 5   two tables, with rates over 5 seconds"""
 
 TOPIC_COLUMNS: Final = ("topic", "queues", "messages", "inPerSecond", "behind", "groups")
 BROKER_COLUMNS: Final = ("broker", "address", "inPerSecond", "outPerSecond", "diskUsed")

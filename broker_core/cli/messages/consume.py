@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.cluster_options import add_cluster_options, given_cluster
-from broker_core.cli.command_parser import count
+from broker_core.cli.command_parser import count, topic_name
 from broker_core.cli.exit_codes import DONE, MISUSED, CommandFailed
 from broker_core.cli.messages.format import Render, json_line, parse_format
 from broker_core.cli.messages.group_reader import GroupReader
@@ -27,7 +27,7 @@ EXAMPLES: Final = """\
   rmq consume -t orders -o earliest -e
   rmq consume -t orders -o -10 -f '%p:%o %T %k\\t%s\\n'
   rmq consume -t orders -o @2024-05-31T14:00:00 --json -c 100
-  rmq consume -t orders -G billing              shares the topic with the group's members
+  rmq consume -t orders -G billing   shares the topic with the group's members
 
 format:
   %t topic   %p queue id   %o offset       %b broker name
@@ -41,7 +41,7 @@ _PERSIST_INTERVAL_MS: Final = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    parser.add_argument("-t", "--topic", type=topic_name, required=True, help="the topic")
     add_cluster_options(parser)
     parser.add_argument(
         "-o",

@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_core.cli.client_session import cluster_errors, run_client
 from broker_core.cli.cluster_options import add_cluster_options, given_cluster
-from broker_core.cli.command_parser import count, key_and_value
+from broker_core.cli.command_parser import count, key_and_value, topic_name
 from broker_core.cli.exit_codes import DONE, FAILED
 from broker_core.cli.messages.format import parse_format
 from broker_core.cli.messages.input_lines import line_groups
@@ -20,8 +20,8 @@ from broker_core.runtime.clock import Clock, SystemClock
 
 EXAMPLES: Final = """\
   seq 10 | rmq produce -t numbers
-  rmq produce -t orders -K : --tags new < orders.txt      lines like KEY:BODY
-  rmq consume -t orders -J -e | rmq produce -t copy -J    with keys, tags and properties
+  rmq produce -t orders -K : --tags new < orders.txt     lines like KEY:BODY
+  rmq consume -t orders -J -e | rmq produce -t copy -J   with keys and tags
   rmq produce -t log --batch 500 --property host=web1 < access.log"""
 
 _GROUP: Final = "RMQ_PRODUCE"
@@ -29,7 +29,7 @@ _SHOWN_EVERY_S: Final = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    parser.add_argument("-t", "--topic", type=topic_name, required=True, help="the topic")
     add_cluster_options(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.messages.offset_option import StartPosition, first_offset
@@ -11,9 +10,9 @@ from broker_core.cli.messages.outlet import MessageOutlet
 from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.topic_name import TOOLS_GROUP
 
 # Every broker has this group, for tools.
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 
 
 class TopicReader:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-c",
         "--config",
         metavar="FILE",
-        help="properties as in Apache's broker.conf (default: every setting has its default)",
+        help="properties as in Apache's broker.conf (default: no file)",
     )
     parser.add_argument(
         "-n",

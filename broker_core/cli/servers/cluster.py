@@ -16,11 +16,11 @@ from broker_core.embedded.embedded_cluster import EmbeddedCluster
 _log = logging.getLogger(__name__)
 
 EXAMPLES: Final = """\
-  rmq cluster                                  one master
-  rmq cluster --masters 2                      sends go to the other while one is away
-  rmq cluster --masters 2 --slaves 1           and its messages can be read meanwhile
+  rmq cluster                          one master
+  rmq cluster --masters 2              while one is down, sends go to the other
+  rmq cluster --masters 2 --slaves 1   and its slave serves readers
   rmq cluster --masters 2 --slaves 1 --replication sync --dir data
-                                               and no acknowledged one is lost with a disk"""
+                                       no loss if a disk is lost"""
 
 _WATCH_S: Final = 1.0
 

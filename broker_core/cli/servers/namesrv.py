@@ -21,8 +21,8 @@ from broker_core.nameserver.name_server import NameServer
 from broker_core.nameserver.port_encryption import TLS_MODES, port_encryption
 
 EXAMPLES: Final = """\
-  rmq namesrv                                  on 127.0.0.1:9876
-  rmq namesrv --listen 127.0.0.1:0             on any free port; the line says which
+  rmq namesrv                        on 127.0.0.1:9876
+  rmq namesrv --listen 127.0.0.1:0   on any free port, which is printed
   rmq namesrv --listen 0.0.0.0:9876 --allow-remote --access-file access.json"""
 
 
@@ -52,7 +52,7 @@ def _add_security_options(parser: argparse.ArgumentParser) -> None:
         "--access-file",
         metavar="FILE",
         default="",
-        help="let only accounts of this JSON file in; only its owner may read it",
+        help="require an account of this JSON file; only its owner may read it",
     )
     group.add_argument(
         "--strict-signatures",

@@ -33,9 +33,9 @@ from broker_core.fault_injection.control import FaultControl
 _log = logging.getLogger(__name__)
 
 EXAMPLES: Final = """\
-  rmq standalone                               name server on 127.0.0.1:9876
+  rmq standalone                            name server on 127.0.0.1:9876
   rmq standalone --store data --topic orders:4
-  rmq standalone --port 0 --broker-port 0      any free ports; the line says which"""
+  rmq standalone --port 0 --broker-port 0   any free ports, which are printed"""
 
 _TOPIC = re.compile(r"([^:]+)(?::(.*))?", re.DOTALL)
 _QUEUES_DEFAULT: Final = 4
@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="topics",
         metavar="NAME[:QUEUES]",
-        help=f"make this topic at the start, with {_QUEUES_DEFAULT} queues unless said otherwise; "
-        "may be repeated. Other topics are made when they are first sent to",
+        help=f"create this topic at the start, with {_QUEUES_DEFAULT} queues by default; may be"
+        " repeated. Other topics are created by the first message that is sent to them",
     )
     add_properties_option(parser)
     # For EmbeddedBroker: removes its temporary directory if the owner was killed.

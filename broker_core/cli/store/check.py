@@ -12,8 +12,8 @@ from broker_core.store.opening.verdict import RecoveryVerdict, StoreCheck, check
 ACTIONS: Final = ("check",)
 
 EXAMPLES: Final = """\
-  rmq store check /var/lib/rmq/store           exit code 0: opening it loses nothing
-  rmq store check /var/lib/rmq/store --json    the same as a JSON object"""
+  rmq store check /var/lib/rmq/store          exit code 0: nothing is lost
+  rmq store check /var/lib/rmq/store --json   the same as a JSON object"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,13 @@ def _lines(found: StoreCheck) -> list[str]:
     verdict = found.verdict
     if verdict is None:
         return [f"damaged:    {found.damage}", "opening:    refused, nothing is cut"]
-    stop = "clean" if verdict.clean_stop else "not clean (the file abort is there)"
+    stop = "clean" if verdict.clean_stop else "not clean (the file `abort` exists)"
     return [
         f"store:      {verdict.store_id or 'has no state file'}, epoch {verdict.epoch}",
         f"last stop:  {stop}",
         f"valid log:  [{verdict.log_start}, {verdict.log_end}), durable up to {verdict.durable}, "
         f"verified from {verdict.checked_from}",
-        f"log ends:   {verdict.end_reason or 'nothing is written behind'}",
+        f"log ends:   {verdict.end_reason or 'no bytes follow'}",
         f"cut:        {_cut(found, verdict)}",
         f"removed:    {', '.join(verdict.removed_files) or 'no file'}",
         f"rebuilt:    {_rebuilt(found, verdict)}",

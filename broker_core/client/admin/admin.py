@@ -7,9 +7,8 @@ broker. Response codes other than success raise the errors of `broker_core.error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
-from broker_core.client.admin import message_lookup
+from broker_core.client.admin import message_lookup, topic_creation
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance, checked
 from broker_core.client.connection.lifecycle import Lifecycle
@@ -19,18 +18,22 @@ from broker_core.codec.json.dialect import emit_json
 from broker_core.codec.records.message_record import MessageRecord
 from broker_core.codec.wire.bodies.group_config import GroupConfig, group_config_object
 from broker_core.codec.wire.bodies.route_data import ClusterInfo, TopicRoute
-from broker_core.codec.wire.bodies.topic_config import PERM_MASK, PERM_READ, PERM_WRITE
+from broker_core.codec.wire.bodies.topic_config import (
+    PERM_MASK,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+)
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import group_name_problem, topic_name_problem
-from broker_core.errors import BrokerNotExist, InvalidArgument, RequestTimeout, TopicNotExist
+from broker_core.errors import BrokerNotExist, InvalidArgument
 from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
-from broker_core.runtime.clock import sleep
-
-_SHOWN_POLL_S: Final = 0.05
 
 
 class Admin(QueueOffsets, Lifecycle):
-    """`start` before use and `stop` at the end, or `async with`.
+    """Manages topics, groups, offsets and messages of a cluster.
+
+    `start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared; from a `ClientConfig` the object creates its own.
     """
@@ -84,29 +87,47 @@ class Admin(QueueOffsets, Lifecycle):
 
         Returns when the name servers show it, so that it can be used at once.
         """
-        _refuse(topic_name_problem(topic), topic)
-        readable = queue_count if read_queue_count is None else read_queue_count
-        writable = queue_count if write_queue_count is None else write_queue_count
-        for count in (readable, writable):
-            if type(count) is not int or not 0 <= count <= QUEUES_MAX:
-                raise InvalidArgument(f"{count!r:.40} queues; give a number from 0 to {QUEUES_MAX}")
-        if not 0 <= perm <= PERM_MASK:
-            raise InvalidArgument(f"perm {perm}; 6 is read and write, 4 read, 2 write")
-        ext = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(readable),
-            "writeQueueNums": str(writable),
-            "perm": str(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "true" if order else "false",
-        }
-        if attributes:
-            ext["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
+        await self.create_topics(
+            {topic: queue_count},
+            read_queue_count=read_queue_count,
+            write_queue_count=write_queue_count,
+            perm=perm,
+            cluster=cluster,
+            broker_names=broker_names,
+            order=order,
+            attributes=attributes,
+            shown_within_ms=shown_within_ms,
+        )
+
+    async def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        perm: int = PERM_READ | PERM_WRITE,
+        cluster: str | None = None,
+        broker_names: Sequence[str] | None = None,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        shown_within_ms: int = 60_000,
+    ) -> None:
+        """Create or change many topics, each with its number of queues.
+
+        Sends them in a few requests, or several requests at a time to brokers that do not know such
+        lists (Apache's before 5.3). The other settings are those of all topics.
+        """
+        changes = {f"+{key}": value for key, value in (attributes or {}).items()}
+        asked = []
+        for name, count in topics.items():
+            readable = count if read_queue_count is None else read_queue_count
+            writable = count if write_queue_count is None else write_queue_count
+            topic = TopicConfig(name, readable, writable, perm, order=order, attributes=changes)
+            _check_topic(topic)
+            asked.append(topic)
         masters = await self._masters(cluster, broker_names)
-        await self._tell_all(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
-        await self._until_shown(topic, masters, (readable, writable, perm), shown_within_ms)
+        await topic_creation.create_on(self.client, masters.values(), asked, self._timeout_ms)
+        await topic_creation.until_shown(self.client, masters, asked, shown_within_ms)
 
     async def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic on every master of the cluster, then on every name server."""
@@ -228,34 +249,6 @@ class Admin(QueueOffsets, Lifecycle):
             command = RemotingCommand(code, dict(ext), body)
             checked(await self.client.remoting.request(address, command, self._timeout_ms))
 
-    async def _until_shown(
-        self,
-        topic: str,
-        masters: Mapping[str, str],
-        expected: tuple[int, int, int],
-        within_ms: int,
-    ) -> None:
-        deadline = self.client.clock.monotonic() + within_ms / 1000
-        while not await self._is_shown(topic, masters, expected):
-            if self.client.clock.monotonic() > deadline:
-                text = f"topic {topic} was created, but no name server showed it within"
-                raise RequestTimeout(f"{text} {within_ms} ms")
-            await sleep(_SHOWN_POLL_S)
-        # Other users of the shared client then have the new route, too.
-        await self.client.routes.route(topic, refresh=True)
-
-    async def _is_shown(
-        self, topic: str, masters: Mapping[str, str], expected: tuple[int, int, int]
-    ) -> bool:
-        try:
-            route = await self.route(topic)
-        except TopicNotExist:
-            return False
-        shown = {
-            q.broker_name: (q.read_queue_count, q.write_queue_count, q.perm) for q in route.queues
-        }
-        return all(shown.get(name) == expected for name in masters)
-
 
 def _names_in(info: ClusterInfo, cluster: str | None) -> Sequence[str]:
     known = f"the name servers know: {', '.join(sorted(info.clusters)) or 'none':.300}"
@@ -273,6 +266,17 @@ def _names_in(info: ClusterInfo, cluster: str | None) -> Sequence[str]:
         text = f"no broker of cluster {cluster or next(iter(info.clusters))} has a master"
         raise BrokerNotExist(ResponseCode.BROKER_NOT_EXIST, text)
     return alive
+
+
+def _check_topic(topic: TopicConfig) -> None:
+    _refuse(topic_name_problem(topic.name), topic.name)
+    for count in (topic.read_queue_count, topic.write_queue_count):
+        if type(count) is not int or not 0 <= count <= QUEUES_MAX:
+            raise InvalidArgument(
+                f"topic {topic.name}: {count!r:.40} queues; give a number from 0 to {QUEUES_MAX}"
+            )
+    if not 0 <= topic.perm <= PERM_MASK:
+        raise InvalidArgument(f"perm {topic.perm}; 6 is read and write, 4 read, 2 write")
 
 
 def _refuse(problem: str | None, name: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
 
 from broker_core.client.connection.instance import ClientInstance, checked
+from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.codec.records.record_layout import I32
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
@@ -25,8 +25,6 @@ from broker_core.errors import (
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import RequestCode, ResponseCode
-
-_I64_MAX: Final = (1 << 63) - 1
 
 
 async def view_message(client: ClientInstance, offset_msg_id: str, topic: str) -> MessageRecord:
@@ -97,7 +95,7 @@ def _question(
         "key": key,
         "maxNum": str(max_count),
         "beginTimestamp": str(begin_ms),
-        "endTimestamp": str(_I64_MAX if end_ms is None else end_ms),
+        "endTimestamp": str(I64_MAX if end_ms is None else end_ms),
         "_UNIQUE_KEY_QUERY": "true" if is_unique_id else "false",
     }
 
@@ -105,11 +103,11 @@ def _question(
 async def _query_one(
     client: ClientInstance, broker: str, ext: dict[str, str]
 ) -> RemotingCommand | None:
-    """The answer of one broker; None when it has no such message."""
+    """The answer of one broker; None when it has no such message and has looked everywhere."""
     command = RemotingCommand(RequestCode.QUERY_MESSAGE, ext)
     answer = await client.request_broker(broker, command, or_any=True)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
+        return answer if answer.ext.get("isComplete") == "false" else None
     if answer.code != ResponseCode.SUCCESS:
         raise RemoteError.for_code(answer.code, answer.remark)
     return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker_core.client.admin.admin import Admin
@@ -87,14 +87,23 @@ def _topic_table(found: Mapping[str, Any]) -> tuple[TopicConfig, ...]:
 
 async def topic_config(admin: Admin, topic: str) -> dict[str, TopicConfig]:
     """Broker name → its configuration of a topic."""
-    configs = {}
-    for name, address in (await topic_masters(admin, topic)).items():
-        found = (await topic_configs(admin, address)).get(topic)
-        if found is not None:
-            configs[name] = found
-    if not configs:
-        text = f"topic {topic} is in the route, but no broker has it"
-        raise TopicNotExist(ResponseCode.TOPIC_NOT_EXIST, text)
+    return (await configs_of(admin, [topic]))[topic]
+
+
+async def configs_of(admin: Admin, topics: Sequence[str]) -> dict[str, dict[str, TopicConfig]]:
+    """Topic → broker name → configuration; each broker is asked once."""
+    by_address: dict[str, dict[str, TopicConfig]] = {}
+    configs: dict[str, dict[str, TopicConfig]] = {}
+    for topic in topics:
+        configs[topic] = {}
+        for name, address in (await topic_masters(admin, topic)).items():
+            if address not in by_address:
+                by_address[address] = await topic_configs(admin, address)
+            if topic in by_address[address]:
+                configs[topic][name] = by_address[address][topic]
+        if not configs[topic]:
+            text = f"topic {topic} is in the route, but no broker has it"
+            raise TopicNotExist(ResponseCode.TOPIC_NOT_EXIST, text)
     return configs
 
 

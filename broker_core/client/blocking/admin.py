@@ -22,6 +22,7 @@ class SyncAdmin(SyncFace[Admin]):
     topics = waits(Admin.topics)
     route = waits(Admin.route)
     create_topic = waits(Admin.create_topic)
+    create_topics = waits(Admin.create_topics)
     delete_topic = waits(Admin.delete_topic)
 
     create_group = waits(Admin.create_group)

@@ -68,7 +68,13 @@ def waits(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Conca
 
 def client_config(config: ClientConfig | str) -> ClientConfig:
     """The configuration itself, or the default one for a list of name servers."""
-    return ClientConfig(parse_name_servers(config)) if isinstance(config, str) else config
+    if isinstance(config, str):
+        return ClientConfig(parse_name_servers(config))
+    if not isinstance(config, ClientConfig):
+        raise InvalidArgument(
+            f"{config!r:.80} is no cluster: give its name servers as host:port, or a ClientConfig"
+        )
+    return config
 
 
 class SyncFace(Generic[Client]):

@@ -46,6 +46,7 @@ class SyncProducer(SyncFace[Producer]):
     send_ordered = waits(Producer.send_ordered)
     send_batch = waits(Producer.send_batch)
     send_copy = waits(Producer.send_copy)
+    send_copy_once = waits(Producer.send_copy_once)
     send_oneway = waits(Producer.send_oneway)
     recall = waits(Producer.recall)
     request = waits(Producer.request)

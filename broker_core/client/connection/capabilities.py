@@ -30,6 +30,8 @@ class Capabilities(NamedTuple):
     """Runs on this host and offers its files for reading."""
     topic_ends: bool = False
     """Answers TOPIC_ENDS: the durable end of every queue of a topic."""
+    send_once: bool = False
+    """Answers SEND_ONCE: stores a message unless its topic has one with the same id."""
     run: str = ""
     """The current run of the log; only set by `ask`."""
     has_run: bool | None = None
@@ -121,6 +123,7 @@ def _parse(answer: RemotingCommand) -> Capabilities:
         ext.get("sink") == "1",
         local_reads=ext.get("localReads") == "1",
         topic_ends=ext.get("topicEnds") == "1",
+        send_once=ext.get("sendOnce") == "1",
         run=ext.get("run", ""),
         has_run={RunAnswer.HAS.value: True, RunAnswer.LACKS.value: False}.get(
             ext.get("hasRun", "")

@@ -23,13 +23,13 @@ from broker_core.client.connection.topic_queues import (
     template_queues,
 )
 from broker_core.codec.wire.bodies.route_data import TopicRoute
+from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
 from broker_core.errors import BrokerNotExist, ConnectionLost, RmqError, TopicNotExist
 from broker_core.protocol_codes import MASTER_ID, ResponseCode
 from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-TEMPLATE_TOPIC: Final = "TBW102"
 # Minimum pause between two refreshes of a topic after failures.
 _REFRESH_PAUSE_S: Final = 1.0
 _POLLED_AT_ONCE: Final = 16

@@ -16,11 +16,12 @@ from broker_core.client.admin.admin import Admin
 from broker_core.client.connection.config import ClientConfig
 from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.connection.lifecycle import Lifecycle
-from broker_core.client.dead_letters.letter import DLQ_PREFIX, DeadLetter
+from broker_core.client.dead_letters.letter import DeadLetter
 from broker_core.client.produce.producer import Producer
 from broker_core.client.produce.result import SendResult
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.topic_name import DLQ_TOPIC_PREFIX
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,
@@ -102,7 +103,7 @@ class DeadLetters(Lifecycle):
             return [await self._topic(name) for name in names]
         found = []
         for name in await self._admin.topics():
-            if name.startswith(DLQ_PREFIX):
+            if name.startswith(DLQ_TOPIC_PREFIX):
                 try:
                     found.append(await self._topic(name))
                 except RmqError as error:
@@ -217,7 +218,7 @@ class DeadLetters(Lifecycle):
 
 
 def _group_of(topic: str) -> str:
-    return topic[len(DLQ_PREFIX) :] if topic.startswith(DLQ_PREFIX) else ""
+    return topic[len(DLQ_TOPIC_PREFIX) :] if topic.startswith(DLQ_TOPIC_PREFIX) else ""
 
 
 def _check_count(count: int) -> None:

@@ -15,9 +15,8 @@ from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_record import COMPRESSED, COMPRESSION_TYPE_BITS
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.pop_handle import FIRST_POP_TIME, POP_CK
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-DLQ_PREFIX: Final = "%DLQ%"
 REPLAY_OF: Final = "REPLAY_OF"
 """Property of a replay: `topic:broker:queue:offset` of the dead letter."""
 REPLAY_OF_ID: Final = "REPLAY_OF_ID"
@@ -60,7 +59,7 @@ ACTED_ON: Final = (
 
 def dead_letter_topic(group: str) -> str:
     """The topic with the dead letters of a consumer group."""
-    return f"{DLQ_PREFIX}{group}"
+    return f"{DLQ_TOPIC_PREFIX}{group}"
 
 
 class DeadLetter:
@@ -143,7 +142,7 @@ class DeadLetter:
         }
         if self.reconsume_times:
             changes[names.RECONSUME_TIME] = str(self.reconsume_times)
-        if origin and self.queue.topic.startswith(DLQ_PREFIX):
+        if origin and self.queue.topic.startswith(DLQ_TOPIC_PREFIX):
             changes[names.DLQ_ORIGIN_TOPIC] = origin
         if target != self.message.properties.get(names.RETRY_TOPIC, target):
             # A broker gives it to the retries of the replay, whose topic would then be wrong.
@@ -152,4 +151,4 @@ class DeadLetter:
 
 
 def _is_internal(topic: str) -> bool:
-    return topic.startswith((RETRY_TOPIC_PREFIX, DLQ_PREFIX))
+    return topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))

@@ -24,6 +24,7 @@ from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest, send_request_fields
+from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
 from broker_core.errors import InvalidArgument, NotAcknowledged, RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
@@ -197,7 +198,7 @@ class BulkProducer:
             "producerGroup": self._group,
             "topic": topic,
             "queueId": str(target.queue_id),
-            "defaultTopic": "TBW102",
+            "defaultTopic": TEMPLATE_TOPIC,
             "bornTimestamp": str(self._client.clock.wall_ms()),
         }
         command = RemotingCommand(RequestCode.BULK_SEND, fields, body)
@@ -212,7 +213,7 @@ class BulkProducer:
         request = SendRequest(
             self._group,
             topic,
-            "TBW102",
+            TEMPLATE_TOPIC,
             4,
             target.queue_id,
             0,

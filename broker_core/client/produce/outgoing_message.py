@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.record_layout import PROPERTY_TEXT_MAX
 from broker_core.errors import InvalidArgument, MessageTooLarge
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _DELAY_LEVEL_MAX: Final = 1_000
-_I32_MAX: Final = (1 << 31) - 1
 
 # Set by this client from other fields, by brokers or by consumers.
 RESERVED_PROPERTIES: Final = frozenset(
@@ -143,7 +143,7 @@ def property_text(message: OutgoingMessage, unique_id: str) -> str:
 
 def check_flag(flag: int) -> int:
     """The user flag, if it fits its field."""
-    if type(flag) is not int or not -_I32_MAX - 1 <= flag <= _I32_MAX:
+    if type(flag) is not int or not -I32_MAX - 1 <= flag <= I32_MAX:
         raise InvalidArgument(f"flag {flag!r:.40} is not a whole number of 32 bits")
     return flag
 
@@ -167,7 +167,10 @@ def _text(name: str, value: object) -> str:
 
 def _delay_level(level: object) -> int:
     if type(level) is not int or not 0 <= level <= _DELAY_LEVEL_MAX:
-        raise InvalidArgument(f"delay_level {level!r:.40} is not a number from 0 to 18")
+        raise InvalidArgument(
+            f"delay_level {level!r:.40} is not a number from 0 to {_DELAY_LEVEL_MAX}; brokers have"
+            " 18 levels unless configured otherwise"
+        )
     return level
 
 

@@ -12,16 +12,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker_core.client.connection.routes import TEMPLATE_TOPIC
 from broker_core.client.connection.topic_queues import TEMPLATE_QUEUE_COUNT
 from broker_core.client.produce.result import STATUS_OF_CODE, SendResult, SendStatus
+from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records.record_layout import BATCH_ITEM, BATCH_ITEM_SIZE_MIN, I16
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.remoting_command import BINARY_HEADER, JSON_HEADER, RemotingCommand
+from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
 from broker_core.errors import UnexpectedAnswer
 from broker_core.protocol_codes import RequestCode
 
-_I64_MAX: Final = (1 << 63) - 1
 # JSON escapes each separator of the property text as six characters, which can exceed the header
 # limit of servers; binary headers do not escape.
 _BINARY_FROM_SIZE: Final = 8_192
@@ -117,7 +117,7 @@ class PendingSend:
             )
         except (KeyError, ValueError):
             queue_id, offset, offset_ids = -1, -1, ""
-        if queue_id < 0 or not 0 <= offset <= _I64_MAX:
+        if queue_id < 0 or not 0 <= offset <= I64_MAX:
             raise UnexpectedAnswer(
                 f"{queue.broker_name} stored a message of {self.topic} but returned no position"
             )

@@ -55,7 +55,7 @@ _SMALL_SIZE: Final = 8_192
 
 
 class Producer(Lifecycle):
-    """`start` before use and `stop` at the end, or `async with`.
+    """Sends messages. `start` before use and `stop` at the end, or `async with`.
 
     A `ClientInstance` is shared; from a `ClientConfig` the producer creates its own. `retries`
     applies to sends without a fixed queue. `coalesce` lets many small sends share requests.
@@ -221,6 +221,29 @@ class Producer(Lifecycle):
         `changes` sets properties, RocketMQ's own included, or removes those with an empty value;
         it must set `UNIQ_KEY`. A message with a sharding key goes to the queue of the key.
         """
+        request = self._copy(message, topic, changes)
+        self._engine.submit(request)
+        return request.future
+
+    async def send_copy_once(
+        self, message: ReceivedMessage, queue: MessageQueue, changes: Mapping[str, str]
+    ) -> bool:
+        """`send_copy` to a queue, unless the broker has a message of the topic with the same id.
+
+        Returns whether it was stored now. It may be repeated after any error. The broker must offer
+        `Capabilities.send_once`. Copies at other brokers are not looked for.
+        """
+        request = self._copy(message, queue.topic, changes)
+        plain = request.command(self.group, queue)
+        command = RemotingCommand(
+            RequestCode.SEND_ONCE, plain.ext, plain.body, serialize_type=plain.serialize_type
+        )
+        answer = await self.client.ask_broker(queue.broker_name, command, self._timeout_ms)
+        return answer.ext.get("repeat") != "true"
+
+    def _copy(
+        self, message: ReceivedMessage, topic: str, changes: Mapping[str, str]
+    ) -> PendingSend:
         self._check_topic(topic)
         record = message.record
         body, sys_flag = record.body, record.sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS)
@@ -232,7 +255,7 @@ class Producer(Lifecycle):
             size = f"{len(text)} bytes, at most {PROPERTY_TEXT_MAX} fit"
             raise MessageTooLarge(f"the properties of the copy take {size}")
         future: asyncio.Future[SendResult] = self._running_loop().create_future()
-        request = PendingSend(
+        return PendingSend(
             topic,
             body,
             text.decode("utf-8", "replace"),
@@ -245,8 +268,6 @@ class Producer(Lifecycle):
             attempts=self._attempts,
             timeout_s=self._timeout_ms / 1000,
         )
-        self._engine.submit(request)
-        return future
 
     async def send_oneway(
         self, message: OutgoingMessage, queue: MessageQueue | None = None

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker_core.client.connection.instance import ClientInstance
-from broker_core.client.connection.routes import TEMPLATE_TOPIC
 from broker_core.client.produce.outgoing_message import OutgoingMessage, body_bytes
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.codec.records import message_properties as names
@@ -24,11 +23,11 @@ from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.message_record import COMPRESSED
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest, send_request_fields
+from broker_core.codec.wire.topic_name import REPLY_TOPIC_SUFFIX, TEMPLATE_TOPIC
 from broker_core.errors import InvalidArgument, TopicNotExist
 from broker_core.protocol_codes import RequestCode
 
 REPLY_TIMEOUT_MS: Final = 3_000
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 _TOPICS_REMEMBERED: Final = 10_000
 _CLUSTER: Final = "CLUSTER"
 _MESSAGE_TYPE: Final = "MSG_TYPE"

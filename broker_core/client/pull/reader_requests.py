@@ -47,6 +47,10 @@ class TopicEnds(NamedTuple):
     """The run of the log that wrote the last message; pass it to the next `ask_topic_ends`."""
     has_run: bool | None = None
     """Whether the log contains the run that was passed; None if unknown."""
+    runs: str = ""
+    """The latest runs of the log; pass them to the next `ask_topic_ends`, too."""
+    same: tuple[int, ...] = ()
+    """The log lacks the run: up to these offsets it is the log that was read; empty if unknown."""
 
 
 class QueueRemains(NamedTuple):
@@ -116,12 +120,17 @@ async def _registered_address(client: ClientInstance, broker_name: str) -> str:
 
 
 async def ask_topic_ends(
-    client: ClientInstance, topic: str, broker_name: str, group: str, run: str = ""
+    client: ClientInstance,
+    topic: str,
+    broker_name: str,
+    group: str,
+    run: str = "",
+    runs: str = "",
 ) -> TopicEnds | None:
     """None for a broker that does not support the request; raises when no member answers.
 
-    `run` comes from an earlier answer. Raises `ServiceNotAvailable` when only a slave answers that
-    does not know that run: retry until the master is back.
+    `run` and `runs` come from an earlier answer. Raises `ServiceNotAvailable` when only a slave
+    answers that does not know that run: retry until the master is back.
     """
     await client.routes.route(topic)
     address = client.routes.broker_address(broker_name, MASTER_ID, or_any=True)
@@ -139,6 +148,8 @@ async def ask_topic_ends(
     ext = {"topic": topic, "consumerGroup": group}
     if run:
         ext["run"] = run
+    if runs:
+        ext["runs"] = runs
     command = RemotingCommand(RequestCode.TOPIC_ENDS, ext)
     answer = await client.request_broker(broker_name, command, or_any=True)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -170,12 +181,14 @@ async def ask_local_range(
 
 
 def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
-    texts = answer.ext.get("ends", "").split(",", _QUEUES_MAX)
+    ext = answer.ext
     try:
-        ends = tuple(whole_number(text, "ends", 0, I64_MAX) for text in texts)
+        ends = _offsets(ext.get("ends", ""))
+        same = _offsets(ext["same"]) if "same" in ext else ()
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"{broker_name}: {error}") from None
-    ext = answer.ext
+    if same and len(same) != len(ends):
+        raise UnexpectedAnswer(f"{broker_name}: {len(ends)} ends, and {len(same)} in same")
     has_run = ext.get("hasRun", "")
     if has_run == RunAnswer.UNSURE.value:
         raise ServiceNotAvailable(
@@ -189,4 +202,11 @@ def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
         ext.get("slave") == "1",
         ext.get("run", ""),
         {RunAnswer.HAS.value: True, RunAnswer.LACKS.value: False}.get(has_run),
+        ext.get("runs", ""),
+        same,
     )
+
+
+def _offsets(text: str) -> tuple[int, ...]:
+    texts = text.split(",", _QUEUES_MAX)
+    return tuple(whole_number(found, "offsets", 0, I64_MAX) for found in texts)

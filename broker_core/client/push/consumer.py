@@ -53,7 +53,9 @@ _RETRY_FIRST_MS: Final = 500
 
 
 class PushConsumer(Lifecycle):
-    """`subscribe`, then `start`, or use it with `async with`; `stop` at the end.
+    """A member of a consumer group, whose listener gets the messages.
+
+    `subscribe`, then `start`, or use it with `async with`; `stop` at the end.
 
     `listener(messages, context)` may be a coroutine function; plain functions run on threads.
     `changes` are fields of `PushSettings`.

@@ -18,7 +18,7 @@ from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.record_layout import HOST_BITS
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, TEMPLATE_TOPIC
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import RequestCode
 
@@ -87,7 +87,7 @@ class SendBack:
             {
                 "a": INNER_PRODUCER_GROUP,
                 "b": retry_topic,
-                "c": "TBW102",
+                "c": TEMPLATE_TOPIC,
                 "d": "1",
                 "e": str(queue.queue_id),
                 "f": str(record.sys_flag & ~HOST_BITS),

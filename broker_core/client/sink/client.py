@@ -7,6 +7,7 @@ may be repeated until its outcome is known: the brokers do it once.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import weakref
 from collections import defaultdict
@@ -15,7 +16,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from broker_core.access.remote_addresses import is_loopback_host
 from broker_core.client.connection.backoff import Backoff, may_pass
 from broker_core.client.connection.capabilities import Capabilities
 from broker_core.client.connection.config import ClientConfig
@@ -23,10 +23,12 @@ from broker_core.client.connection.instance import ClientInstance, checked
 from broker_core.client.connection.lifecycle import Lifecycle
 from broker_core.client.sink.stage_writer import (
     BLOCK_SIZE,
+    RENEWALS,
     WINDOW_SIZE,
     Answer,
     Requests,
     StageWriter,
+    expiry_ms,
 )
 from broker_core.codec.records.staged_block import StagedPart
 from broker_core.codec.wire.bodies.route_data import decode_kv_table
@@ -52,6 +54,7 @@ from broker_core.errors import (
     BrokerNotExist,
     ConnectionLost,
     InvalidArgument,
+    NoPermission,
     RemoteError,
     RequestNotSupported,
     RequestTimeout,
@@ -62,6 +65,8 @@ from broker_core.errors import (
     UnexpectedAnswer,
 )
 from broker_core.protocol_codes import MASTER_ID, RequestCode, ResponseCode
+from broker_core.runtime.clock import sleep
+from broker_core.runtime.peer_host import is_loopback_host
 
 T = TypeVar("T")
 
@@ -70,6 +75,10 @@ RETRY_FOR_MS: Final = 60_000
 _APPEND_TIMEOUT_MS: Final = 30_000
 # Timeout of requests without retries.
 _GLANCE_TIMEOUT_MS: Final = 2_000
+# A short task needs no renewal.
+_FIRST_RENEWAL_S: Final = 0.5
+_RENEWAL_RETRY_S: Final = 5.0
+_RENEWAL_MOST_S: Final = 300.0
 # Room for ext fields beside a block in one frame.
 _HEADER_ROOM: Final = 64 << 10
 
@@ -192,7 +201,7 @@ class SinkClient(Lifecycle):
         found = re.match(r"V(\d+)_", version)
         return found is not None and int(found[1]) >= 5
 
-    async def masters(self, *, at_least_one: bool = False) -> tuple[str, ...]:
+    async def masters(self, *, at_least_one: bool = False, retries: bool = True) -> tuple[str, ...]:
         """Names of all brokers that have a master now.
 
         `at_least_one` waits for the first one and raises `ConnectionLost` if there is none: name
@@ -212,7 +221,22 @@ class SinkClient(Lifecycle):
                 )
             return tuple(found)
 
-        return await self._until_known("", attempt, True)
+        return await self._until_known("", attempt, retries)
+
+    async def keep_staged(self, identity: BatchIdentity) -> None:
+        """Until cancelled: tell all brokers that a task of this batch is at work.
+
+        Otherwise a task that computes for long before its next row would let the parts of other
+        tasks expire. Brokers that do not answer are asked again in the next round.
+        """
+        delay_s = _FIRST_RENEWAL_S
+        while True:
+            await sleep(delay_s)
+            try:
+                delay_s = await self._renew(identity)
+            except RmqError:
+                # No name server answers.
+                delay_s = _RENEWAL_RETRY_S
 
     async def stage(self, identity: BatchIdentity, broker_name: str) -> StageWriter:
         """Begin a part of a batch at a broker.
@@ -221,15 +245,8 @@ class SinkClient(Lifecycle):
         broker does not support the sink.
         """
         capabilities = await self._require(broker_name)
-        ext = {
-            "sinkId": checked_name(identity.sink, "sink"),
-            "batchId": str(identity.batch),
-            "runId": checked_name(identity.run, "run"),
-            "lineage": identity.lineage,
-            "once": "true" if identity.once else "false",
-            "queryId": identity.query,
-        }
-        begun = await self._ask(broker_name, RemotingCommand(RequestCode.STAGE_BEGIN, ext), True)
+        command = RemotingCommand(RequestCode.STAGE_BEGIN, _fields_of(identity))
+        begun = await self._ask(broker_name, command, True)
         address = await self._address(broker_name)
         connection = await self.client.remoting.connect(address, _APPEND_TIMEOUT_MS)
         return StageWriter(
@@ -346,6 +363,29 @@ class SinkClient(Lifecycle):
             return parse_status(answer.body)
         except InvalidArgument as error:
             raise UnexpectedAnswer(f"SINK_STATUS of broker {broker_name}: {error}") from None
+
+    async def _renew(self, identity: BatchIdentity) -> float:
+        """Renew once; returns when to do it again."""
+        masters = await self.masters(retries=False)
+        able = await self.supported_now(masters)
+        names = [name for name, is_able in able.items() if is_able]
+        found = await _all(self._renew_at(name, identity) for name in names)
+        expiry_s = min((s for s in found if s is not None), default=math.inf)
+        delay_s = min(expiry_s / RENEWALS, _RENEWAL_MOST_S)
+        has_missed = None in found or len(able) < len(masters) or not masters
+        return min(delay_s, _RENEWAL_RETRY_S) if has_missed else delay_s
+
+    async def _renew_at(self, broker_name: str, identity: BatchIdentity) -> float | None:
+        """After how long without work the broker drops drafts; None if it did not answer."""
+        command = RemotingCommand(RequestCode.STAGE_RENEW, _fields_of(identity))
+        try:
+            answer = await self._ask(broker_name, command, False, _GLANCE_TIMEOUT_MS)
+        except (RequestNotSupported, NoPermission):
+            # A broker of an earlier version, or one where this account has no such sink.
+            return math.inf
+        except RmqError:
+            return None
+        return expiry_ms(answer) / 1000
 
     # Several brokers
 
@@ -595,6 +635,17 @@ class SinkClient(Lifecycle):
                 if not repeat or not may_come or clock.monotonic() > deadline:
                     raise
             await backoff.wait()
+
+
+def _fields_of(identity: BatchIdentity) -> dict[str, str]:
+    return {
+        "sinkId": checked_name(identity.sink, "sink"),
+        "batchId": str(identity.batch),
+        "runId": checked_name(identity.run, "run"),
+        "lineage": identity.lineage,
+        "once": "true" if identity.once else "false",
+        "queryId": identity.query,
+    }
 
 
 async def _all(requests: Iterable[Awaitable[T]]) -> list[T]:

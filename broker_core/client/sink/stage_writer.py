@@ -21,7 +21,7 @@ from broker_core.client.connection.instance import checked
 from broker_core.client.sink.staging_file import STAGING_ID, StagingFile, open_staging_file
 from broker_core.codec.json.fields import whole_number
 from broker_core.codec.records.column_batch import ColumnBatch
-from broker_core.codec.records.staged_block import StagedPart
+from broker_core.codec.records.staged_block import RunningDigest, StagedPart
 from broker_core.codec.wire.bodies.sink_messages import (
     BatchIdentity,
     encode_blocks,
@@ -46,8 +46,8 @@ BLOCK_SIZE: Final = 1 << 20
 WINDOW_SIZE: Final = 8 << 20
 # Room that a writer of the staging file reserves at a time.
 GROWTH_SIZE: Final = 32 << 20
-# Share of the expiry after which a writer of a file renews its batch.
-_RENEWAL_SHARE: Final = 1 / 8
+# How often within the expiry a batch is renewed.
+RENEWALS: Final = 8
 
 _PLACEHOLDER: Final = {8: bytes(8), 20: bytes(20)}
 # After these errors the block may have been accepted.
@@ -91,6 +91,7 @@ class StageWriter:
         # Sent and not acknowledged, in order: (command, its size, the answer to come)
         self._window: deque[tuple[RemotingCommand, int, Answer]] = deque()
         self._is_done = False
+        self._sent_digest = RunningDigest()
         self.broker_name = broker_name
         self.identity = identity
         self.record_count = 0
@@ -105,7 +106,7 @@ class StageWriter:
             raise UnexpectedAnswer(f"STAGE_BEGIN of broker {broker_name}: stagingId is none")
         self._granted = 0
         # Writing to a file renews nothing at the broker: ask often enough, if it says how often.
-        self._renew_s = _expiry_ms(begun) * _RENEWAL_SHARE / 1000
+        self._renew_s = expiry_ms(begun) / RENEWALS / 1000
         self._asked_at = clock.monotonic()
         self._file: StagingFile | None = None
         # A remote broker could name any file: accept the directory only over loopback.
@@ -117,6 +118,11 @@ class StageWriter:
     def is_local(self) -> bool:
         """Whether this writer writes the staging file itself."""
         return self._file is not None
+
+    @property
+    def digest(self) -> int:
+        """Digest of the rows so far, as they were given; see `digest_rows`."""
+        return self._sent_digest.value if self._file is None else self._file.digest
 
     async def append(self, batch: ColumnBatch) -> None:
         """Stage rows; hosts and checksums are filled in here.
@@ -136,7 +142,7 @@ class StageWriter:
         if self._file is not None:
             await self._write(self._file, addressed)
             return
-        for rows, body in encode_blocks(addressed, self._block_size):
+        for rows, body in encode_blocks(addressed, self._block_size, self._sent_digest.sum):
             if len(body) > self._body_size_max:
                 raise MessageTooLarge(
                     f"a row of {len(body)} bytes does not fit into a frame of broker "
@@ -252,10 +258,10 @@ class StageWriter:
             answer.exception()
 
 
-def _expiry_ms(begun: RemotingCommand) -> float:
+def expiry_ms(answer: RemotingCommand) -> float:
     """After how long without work the broker drops drafts; infinite for brokers that do not say."""
     try:
-        return whole_number(begun.ext["expiryMs"], "expiryMs", 1)
+        return whole_number(answer.ext["expiryMs"], "expiryMs", 1)
     except (KeyError, InvalidArgument):
         return math.inf
 

@@ -46,6 +46,11 @@ class StagingFile:
         self._is_open = True
         self.size = self.count = self.checksum = 0
 
+    @property
+    def digest(self) -> int:
+        """Digest of the rows, see `digest_rows`."""
+        return self._encoder.digest
+
     def append(self, batch: ColumnBatch) -> Iterator[int]:
         """Write the rows block by block; yields the size of the file after each one.
 

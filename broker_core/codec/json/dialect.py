@@ -7,9 +7,9 @@ from Java with one object in several places (`references=True`), `{"$ref":"$.a[0
     {{"queueId":0,"topic":"T"}:5}  → {(("queueId", 0), ("topic", "T")): 5}, pairs sorted by name
     {"a":[1],"b":{"$ref":"$.a"}}   → both names hold the same list
 
-Of equal keys the last one wins, as in fastjson; a text that decides about rights is read with
-`unique_keys=True`. Size, depth and the count of values are limited. The writer never puts spaces
-between tokens (Go splits the text), quotes integer keys and leaves out null fields.
+Of equal keys the last one wins, as in fastjson; JSON that grants permissions is parsed with
+`unique_keys=True`. Size, depth and the number of values are limited. The writer never puts spaces
+between tokens (the Go client splits the text), quotes integer keys and leaves out null fields.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import orjson
 
+from broker_core.codec.json.fields import object_field
 from broker_core.codec.json.references import resolve_references
 from broker_core.errors import InvalidArgument, MalformedJson
 
@@ -48,6 +49,9 @@ _BARE_KEY_OR_STRING = re.compile(
 _LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 _LITERAL = re.compile(r"true|false|null")
 _DIGITS_MAX = 400
+# Object keys of one object with the same hash. Numbers have hashes that a sender can predict, and a
+# table of equal ones takes quadratic time.
+_SAME_HASH_MAX = 32
 
 
 class RawKeyMap:
@@ -68,9 +72,9 @@ def parse_json(
     unique_keys: bool = False,
     references: bool = False,
 ) -> Any:
-    """The value of one JSON text. Raises `MalformedJson`.
+    """Parse one JSON document; raises `MalformedJson`.
 
-    Without `references`, a `$ref` is a name like any other.
+    Without `references`, `$ref` is an ordinary name.
     """
     text = bytes(data)
     if len(text) > size_max:
@@ -93,6 +97,14 @@ def parse_json(
     return value
 
 
+def parse_object(data: bytes | memoryview, *, references: bool = False) -> Mapping[str, Any]:
+    """Parse the body of a request or response, an object; null is an empty one.
+
+    Raises `MalformedJson`, or `InvalidArgument` for any other value.
+    """
+    return object_field({"body": parse_json(data, references=references)}, "body")
+
+
 def key_fields(key: str | ObjectKey) -> dict[str, Any]:
     """The fields of an object key, whether it came raw or as a string that holds JSON."""
     if isinstance(key, tuple):
@@ -104,7 +116,7 @@ def key_fields(key: str | ObjectKey) -> dict[str, Any]:
 
 
 class _Absent:
-    """Marks that a text is not standard JSON."""
+    """Marks a document that is not standard JSON."""
 
 
 def _quoted_key(found: re.Match[bytes]) -> bytes:
@@ -112,7 +124,7 @@ def _quoted_key(found: re.Match[bytes]) -> bytes:
 
 
 def _parse_standard(text: bytes, depth_max: int) -> Any:
-    """At C speed, when nothing of the dialect is used."""
+    """Parse with orjson; `_Absent` if the text uses the dialect."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -156,7 +168,7 @@ class _DialectReader:
         return MalformedJson(f"{wanted} expected at character {self._position}, not {found!r}")
 
     def _skip_space(self) -> str:
-        """The next character that means something; "" at the end."""
+        """Skip white space; returns the next character, "" at the end."""
         found = _SPACE.match(self._text, self._position)
         if found is not None:
             self._position = found.end()
@@ -184,17 +196,22 @@ class _DialectReader:
     def _object(self, depth: int) -> dict[Any, Any]:
         self._enter(depth)
         found: dict[Any, Any] = {}
+        hashes: dict[int, int] = {}
         if self._skip_space() == "}":
             self._position += 1
             return found
         while True:
             key = self._key(depth)
+            if not isinstance(key, str):
+                count = hashes[hash(key)] = hashes.get(hash(key), 0) + 1
+                if count > _SAME_HASH_MAX:
+                    raise MalformedJson(f"more than {_SAME_HASH_MAX} object keys with one hash")
             if self._skip_space() != ":":
                 raise self._unexpected("':'")
             self._position += 1
             value = self._value(depth)
             if self._unique_keys and key in found:
-                raise MalformedJson(f"the key {key!r:.80} is there twice")
+                raise MalformedJson(f"the key {key!r:.80} appears twice")
             found[key] = value
             if not self._another("}"):
                 return found
@@ -277,7 +294,7 @@ def _frozen(value: Any) -> Any:
 def emit_json(value: Any, *, ascii_only: bool = False) -> bytes:
     """Compact JSON: integer keys quoted, null fields left out, enums by name, sets as arrays.
 
-    `ascii_only` escapes everything else, as "standard" route bodies are written.
+    `ascii_only` escapes all other characters, as RocketMQ writes standard route bodies.
     """
     quote = encode_basestring_ascii if ascii_only else encode_basestring
     parts: list[str] = []
@@ -285,7 +302,9 @@ def emit_json(value: Any, *, ascii_only: bool = False) -> bytes:
     try:
         return "".join(parts).encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArgument("a text holds half a character (a lone surrogate)") from None
+        raise InvalidArgument(
+            "a string contains a lone surrogate, which UTF-8 cannot encode"
+        ) from None
 
 
 def _emit(value: Any, parts: list[str], quote: Any, depth: int) -> None:

@@ -5,8 +5,8 @@ writes one for each repetition of an object and points at the first one, so a re
 object or an array, and never through more than a few other references. One that leads nowhere, to
 itself or to something that contains it is an error.
 
-Small texts must not become large work: each path is looked up once, the references between a path
-and its object are limited, and so is the size that the text unfolds to.
+A small document must not cause much work: each path is looked up once, and both the references
+between a path and its object and the unfolded size are limited.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from broker_core.errors import MalformedJson
 
 # References that one reference may lead through; fastjson needs none.
 HOPS_MAX: Final = 8
-# What a text may unfold to, in characters of its strings and one for any other value: this many
-# times its size, and a share that also small texts have.
+# Limit of the unfolded size, in characters of strings plus one per other value: this many times the
+# size of the document, plus an allowance for small documents.
 UNFOLD_FACTOR: Final = 4
 UNFOLD_FREE: Final = 64 << 10
 
@@ -98,7 +98,7 @@ class _Resolver:
             followed.append(path)
             item = self._at(path)
         if not isinstance(item, dict | list):
-            # One to a long text would be a way to repeat it at no cost.
+            # A reference to a long string could repeat it at no cost.
             raise MalformedJson(f"the reference {followed[0]!r:.80} leads to no object or array")
         for path in followed:
             self._targets[path] = item
@@ -106,7 +106,7 @@ class _Resolver:
 
     def _at(self, path: str) -> Any:
         if not path.startswith("$"):
-            # `..` and `@` name an ancestor, which no finite text can contain.
+            # `..` and `@` name an ancestor, so the document would contain itself.
             raise MalformedJson(f"the reference {path!r:.80} leads to something that contains it")
         found = self._root
         position = 1

@@ -59,7 +59,7 @@ def native_functions() -> Functions:
 
 
 def python_functions() -> Functions:
-    """The Python twins by name. Imports numpy, which takes longer than to start a broker."""
+    """The Python twins by name. Imports numpy, which takes longer than starting a broker."""
     modules = [import_module(f"broker_core.codec.reference.{stem}") for stem in TWINS]
     return {name: getattr(module, name) for module in modules for name in module.__all__}
 

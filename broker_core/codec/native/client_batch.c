@@ -5,8 +5,6 @@
 #include "batch.h"
 #include "growth.h"
 
-enum { ITEM_FLAG_AT = 12, ITEM_BODY_AT = 20, ITEM_SIZE_MIN = 22 };
-
 typedef struct {
     const uint8_t *body, *text;
     uint32_t size, body_size, text_size, flag;
@@ -16,26 +14,26 @@ static Reason item_open(const uint8_t *at, size_t left, Item *item) {
     if (left < 8)
         return REASON_HEADER_CUT;
     int32_t size = load_i32(at);
-    if (size < ITEM_SIZE_MIN)
+    if (size < BATCH_ITEM_SIZE_MIN)
         return REASON_SIZE_TOO_SMALL;
     if ((size_t)size > left)
         return REASON_SIZE_PAST_LIMIT;
-    int32_t body_size = load_i32(at + ITEM_BODY_AT - 4);
+    int32_t body_size = load_i32(at + BATCH_ITEM_BODY_LENGTH_AT);
     if (body_size < 0)
         return REASON_NEGATIVE_BODY;
-    if (body_size > size - ITEM_SIZE_MIN)
+    if (body_size > size - BATCH_ITEM_SIZE_MIN)
         return REASON_LENGTHS_DISAGREE;
-    int16_t text_size = (int16_t)load_u16(at + ITEM_BODY_AT + body_size);
+    int16_t text_size = (int16_t)load_u16(at + BATCH_ITEM_BODY_AT + body_size);
     if (text_size < 0)
         return REASON_NEGATIVE_PROPERTIES;
-    if (size != ITEM_SIZE_MIN + body_size + text_size)
+    if (size != BATCH_ITEM_SIZE_MIN + body_size + text_size)
         return REASON_LENGTHS_DISAGREE;
-    *item = (Item){.body = at + ITEM_BODY_AT,
-                   .text = at + ITEM_BODY_AT + body_size + 2,
+    *item = (Item){.body = at + BATCH_ITEM_BODY_AT,
+                   .text = at + BATCH_ITEM_BODY_AT + body_size + 2,
                    .size = (uint32_t)size,
                    .body_size = (uint32_t)body_size,
                    .text_size = (uint32_t)text_size,
-                   .flag = load_u32(at + ITEM_FLAG_AT)};
+                   .flag = load_u32(at + BATCH_ITEM_FLAG_AT)};
     return REASON_NONE;
 }
 
@@ -131,15 +129,6 @@ static PyObject *codec_split_client_batch(PyObject *module, PyObject *args, PyOb
     return result;
 }
 
-static char *put_hex(char *at, const uint8_t *bytes, size_t size) {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t index = 0; index < size; index++) {
-        *at++ = digits[bytes[index] >> 4];
-        *at++ = digits[bytes[index] & 15];
-    }
-    return at;
-}
-
 static PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"data", "start", "count", "host", "position", NULL};
     CodecState *state = PyModule_GetState(module);
@@ -161,7 +150,7 @@ static PyObject *codec_list_message_ids(PyObject *module, PyObject *args, PyObje
     result = PyUnicode_New((Py_ssize_t)(count * (int64_t)(id_size + 1) - 1), 127);
     if (result == NULL)
         goto done;
-    char *at = (char *)PyUnicode_1BYTE_DATA(result);
+    uint8_t *at = PyUnicode_1BYTE_DATA(result);
     for (int64_t row = 0; row < count; row++) {
         int32_t size = start + 4 <= data.len ? load_i32((uint8_t *)data.buf + start) : 0;
         if (size < RECORD_SIZE_MIN || size > data.len - start) {
@@ -197,15 +186,15 @@ static uint8_t *put_named(uint8_t *at, const char *name, Slice value) {
 }
 
 static int put_row(Growth *out, const Batch *batch, const Row *row) {
-    uint32_t size = ITEM_SIZE_MIN + (uint32_t)row->body.size + row->text_size;
+    uint32_t size = BATCH_ITEM_SIZE_MIN + (uint32_t)row->body.size + row->text_size;
     uint8_t *at = growth_reserve(out, size);
     if (at == NULL)
         return -1;
     store_u32(at, size);
-    memset(at + 4, 0, 8);
-    store_u32(at + 12, batch->flag);
-    store_u32(at + 16, (uint32_t)row->body.size);
-    at += 20;
+    memset(at + BATCH_ITEM_MAGIC_AT, 0, BATCH_ITEM_FLAG_AT - BATCH_ITEM_MAGIC_AT);
+    store_u32(at + BATCH_ITEM_FLAG_AT, batch->flag);
+    store_u32(at + BATCH_ITEM_BODY_LENGTH_AT, (uint32_t)row->body.size);
+    at += BATCH_ITEM_BODY_AT;
     if (row->body.size != 0)
         at = put(at, row->body.data, row->body.size);
     store_u16(at, (uint16_t)row->text_size);
@@ -230,7 +219,7 @@ static int64_t join(const Batch *batch, int64_t first, int64_t queue, int64_t si
             break;
         if (queue >= 0 && (int64_t)row.queue != queue)
             continue;
-        int64_t size = ITEM_SIZE_MIN + (int64_t)row.body.size + row.text_size;
+        int64_t size = BATCH_ITEM_SIZE_MIN + (int64_t)row.body.size + row.text_size;
         if (*count != 0 && (int64_t)out->size + size > size_max)
             break;
         if (put_row(out, batch, &row) < 0) {

@@ -262,15 +262,6 @@ static Reason put_all_properties(Columns *columns, size_t row, const Record *rec
     return put_text(columns, &columns->texts[TEXT_PROPERTIES], row, text, 0);
 }
 
-static uint8_t *put_hex(uint8_t *out, const uint8_t *bytes, size_t size) {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t index = 0; index < size; index++) {
-        *out++ = (uint8_t)digits[bytes[index] >> 4];
-        *out++ = (uint8_t)digits[bytes[index] & 15];
-    }
-    return out;
-}
-
 /* Offset message id: store host and position in hexadecimal. */
 static Reason put_message_id(Columns *columns, size_t row, const Record *record) {
     TextColumn *text = &columns->texts[TEXT_MESSAGE_ID];

@@ -1,8 +1,9 @@
 /* Columns -> records: measure_batch and encode_batch; and one message: encode_message, encode_put.
  *
  * The header bytes common to all rows are prepared once; a row copies them and patches the rest.
- * Checksums are computed from the written record, while its bytes are still in the first-level
- * cache.
+ * Checksums are computed from the written record a few rows later: its bytes are still in the
+ * first-level cache, and the processor has finished their small stores, on which wide loads of the
+ * same bytes would wait.
  */
 #include "batch.h"
 #include "crc.h"
@@ -41,6 +42,34 @@ static PyObject *codec_measure_batch(PyObject *module, PyObject *args, PyObject 
     return result;
 }
 
+/* The digest of rows, as in records/row_digest.py: where the hash of a row starts, the factors of
+ * body, tags, keys, property text and flag, and SplitMix64's. */
+static const uint64_t digest_start = 0x2545F4914F6CDD1Du;
+static const uint64_t digest_factors[] = {0x9E3779B97F4A7C15u, 0xC2B2AE3D27D4EB4Fu,
+                                          0x165667B19E3779F9u, 0xD6E8FEB86659FD93u,
+                                          0xA0761D6478BD642Fu};
+
+static inline uint64_t mixed(uint64_t word) {
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9u;
+    word = (word ^ word >> 27) * 0x94D049BB133111EBu;
+    return word ^ word >> 31;
+}
+
+static inline uint64_t digest_word(size_t size, uint32_t crc, int column) {
+    return mixed(((uint64_t)size << 32 | crc) * digest_factors[column]);
+}
+
+static uint64_t row_digest(const Row *row, uint32_t body_crc, uint32_t flag) {
+    uint64_t found = digest_start + digest_word(row->body.size, body_crc, 0);
+    const Slice *texts[] = {&row->tags, &row->keys, &row->properties};
+    for (int text = 0; text < 3; text++) {
+        size_t size = texts[text]->size;
+        if (size != 0)
+            found += digest_word(size, crc_update(0, texts[text]->data, size), text + 1);
+    }
+    return mixed(found + flag * digest_factors[4]);
+}
+
 typedef struct {
     const Batch *batch;
     uint8_t header[HEADER_SIZE_MAX]; /* the fields common to all rows */
@@ -50,6 +79,8 @@ typedef struct {
     size_t cursor, limit;
     int is_template;
     uint64_t position_of_out; /* log position of out[0] */
+    int digests;              /* whether `digest` is wanted */
+    uint64_t digest;          /* sum of the digests of the rows written */
 } Encoder;
 
 static void prepare_header(Encoder *encoder, const Batch *batch, uint64_t store_timestamp) {
@@ -79,7 +110,7 @@ static inline uint8_t *put_slice(uint8_t *at, Slice slice) {
 }
 
 /* Topic field, PROPLEN and the property text without the checksum property. */
-static uint8_t *put_topic_and_text(uint8_t *at, const Batch *batch, const Row *row) {
+static void put_topic_and_text(uint8_t *at, const Batch *batch, const Row *row) {
     const BatchQueue *queue = &batch->queues[row->queue];
     at = put(at, queue->topic_field, queue->topic_field_size);
     store_u16(at, (uint16_t)(row->text_size + (batch->append_crc ? CRC_TAIL_SIZE : 0)));
@@ -95,11 +126,34 @@ static uint8_t *put_topic_and_text(uint8_t *at, const Batch *batch, const Row *r
     if (row->properties.size != 0)
         at = put_slice(at, row->properties);
     if (row->closes_properties)
-        *at++ = 2;
-    return at;
+        *at = 2;
 }
 
-static void encode_row(Encoder *encoder, size_t row_number, const Row *row) {
+/* A record whose checksums are not written yet. */
+typedef struct {
+    uint8_t *start;
+    Row row;
+} Unchecked;
+
+enum { UNCHECKED_ROWS = 4 };
+
+static void write_checksums(Encoder *encoder, const Unchecked *written) {
+    const Row *row = &written->row;
+    uint8_t *start = written->start;
+    Record record = {.start = start,
+                     .size = row->record_size,
+                     .body_at = encoder->header_size,
+                     .body_size = (uint32_t)row->body.size};
+    uint32_t body_crc = crc_update(0, start + record.body_at, record.body_size);
+    store_u32(start + BODY_CRC_AT, body_crc & CRC_MASK);
+    if (encoder->batch->append_crc)
+        write_tail(start + record.size - CRC_TAIL_SIZE, record_crc(&record, body_crc) & CRC_MASK);
+    if (encoder->digests)
+        encoder->digest += row_digest(row, body_crc, encoder->batch->flag);
+}
+
+/* Writes the record without its checksums. */
+static uint8_t *encode_row(Encoder *encoder, size_t row_number, const Row *row) {
     const Batch *batch = encoder->batch;
     const BatchQueue *queue = &batch->queues[row->queue];
     uint8_t *start = encoder->out + encoder->cursor;
@@ -120,49 +174,46 @@ static void encode_row(Encoder *encoder, size_t row_number, const Row *row) {
     uint8_t *topic_field = body;
     if (row->body.size != 0)
         topic_field = put_slice(body, row->body);
-    uint32_t body_crc = crc_update(0, body, row->body.size);
-    store_u32(start + BODY_CRC_AT, body_crc & CRC_MASK);
-    uint8_t *tail = put_topic_and_text(topic_field, batch, row);
-    if (batch->append_crc) {
-        Record record = {.start = start,
-                         .size = row->record_size,
-                         .body_at = encoder->header_size,
-                         .body_size = (uint32_t)row->body.size};
-        write_tail(tail, record_crc(&record, body_crc) & CRC_MASK);
-    }
+    put_topic_and_text(topic_field, batch, row);
     encoder->cursor += row->record_size;
+    return start;
 }
 
 /* Rows from `first` on while they are valid and fit; returns the first row not written. */
 static size_t encode_rows(Encoder *encoder, size_t first, Fault *fault) {
-    size_t row_number = first;
+    Unchecked unchecked[UNCHECKED_ROWS];
+    size_t row_number = first, checked = first;
     for (; row_number < (size_t)encoder->batch->count; row_number++) {
-        Row row;
-        fault->reason = batch_row(encoder->batch, row_number, &row);
+        if (row_number - checked == UNCHECKED_ROWS)
+            write_checksums(encoder, &unchecked[checked++ % UNCHECKED_ROWS]);
+        Unchecked *next = &unchecked[row_number % UNCHECKED_ROWS];
+        fault->reason = batch_row(encoder->batch, row_number, &next->row);
         if (fault->reason != REASON_NONE) {
             fault->where = (int64_t)row_number;
             break;
         }
-        if ((uint64_t)row.record_size + BLANK_RESERVE > encoder->limit - encoder->cursor)
+        if ((uint64_t)next->row.record_size + BLANK_RESERVE > encoder->limit - encoder->cursor)
             break;
-        encode_row(encoder, row_number, &row);
+        next->start = encode_row(encoder, row_number, &next->row);
     }
+    while (checked < row_number)
+        write_checksums(encoder, &unchecked[checked++ % UNCHECKED_ROWS]);
     return row_number;
 }
 
 static PyObject *codec_encode_batch(PyObject *module, PyObject *args, PyObject *keywords) {
     static char *names[] = {"batch", "first_row", "next_offsets", "store_timestamp", "out",
-                            "out_start", "out_limit", "position", NULL};
+                            "out_start", "out_limit", "position", "digest", NULL};
     CodecState *state = PyModule_GetState(module);
-    PyObject *object, *next_offsets_object, *out_object, *result = NULL;
+    PyObject *object, *next_offsets_object, *out_object, *digest_object = Py_None, *result = NULL;
     int64_t first_row, store_timestamp, out_start, out_limit, position;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&OO&OO&O&O&:encode_batch", names, &object,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO&OO&OO&O&O&|O:encode_batch", names, &object,
                                      to_bounded, &first_row, &next_offsets_object, to_int64,
                                      &store_timestamp, &out_object, to_bounded, &out_start,
-                                     to_bounded, &out_limit, to_int64, &position))
+                                     to_bounded, &out_limit, to_int64, &position, &digest_object))
         return NULL;
     Batch batch;
-    Py_buffer next_offsets = {0}, out = {0};
+    Py_buffer next_offsets = {0}, out = {0}, digest = {0};
     if (batch_open(state, object, &batch) < 0)
         goto done;
     if (first_row < 0 || first_row > batch.count) {
@@ -183,22 +234,35 @@ static PyObject *codec_encode_batch(PyObject *module, PyObject *args, PyObject *
                                      : REASON_BAD_RANGE);
         goto done;
     }
+    if (digest_object != Py_None &&
+        PyObject_GetBuffer(digest_object, &digest, PyBUF_WRITABLE) < 0)
+        goto done;
+    if (digest_object != Py_None && digest.len != sizeof(uint64_t)) {
+        PyErr_SetString(PyExc_ValueError, "digest must have 8 bytes");
+        goto done;
+    }
     Encoder encoder = {.batch = &batch,
                        .next_offsets = next_offsets.buf,
                        .out = out.buf,
                        .cursor = (size_t)out_start,
                        .limit = (size_t)out_limit,
                        .is_template = position == -1,
-                       .position_of_out = (uint64_t)position - (uint64_t)out_start};
+                       .position_of_out = (uint64_t)position - (uint64_t)out_start,
+                       .digests = digest_object != Py_None};
+    if (encoder.digests)
+        memcpy(&encoder.digest, digest.buf, sizeof encoder.digest);
     prepare_header(&encoder, &batch, (uint64_t)store_timestamp);
     Fault fault = {REASON_NONE, 0};
     PyThreadState *saved = release_gil(batch_work(&batch));
     size_t next_row = encode_rows(&encoder, (size_t)first_row, &fault);
     take_gil(saved);
+    if (encoder.digests && fault.reason == REASON_NONE)
+        memcpy(digest.buf, &encoder.digest, sizeof encoder.digest);
     result = fault.reason == REASON_NONE
                  ? Py_BuildValue("(nn)", (Py_ssize_t)next_row, (Py_ssize_t)encoder.cursor)
                  : raise_malformed_batch(state, fault);
 done:
+    PyBuffer_Release(&digest);
     PyBuffer_Release(&out);
     PyBuffer_Release(&next_offsets);
     batch_close(&batch);
@@ -459,7 +523,8 @@ static PyObject *codec_encode_put(PyObject *module, PyObject *const *args, Py_ss
 PyMethodDef encode_functions[] = {
     NATIVE_FUNCTION(
         encode_batch, NAMED_ARGUMENTS,
-        "batch, first_row, next_offsets, store_timestamp, out, out_start, out_limit, position",
+        "batch, first_row, next_offsets, store_timestamp, out, out_start, out_limit, position, "
+        "digest=None",
         "Write rows as records while they fit."),
     NATIVE_FUNCTION(
         encode_message, PLACED_ARGUMENTS,

@@ -7,7 +7,21 @@
  */
 #include "module.h"
 
-enum { INDEX_HEADER_SIZE = 40, INDEX_SLOT_SIZE = 4, INDEX_ENTRY_SIZE = 20 };
+/* index_record.py has the same layout; a test compares the two files. */
+enum {
+    INDEX_BEGIN_TIMESTAMP_AT = 0,
+    INDEX_END_TIMESTAMP_AT = 8,
+    INDEX_BEGIN_POSITION_AT = 16,
+    INDEX_END_POSITION_AT = 24,
+    INDEX_SLOTS_USED_AT = 32,
+    INDEX_NEXT_ENTRY_AT = 36,
+    INDEX_HEADER_SIZE = 40,
+    INDEX_SLOT_SIZE = 4,
+    INDEX_ENTRY_POSITION_AT = 4,
+    INDEX_ENTRY_SECONDS_AT = 12,
+    INDEX_ENTRY_PREVIOUS_AT = 16,
+    INDEX_ENTRY_SIZE = 20,
+};
 
 typedef struct {
     uint8_t *file;
@@ -19,24 +33,24 @@ typedef struct {
 
 static void load_header(IndexFile *index) {
     const uint8_t *file = index->file;
-    index->begin = load_i64(file);
-    index->end = load_i64(file + 8);
-    index->begin_position = load_i64(file + 16);
-    index->end_position = load_i64(file + 24);
-    index->slots_used = load_u32(file + 32);
-    index->number = load_i32(file + 36);
+    index->begin = load_i64(file + INDEX_BEGIN_TIMESTAMP_AT);
+    index->end = load_i64(file + INDEX_END_TIMESTAMP_AT);
+    index->begin_position = load_i64(file + INDEX_BEGIN_POSITION_AT);
+    index->end_position = load_i64(file + INDEX_END_POSITION_AT);
+    index->slots_used = load_u32(file + INDEX_SLOTS_USED_AT);
+    index->number = load_i32(file + INDEX_NEXT_ENTRY_AT);
     if (index->number <= 0)
         index->number = 1;
 }
 
 static void store_header(const IndexFile *index) {
     uint8_t *file = index->file;
-    store_u64(file, (uint64_t)index->begin);
-    store_u64(file + 8, (uint64_t)index->end);
-    store_u64(file + 16, (uint64_t)index->begin_position);
-    store_u64(file + 24, (uint64_t)index->end_position);
-    store_u32(file + 32, index->slots_used);
-    store_u32(file + 36, (uint32_t)index->number);
+    store_u64(file + INDEX_BEGIN_TIMESTAMP_AT, (uint64_t)index->begin);
+    store_u64(file + INDEX_END_TIMESTAMP_AT, (uint64_t)index->end);
+    store_u64(file + INDEX_BEGIN_POSITION_AT, (uint64_t)index->begin_position);
+    store_u64(file + INDEX_END_POSITION_AT, (uint64_t)index->end_position);
+    store_u32(file + INDEX_SLOTS_USED_AT, index->slots_used);
+    store_u32(file + INDEX_NEXT_ENTRY_AT, (uint32_t)index->number);
 }
 
 static uint32_t seconds_after_begin(const IndexFile *index, int64_t timestamp) {
@@ -55,9 +69,9 @@ static void put_entry(IndexFile *index, uint32_t hash, int64_t position, int64_t
     if (previous <= 0 || previous > index->number)
         previous = 0;
     store_u32(entry, hash);
-    store_u64(entry + 4, (uint64_t)position);
-    store_u32(entry + 12, seconds_after_begin(index, timestamp));
-    store_u32(entry + 16, (uint32_t)previous);
+    store_u64(entry + INDEX_ENTRY_POSITION_AT, (uint64_t)position);
+    store_u32(entry + INDEX_ENTRY_SECONDS_AT, seconds_after_begin(index, timestamp));
+    store_u32(entry + INDEX_ENTRY_PREVIOUS_AT, (uint32_t)previous);
     store_u32(slot, (uint32_t)index->number);
     if (index->number <= 1) {
         index->begin = timestamp;

@@ -180,9 +180,10 @@ static int read_header(Reader *reader, int64_t code, Header *header) {
     } while (take(reader, ','));
     /* group, topic, queue, three numbers and the property text */
     const unsigned needed = 1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 8;
+    const unsigned needed_entries = TOP_CODE | TOP_EXT | TOP_OPAQUE;
     return take(reader, '}') && reader->at == reader->end && header->code == code &&
-           header->is_batch == (code == PLAIN_BATCH) && header->flag == 0 && (header->seen & (TOP_CODE | TOP_EXT | TOP_OPAQUE)) ==
-                                    (TOP_CODE | TOP_EXT | TOP_OPAQUE) &&
+           header->is_batch == (code == PLAIN_BATCH) && header->flag == 0 &&
+           (header->seen & needed_entries) == needed_entries &&
            (header->fields & needed) == needed && header->topic.size != 0;
 }
 
@@ -289,7 +290,8 @@ size_t plain_send_text(const PlainSendHeader *header, uint8_t *out, Slice *uniqu
     return (size_t)size;
 }
 
-static PyObject *made(const Header *header, const Py_buffer *suffix) {
+/* The result of read_plain_send: a tuple, or None if a property needs the general decoder. */
+static PyObject *fields_of(const Header *header, const Py_buffer *suffix) {
     PyObject *text = PyBytes_FromStringAndSize(
         NULL, (Py_ssize_t)(header->text.size + 1) + suffix->len);
     if (text == NULL)
@@ -334,7 +336,7 @@ static PyObject *codec_read_plain_send(PyObject *module, PyObject *const *args, 
     Header header;
     PyObject *result;
     if (plain_send_read(data.buf, (size_t)data.len, code, &header))
-        result = made(&header, &suffix);
+        result = fields_of(&header, &suffix);
     else
         result = Py_NewRef(Py_None);
     PyBuffer_Release(&suffix);

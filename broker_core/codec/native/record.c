@@ -54,17 +54,24 @@ TailKind classify_tail(const uint8_t *tail, uint64_t *value) {
                                                                                    : TAIL_NONE;
 }
 
+/* The digits of a number below 10^8, the least significant one in the lowest byte: splits into
+ * fours, then pairs, then digits. The factors divide by 100 and by 10. */
+static inline uint64_t digits_of(uint32_t value) {
+    uint64_t fours = value % 10000 | (uint64_t)(value / 10000) << 32;
+    uint64_t hundreds = (fours * 10486 >> 20) & 0x0000007F0000007Fu;
+    uint64_t pairs = (fours - hundreds * 100) | hundreds << 16;
+    uint64_t tens = (pairs * 103 >> 10) & 0x000F000F000F000Fu;
+    return (pairs - tens * 10) | tens << 8;
+}
+
 void write_tail(uint8_t *tail, uint32_t checksum) {
     memcpy(tail, tail_head, sizeof tail_head);
     uint8_t *digits = tail + CRC_DIGITS_AT;
-    /* Least significant digit first. Halves of five digits keep the chains of divisions short. */
-    uint32_t low = checksum % 100000, high = checksum / 100000;
-    for (int index = 0; index < 5; index++) {
-        digits[index] = (uint8_t)('0' + low % 10);
-        digits[index + 5] = (uint8_t)('0' + high % 10);
-        low /= 10;
-        high /= 10;
-    }
+    /* Least significant digit first. */
+    store_u64(digits, __builtin_bswap64(digits_of(checksum % 100000000) + 0x3030303030303030u));
+    uint32_t high = checksum / 100000000;
+    digits[8] = (uint8_t)('0' + high % 10);
+    digits[9] = (uint8_t)('0' + high / 10);
     tail[CRC_TAIL_SIZE - 1] = 2;
 }
 

@@ -233,33 +233,24 @@ static PyObject *codec_read_sends(PyObject *module, PyObject *const *args, Py_ss
     return result;
 }
 
-static char *put_text(char *at, const void *text, size_t size) {
+static uint8_t *put_text(uint8_t *at, const void *text, size_t size) {
     memcpy(at, text, size);
     return at + size;
 }
 
 #define PUT_LITERAL(at, text) put_text(at, text, sizeof(text) - 1)
 
-static char *put_decimal(char *at, int64_t value) {
-    char digits[NUMBER_SIZE_MAX];
+static uint8_t *put_decimal(uint8_t *at, int64_t value) {
+    uint8_t digits[NUMBER_SIZE_MAX];
     size_t size = 0;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     do
-        digits[size++] = (char)('0' + rest % 10);
+        digits[size++] = (uint8_t)('0' + rest % 10);
     while ((rest /= 10) != 0);
     if (value < 0)
         *at++ = '-';
     while (size != 0)
         *at++ = digits[--size];
-    return at;
-}
-
-static char *put_hex(char *at, const uint8_t *bytes, size_t size) {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t index = 0; index < size; index++) {
-        *at++ = digits[bytes[index] >> 4];
-        *at++ = digits[bytes[index] & 15];
-    }
     return at;
 }
 
@@ -269,9 +260,9 @@ typedef struct {
 
 enum { REPLY_TEXT_SIZE = 200 }; /* upper bound of the constant text of a reply and its numbers */
 
-static char *put_reply(char *start, const Views *views, const uint8_t *record, uint64_t position,
-                       int64_t opaque, Slice unique) {
-    char *at = PUT_LITERAL(start + FRAME_HEAD_SIZE, "{\"code\":0,\"extFields\":{");
+static uint8_t *put_reply(uint8_t *start, const Views *views, const uint8_t *record,
+                          uint64_t position, int64_t opaque, Slice unique) {
+    uint8_t *at = PUT_LITERAL(start + FRAME_HEAD_SIZE, "{\"code\":0,\"extFields\":{");
     at = put_text(at, views->constants.buf, (size_t)views->constants.len);
     at = PUT_LITERAL(at, "\"msgId\":\"");
     uint8_t place[8];
@@ -283,8 +274,8 @@ static char *put_reply(char *start, const Views *views, const uint8_t *record, u
     at = PUT_LITERAL(at, "\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
     at = put_text(put_decimal(at, opaque), views->ending.buf, (size_t)views->ending.len);
     uint32_t size = (uint32_t)(at - start - FRAME_HEAD_SIZE);
-    store_u32((uint8_t *)start, 4 + size);
-    store_u32((uint8_t *)start + 4, size);
+    store_u32(start, 4 + size);
+    store_u32(start + 4, size);
     return at;
 }
 
@@ -301,7 +292,7 @@ static PyObject *join_replies(CodecState *state, const Views *views, int64_t sta
     PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size_max);
     if (result == NULL)
         return NULL;
-    char *at = PyBytes_AS_STRING(result);
+    uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(result), *at = begin;
     int64_t text_end = 0;
     for (int64_t row = 0; row < count; row++) {
         const uint8_t *marks = (const uint8_t *)views->marks.buf + row * MARK_SIZE;
@@ -324,7 +315,7 @@ static PyObject *join_replies(CodecState *state, const Views *views, int64_t sta
         start += size;
         position += (uint64_t)size;
     }
-    _PyBytes_Resize(&result, at - PyBytes_AS_STRING(result));
+    _PyBytes_Resize(&result, at - begin);
     return result;
 }
 

@@ -88,7 +88,7 @@ def column_from_arrow(values: pa.Array, count: int) -> Column:
     width = _offset_width(values.type)
     column = _shared_column(values, width)
     if values.null_count and _nulls_have_bytes(values, column):
-        # Arrow leaves the bytes under a null unspecified; few writers keep any.
+        # Arrow leaves the bytes under a null unspecified; most writers have none there.
         is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
         column = _shared_column(values.fill_null("" if is_text else b""), width)
     return column

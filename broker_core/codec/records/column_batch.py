@@ -17,6 +17,8 @@ from broker_core.errors import InvalidArgument
 Buffer: TypeAlias = Any
 Column: TypeAlias = tuple[Buffer, Buffer, int]
 
+TEMPLATE: Final = -1
+"""Log position that makes `encode_batch` write templates: records without positions."""
 QUEUE_PLACE: Final = Struct(">IH")
 """Queue id and topic size of one queue of a template run; the topic follows."""
 

@@ -1,4 +1,4 @@
-"""Compression of message bodies: by the producer before a send, undone by the consumer.
+"""Compression of message bodies. Producers compress, consumers decompress.
 
 The type is in the sys flag. A broker never decompresses. An untrusted body may be a bomb (4 MiB of
 zstd can expand to 128 GiB), so every codec stops at a limit before it allocates more memory.
@@ -42,13 +42,13 @@ def decompress_body(body: bytes | memoryview, sys_flag: int, size_max: int) -> b
     when the package for the type is not installed.
     """
     if size_max < 0:
-        raise InvalidArgument(f"a limit of {size_max} bytes")
+        raise InvalidArgument(f"size_max={size_max}: give a limit of 0 bytes or more")
     if not sys_flag & COMPRESSED:
         return bytes(body)
     kind = sys_flag & COMPRESSION_TYPE_BITS
     decompress = _DECOMPRESSORS.get(kind)
     if decompress is None:
-        raise DecompressionFailed(f"compression type {kind >> 8} is not known")
+        raise DecompressionFailed(f"unknown compression type {kind >> 8}")
     plain = decompress(body, size_max)
     if len(plain) > size_max:
         text = f"the body is larger than {size_max} bytes when decompressed"
@@ -91,7 +91,7 @@ def _decompress_zstd(body: bytes | memoryview, size_max: int) -> bytes:
     except zstandard.ZstdError as error:
         raise DecompressionFailed(f"Zstandard: {error}") from None
     if not is_whole:
-        raise DecompressionFailed("Zstandard: the body is no whole frame")
+        raise DecompressionFailed("Zstandard: the body is not a complete frame")
     return plain
 
 

@@ -118,6 +118,10 @@ KEY_ENTRY_TIMESTAMP_AT: Final = 12
 BATCH_ITEM: Final = Struct(">iiiii")
 """Message in the body of a batch send: size, magic, CRC, flag, body length; the body follows, then
 the length of the property text (`I16`) and the text."""
+BATCH_ITEM_MAGIC_AT: Final = 4
+BATCH_ITEM_FLAG_AT: Final = 12
+BATCH_ITEM_BODY_LENGTH_AT: Final = 16
+BATCH_ITEM_BODY_AT: Final = BATCH_ITEM.size
 BATCH_ITEM_SIZE_MIN: Final = BATCH_ITEM.size + I16.size
 
 WIRE_PLACE_SHIFT: Final = 24

@@ -3,17 +3,17 @@
     row      CRC-32 and length of body, tags, keys and property text, and the flag: 64 bits
     digest   the sum of all rows modulo 2^64: parts of a batch are digested separately and added
 
-Queue, times and hosts are left out, because they differ when a batch is written again.
+Queue, times and hosts are left out, because they differ when a batch is written again. A word is
+the CRC-32 of a text with its length in the upper half; a text that is missing or empty has the word
+0, which adds nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
-
-from broker_core.codec.native import column_crcs
-from broker_core.codec.records.column_batch import Column, ColumnBatch
 
 # Odd, so that a multiplication loses no bits. One per column and one for the flag.
 _FACTORS: Final = tuple(
@@ -34,27 +34,22 @@ _MIX_2: Final = np.uint64(0x94D049BB133111EB)
 _SHIFTS: Final = tuple(map(np.uint64, (30, 27, 31, 32)))
 
 
-def digest_rows(batch: ColumnBatch, flags: Any = None) -> int:
-    """The digest of a batch; `flags` has one integer per row if they differ."""
-    if not batch.count:
-        return 0
-    found = np.full(batch.count, _START)
-    columns = (batch.body, batch.tags, batch.keys, batch.properties)
-    for column, factor in zip(columns, _FACTORS, strict=False):
-        if column is not None:
-            # An empty text adds nothing, like a missing one.
-            found += _mixed(_words(column, batch.count) * factor)
-    flag = np.uint64(batch.flag & 0xFFFFFFFF) if flags is None else np.asarray(flags, np.uint32)
-    found += np.asarray(flag, np.uint64) * _FACTORS[4]
+def sum_of_digests(columns: Iterable[Any], flags: Any, count: int) -> int:
+    """Digest of `count` rows, from the words of body, tags, keys and property text.
+
+    A column is a uint64 array, or None if it is missing. `flags` is an array or one number.
+    """
+    found = np.full(count, _START)
+    for words, factor in zip(columns, _FACTORS, strict=False):
+        if words is not None:
+            found += _mixed(words * factor)
+    found += np.asarray(flags, np.uint32).astype(np.uint64) * _FACTORS[4]
     return int(_mixed(found).sum(dtype=np.uint64))
 
 
-def _words(column: Column, count: int) -> Any:
-    data, offsets, width = column
-    crcs = np.empty(count, np.uint32)
-    column_crcs(data, offsets, width, crcs)
-    ends = np.frombuffer(offsets, np.int32 if width == 4 else np.int64)
-    return (np.diff(ends).astype(np.uint64) << _SHIFTS[3]) | crcs
+def text_words(sizes: Any, crcs: Any) -> Any:
+    """The words of texts, as a uint64 array."""
+    return (np.asarray(sizes).astype(np.uint64) << _SHIFTS[3]) | np.asarray(crcs, np.uint64)
 
 
 def _mixed(words: Any) -> Any:

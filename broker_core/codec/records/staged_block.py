@@ -7,6 +7,9 @@
     24  4  CRC-32 of the table, continued from the checksum of the records
     28     queue table (msgpack), then template records (complete but for their log positions)
 
+Beside the checksums, which tell whether a block is damaged, the rows of a batch have a digest
+(`row_digest.py`), which tells whether a replay has the same rows.
+
 The broker writes the file, or the client does if it runs on the broker's machine.
 """
 
@@ -21,13 +24,12 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack  # type: ignore[import-untyped]
 
 from broker_core.codec.native import body_crc, encode_batch, measure_batch
-from broker_core.codec.records.column_batch import Buffer, ColumnBatch, check_queues
+from broker_core.codec.records.column_batch import TEMPLATE, Buffer, ColumnBatch, check_queues
 from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.errors import InvalidArgument, StagingRefused
 
 _HEAD: Final = struct.Struct(">4sIQQI")
 _MAGIC: Final = b"RMQU"
-_TEMPLATE: Final = -1
 
 HEAD_SIZE: Final = _HEAD.size
 # More than 4,096 queues with topics of 255 bytes need.
@@ -93,12 +95,30 @@ def join_heads(head: bytes, checksum: int = 0) -> int:
     return zlib.crc32(head, checksum)
 
 
+class RunningDigest:
+    """Digest of the rows that `encode_batch` has written."""
+
+    def __init__(self) -> None:
+        self.sum = array("Q", (0,))
+
+    @property
+    def value(self) -> int:
+        """The digest so far, see `digest_rows`."""
+        return self.sum[0]
+
+
 class BlockEncoder:
     """Encodes rows as blocks of about `size_max` bytes, all in the same buffer."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._buffer = bytearray()
+        self._digest = RunningDigest()
+
+    @property
+    def digest(self) -> int:
+        """Digest of the rows of all blocks, see `digest_rows`."""
+        return self._digest.value
 
     def blocks(self, batch: ColumnBatch) -> Iterator[tuple[int, bytes, memoryview]]:
         """Yield (rows, head, the whole block); each is valid until the next one is requested."""
@@ -115,7 +135,7 @@ class BlockEncoder:
                 # Ordinals per queue start at 0 in each block.
                 ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
                 after, end = encode_batch(
-                    batch, row, ordinals, 0, buffer, start, len(buffer), _TEMPLATE
+                    batch, row, ordinals, 0, buffer, start, len(buffer), TEMPLATE, self._digest.sum
                 )
                 head = encode_head(table, view[start:end], after - row)
                 buffer[:HEAD_SIZE] = head

@@ -28,10 +28,8 @@ from broker_core.codec.records.record_layout import (
     SIZE_MAX,
     TOPIC_MAX,
     TOPIC_V1_MAX,
-    TRANSACTION_BITS,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     looks_like_crc_tail,
+    takes_queue_offset,
 )
 from broker_core.codec.records.record_parse import as_view, is_topic_text
 from broker_core.errors import MalformedBatch
@@ -115,10 +113,9 @@ def open_batch(batch: ColumnBatch) -> OpenBatch:
     if not isinstance(batch.born_timestamp, int):
         born_timestamps = _open_integers(batch.born_timestamp, np.dtype(np.int64), batch.count)
     sys_flag = batch.sys_flag & ~HOST_BITS | hosts << 4
-    counts = sys_flag & TRANSACTION_BITS not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
     return OpenBatch(
         batch, queues, queue_index, body, tags, keys, properties, born_timestamps,
-        sys_flag, hosts, counts,
+        sys_flag, hosts, takes_queue_offset(sys_flag),
     )  # fmt: skip
 
 

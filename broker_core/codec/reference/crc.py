@@ -19,17 +19,17 @@ def body_crc(data: Buffer, /) -> int:
 
 
 def column_crcs(data: Buffer, offsets: Buffer, width: int, out: Buffer) -> None:
-    """Write the CRC-32 of each row, a native-endian u32, into `out`.
+    """Write the CRC-32 of each row into `out`, as native-endian u32.
 
     `offsets` are native-endian integers of `width` bytes, one more than there are rows. Raises
-    `ValueError` when they do not fit to the data or to `out`.
+    `ValueError` when they do not match the data or `out`.
     """
     with memoryview(data) as plain, memoryview(offsets) as bounds, memoryview(out) as found:
         if found.readonly:
             raise BufferError("out is read-only")
         count = found.nbytes // _CRC_SIZE
-        is_fit = found.nbytes % _CRC_SIZE == 0 and bounds.nbytes == (count + 1) * width
-        if width not in _KINDS or not is_fit:
+        sizes_match = found.nbytes % _CRC_SIZE == 0 and bounds.nbytes == (count + 1) * width
+        if width not in _KINDS or not sizes_match:
             raise ValueError("offsets and out must have one row each")
         ends = bounds.cast("B").cast(_KINDS[width])  # type: ignore[call-overload]
         rows, crcs = plain.cast("B"), found.cast("B").cast("I")

@@ -106,7 +106,7 @@ def _add_number_columns(columns: dict[str, object], found: list[_Found], wanted:
 
 
 def _repaired(text: bytes) -> bytes:
-    """`text`, made valid UTF-8 if it is not."""
+    """`text` with invalid UTF-8 replaced by U+FFFD."""
     return text if text.isascii() else text.decode("utf-8", "replace").encode()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.codec.records import record_reasons as reasons
-from broker_core.codec.records.column_batch import Buffer, Column, ColumnBatch
+from broker_core.codec.records.column_batch import TEMPLATE, Buffer, Column, ColumnBatch
 from broker_core.codec.records.record_layout import (
     BLANK_RESERVE,
     CRC_MASK,
@@ -28,6 +28,7 @@ from broker_core.codec.records.record_layout import (
     crc_tail,
 )
 from broker_core.codec.records.record_parse import as_writable_view, check_int64
+from broker_core.codec.records.row_digest import sum_of_digests, text_words
 from broker_core.codec.reference.batch import (
     Int64s,
     OpenBatch,
@@ -88,12 +89,14 @@ def encode_batch(
     out_start: int,
     out_limit: int,
     position: int,
+    digest: Buffer | None = None,
 ) -> tuple[int, int]:
     """Write rows from `first_row` into `out` while they fit; see `ColumnBatch` for the rows.
 
     Returns (first row not written, end of the bytes written). `next_offsets` holds one native int64
-    per queue and is advanced. Position -1 writes templates, whose PHYSICALOFFSET is the queue's
-    number in the batch.
+    per queue and is advanced. Position `TEMPLATE` writes templates, whose PHYSICALOFFSET is the
+    queue's number in the batch. `digest` is a native uint64: the digest of the rows written
+    (`digest_rows`) is added to it.
     """
     opened = open_batch(batch)
     if not 0 <= first_row <= batch.count:
@@ -104,8 +107,48 @@ def encode_batch(
         raise ValueError(reasons.BAD_RANGE)
     check_int64(store_timestamp)
     check_int64(position)
-    if position < -1:
+    if position < TEMPLATE:
         raise ValueError(reasons.BAD_LOG_POSITION)
+    sum_of_rows = None if digest is None else _open_digest(digest)
+    row, cursor = _encoded(
+        opened, first_row, offsets, store_timestamp, view, out_start, out_limit, position
+    )
+    if sum_of_rows is not None and row > first_row:
+        sum_of_rows += np.uint64(_digest_of(opened, first_row, row))
+    return row, cursor
+
+
+def _open_digest(digest: Buffer) -> npt.NDArray[np.uint64]:
+    view = as_writable_view(digest)
+    if len(view) != np.dtype(np.uint64).itemsize:
+        raise ValueError("digest must have 8 bytes")
+    return np.frombuffer(view, np.uint8).view(np.uint64)
+
+
+def _digest_of(opened: OpenBatch, first: int, last: int) -> int:
+    """Digest of rows `first..last-1`."""
+    words: list[Any] = []
+    for column in (opened.body, opened.tags, opened.keys, opened.properties):
+        if column is None:
+            words.append(None)
+            continue
+        starts, ends = column.bounds(first, last)
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        words.append(text_words(ends - starts, [crc32(column.data[a:b]) for a, b in pairs]))
+    return sum_of_digests(words, opened.batch.flag & 0xFFFFFFFF, last - first)
+
+
+def _encoded(
+    opened: OpenBatch,
+    first_row: int,
+    offsets: Int64s,
+    store_timestamp: int,
+    view: memoryview,
+    out_start: int,
+    out_limit: int,
+    position: int,
+) -> tuple[int, int]:
+    batch = opened.batch
     if batch.count - first_row <= _SMALL_ROWS:
         return encode_rows(
             opened, first_row, offsets, store_timestamp, view, out_start, out_limit, position
@@ -345,7 +388,7 @@ def encode_message(
         flag, sys_flag, born_timestamp, born_host, store_host,
         reconsume_times, prepared_offset, append_crc,
     )  # fmt: skip
-    # -1 would ask the batch encoder for a template.
+    # `TEMPLATE` would ask the batch encoder for a template.
     place = position if position >= 0 else _NOWHERE
     taken, end = encode_batch(
         batch, 0, array("q", (queue_offset,)), store_timestamp, out, out_start, out_limit, place

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.index_record import (
@@ -19,8 +18,6 @@ from broker_core.codec.records.record_layout import KEY_ENTRY, KEY_ENTRY_SIZE
 from broker_core.codec.records.record_parse import as_view, as_writable_view
 
 __all__ = ["append_index_entries"]
-
-_SECONDS_MAX: Final = 0x7FFFFFFF
 
 
 def append_index_entries(
@@ -43,13 +40,13 @@ def append_index_entries(
         start += KEY_ENTRY_SIZE
         if position < end_position:
             continue
-        slot_at = slot_start((hash_value & 0x7FFFFFFF) % hash_slots)
+        slot_at = slot_start((hash_value & I32_MAX) % hash_slots)
         (previous,) = SLOT.unpack_from(target, slot_at)
         if not 0 < previous <= number:
             previous = 0
         seconds = 0
         if begin > 0 and timestamp > begin:
-            seconds = min((timestamp - begin) // 1000, _SECONDS_MAX)
+            seconds = min((timestamp - begin) // 1000, I32_MAX)
         ENTRY.pack_into(
             target, entry_start(hash_slots, number), hash_value, position, seconds, previous
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from broker_core.codec.json.fields import I32_MAX, I32_MIN, I64_MAX, I64_MIN
 from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.record_layout import CRC_PROPERTY
 from broker_core.protocol_codes import RequestCode
@@ -29,8 +30,6 @@ _PLAIN: Final = re.compile(rb"[^\\\x80-\xff]*", re.DOTALL)
 _ESCAPED: Final = re.compile(rb'(?:[^\\\x80-\xff]|\\(?:u00[0-7][0-9a-fA-F]|["\\/]))*', re.DOTALL)
 _ESCAPE: Final = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/]))')
 _UNIQUE: Final = re.compile(rb"[0-9A-Za-z]+")
-_I32_MAX: Final = (1 << 31) - 1
-_I64_MAX: Final = (1 << 63) - 1
 _SPECIAL: Final = frozenset(
     {b"DELAY", b"TRAN_MSG", b"POP_CK", b"CLUSTER", b"MSG_REGION", b"TRACE_ON", CRC_PROPERTY}
 )
@@ -82,10 +81,10 @@ class _HeaderReader:
             top[b"opaque"],
             top.get(b"version", 0),
             fields[ord("b")].decode("ascii"),
-            self._number("e", 0, _I32_MAX),
-            self._number("f", -_I32_MAX - 1, _I32_MAX),
-            self._number("g", -_I64_MAX - 1, _I64_MAX),
-            self._number("h", -_I32_MAX - 1, _I32_MAX),
+            self._number("e", 0, I32_MAX),
+            self._number("f", I32_MIN, I32_MAX),
+            self._number("g", I64_MIN, I64_MAX),
+            self._number("h", I32_MIN, I32_MAX),
             (text if text.endswith(b"\x02") else text + b"\x02") + suffix,
             unique,
         )
@@ -99,7 +98,7 @@ class _HeaderReader:
             found = _DIGITS.match(self._data, self._at)
             assert found is not None
             self._at = found.end()
-            self._top[name] = _number(found[0], -_I32_MAX - 1, _I32_MAX)
+            self._top[name] = _number(found[0], I32_MIN, I32_MAX)
         elif name == b"extFields":
             self._take_fields()
         else:

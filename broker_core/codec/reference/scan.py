@@ -36,11 +36,12 @@ from broker_core.codec.records.record_scan import (
     Scan,
 )
 from broker_core.codec.reference.text import hash_state, index_key_hash, tags_hash
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.errors import CorruptRecord
 
 __all__ = ["check_record", "scan_records"]
 
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _LEVEL = re.compile(rb"[+-]?[0-9]+")
 _UNKNOWN_LEVEL_MS = 1000
 _NO_PROPERTIES: dict[bytes, bytes] = {}
@@ -155,7 +156,7 @@ class _Walk:
         self._store_timestamp = record.store_timestamp
 
     def _tags_code(self, record: ParsedRecord, properties: dict[bytes, bytes]) -> int:
-        if record.topic == SCHEDULE_TOPIC and b"DELAY" in properties:
+        if record.topic == _SCHEDULE_TOPIC and b"DELAY" in properties:
             delay_ms = self._delay_ms(properties[b"DELAY"])
             if delay_ms is not None:
                 return _wrap_int64(record.store_timestamp + delay_ms)

@@ -86,7 +86,7 @@ def _open_frame(
     end = start + 4 + length
     if not 4 <= length <= frame_size_max - 4 or end > len(view):
         return None
-    # The type is in the upper byte: anything but 0 is no JSON.
+    # The upper byte is the header type; only 0 is JSON.
     if not len(_FIRST_BYTES) < header_size <= min(length - 4, header_size_max):
         return None
     header_at = start + FRAME_HEAD.size

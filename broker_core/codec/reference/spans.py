@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
+from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records import record_reasons as reasons
 from broker_core.codec.records.column_batch import Buffer
 from broker_core.codec.records.record_layout import (
@@ -34,7 +35,6 @@ Span = tuple[int, Buffer]
 
 # TOTALSIZE and QUEUEOFFSET.
 _PLACE: Final = Struct(">i16xq")
-_I64_MAX: Final = (1 << 63) - 1
 
 
 def gather_records(spans: Sequence[Span], units: Buffer, queue_offset: int, verify: int) -> bytes:
@@ -59,7 +59,7 @@ def adjacent_runs(units: Buffer, count_max: int) -> list[tuple[int, int]]:
     """
     runs: list[tuple[int, int]] = []
     for position, size in unit_places(units):
-        if position < 0 or size <= 0 or position > _I64_MAX - size:
+        if position < 0 or size <= 0 or position > I64_MAX - size:
             return []
         if runs and sum(runs[-1]) == position:
             runs[-1] = (runs[-1][0], runs[-1][1] + size)

@@ -20,7 +20,7 @@ _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _POWERS_MAX = 512
 # 31**k mod 2**32, highest power first, so that the last n of them fit a text of n units.
 _POWERS = tuple(pow(31, k, _WORD) for k in range(_POWERS_MAX - 1, -1, -1))
-# Tags may have 32 KiB; those in use are short.
+# Tags may be up to 32 KiB long; only short ones are worth caching.
 _CACHED_SIZE_MAX: Final = 256
 
 

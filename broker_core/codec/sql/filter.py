@@ -1,13 +1,13 @@
 """SQL92 property filters: an expression compiled once into closures, run over many messages.
 
-Values of properties are texts, converted as RocketMQ does when they meet a number: a whole number
-of 32 bits asks for a text that is one too (`'1.5' > 1` cannot be decided, `'1.5' > 1.0` is true).
-A missing property is unknown, and what cannot be decided does not match:
+Values of properties are strings, converted as RocketMQ does when they are compared with a number: a
+32-bit integer needs a string that holds one (`'1.5' > 1` cannot be decided, `'1.5' > 1.0` is true).
+A missing property is unknown, and a comparison that cannot be decided does not match:
 
 - `a = b` with `b` missing is false, not unknown; with both missing it is true.
-- searches (`CONTAINS` …) over a missing property are false, `NOT CONTAINS` as well.
-- a text where a number is needed ends the whole evaluation: the message does not match, whatever
-  stands beside it, unless `AND` or `OR` had decided before.
+- searches (`CONTAINS` …) over a missing property are false, and so is `NOT CONTAINS`.
+- a string where a number is needed ends the whole evaluation: the message does not match, unless an
+  earlier operand of `AND` or `OR` has decided already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from broker_core.codec.sql.tree import CONSTANT, NEGATION, ORDERS, PROPERTY, Nod
 from broker_core.errors import InvalidSubscription
 
 Get = Callable[[str], "str | None"]
-"""The text of a property by its name."""
+"""Returns the value of a property by its name."""
 Evaluate = Callable[[Get], Any]
 
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -46,7 +46,7 @@ _MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class SqlFilter:
-    """A compiled expression. `cost` is how many operators and values one evaluation may touch."""
+    """A compiled expression. `cost` is the maximum of operators and values per evaluation."""
 
     __slots__ = ("_evaluate", "cost", "expression")
 
@@ -101,7 +101,7 @@ def _compiled(node: Node) -> Evaluate:
     if kind == "NOT":
         return _not(_compiled(operands[0]))
     if kind == "CAST":
-        # A property is a text and never a truth value.
+        # A property is a string and never a boolean.
         return _known_or(_compiled(operands[0]), None, False)
     if kind == "IS NULL":
         return _known_or(_compiled(operands[0]), True, False)
@@ -191,7 +191,7 @@ def _negation(node: Node) -> Evaluate:
     inner = _compiled(node.operands[0])
 
     def evaluate(get: Get) -> None:
-        # Nothing but a number can be negated; what it holds may still end the evaluation.
+        # Only a number can be negated; evaluating the operand may still end the evaluation.
         inner(get)
 
     return evaluate
@@ -247,10 +247,10 @@ def _order(kind: str, left: Node, right: Node) -> Evaluate:
 
 
 def _order_with_number(name: str, kind: str, number: int | float) -> Evaluate:
-    """The comparison that nearly every expression has: no detour over types."""
+    """The most common comparison, without a check of types at each evaluation."""
     is_so = _ORDERS[kind]
     if isinstance(number, float):
-        # NaN is more than everything.
+        # NaN is greater than every number.
         nan_is_so = kind in (">", ">=")
 
         def with_double(get: Get) -> bool | None:
@@ -271,14 +271,14 @@ def _order_with_number(name: str, kind: str, number: int | float) -> Evaluate:
 
 
 def _limit(number: int) -> int:
-    """Java's type of a whole number decides which texts can be compared with it."""
+    """The largest value of the Java type of a literal, which its operand must fit."""
     return INTEGER_MAX if -INTEGER_MAX <= number <= INTEGER_MAX else LONG_MAX
 
 
 def _are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, bool):
         if isinstance(other, str):
-            # RocketMQ stumbles here and drops the message.
+            # RocketMQ throws here, and the message does not match.
             raise NotANumber
         return one is other
     if isinstance(other, bool):
@@ -289,7 +289,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _compared(one: Any, other: Any) -> int:
-    """Negative, zero or positive, as `one` is less, equal or more; neither is a truth value."""
+    """Negative, zero or positive, as `one` is less, equal or greater; neither is a boolean."""
     if isinstance(one, str):
         one = read_whole(one, _limit(other)) if isinstance(other, int) else read_double(one)
     if isinstance(other, str):

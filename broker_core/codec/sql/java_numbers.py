@@ -12,9 +12,9 @@ from typing import Final
 INTEGER_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 
-# Any decimal digits of the basic plane, as Java's.
+# Any decimal digits of the basic multilingual plane, as in Java.
 _WHOLE: Final = re.compile(r"[+-]?\d+")
-# Digits of a text that is worth reading; with leading zeros there may be more.
+# Longer numbers are rejected without conversion; leading zeros are not counted.
 _DIGITS_MAX: Final = 256
 _DOUBLE: Final = re.compile(
     r"[\x00-\x20]*(?P<sign>[+-]?)(?:"
@@ -26,11 +26,11 @@ _DOUBLE: Final = re.compile(
 
 
 class NotANumber(ValueError):
-    """A text that Java does not read as a number of the wanted kind."""
+    """A string that Java does not parse as a number of the requested type."""
 
 
 def read_whole(text: str, limit: int) -> int:
-    """`Integer.valueOf` or `Long.valueOf`, by their largest value."""
+    """`Integer.valueOf` or `Long.valueOf`; `limit` is the largest value of that type."""
     if _WHOLE.fullmatch(text) is None:
         raise NotANumber
     if len(text) > 20:

@@ -1,4 +1,4 @@
-"""Words of a SQL92 filter expression: names, literals, signs. Pure text work, linear in its length.
+"""Tokens of a SQL92 filter expression: names, literals, signs. Takes linear time.
 
 Reserved words are the same in either case; names are case-sensitive. `--` begins a comment when a
 line end follows, as RocketMQ has it, and is otherwise two minus signs.
@@ -37,8 +37,8 @@ RESERVED: Final = frozenset(
     )
 )
 
-# No part can match the same characters in two ways, and none looks far ahead in vain without ending
-# the reading, so that no text takes more than linear time.
+# Linear time: no part can match the same characters in two ways, and a part that fails after it has
+# read far ahead ends the tokenization.
 _TOKEN: Final = re.compile(
     r"""
     (?P<space>[ \t\n\r\f]+ | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/)
@@ -65,7 +65,7 @@ class Token(NamedTuple):
 
 
 def sql_tokens(expression: str) -> list[Token]:
-    """All tokens and an `END`; raises `InvalidSubscription` where the text is none."""
+    """All tokens and an `END`; raises `InvalidSubscription` for characters that form no token."""
     size = len(expression)
     if size > SQL_SIZE_MAX:
         raise InvalidSubscription(
@@ -93,14 +93,14 @@ def sql_tokens(expression: str) -> list[Token]:
         if kind != "space":
             tokens.append(Token(kind, text, at))
             if len(tokens) > TOKENS_MAX:
-                raise bad_expression(expression, at, f"more than {TOKENS_MAX} words and signs")
+                raise bad_expression(expression, at, f"more than {TOKENS_MAX} tokens")
         at = found.end()
     tokens.append(Token(END, "", size))
     return tokens
 
 
 def bad_expression(expression: str, at: int, reason: str) -> InvalidSubscription:
-    """The error for `reason`, with the place and a few characters of it."""
+    """The error for `reason`, with the position and the characters found there."""
     near = expression[at : at + 20]
     place = f"at character {at + 1}, {near!r}" if near else "at its end"
     return InvalidSubscription(f"SQL92 expression: {reason} ({place})")
@@ -108,7 +108,7 @@ def bad_expression(expression: str, at: int, reason: str) -> InvalidSubscription
 
 def _why(character: str) -> str:
     if character == "'":
-        return "a text without its closing quote"
+        return "a string without its closing quote"
     if character == '"':
-        return "texts stand in single quotes"
-    return "a character that has no meaning here"
+        return "write strings in single quotes"
+    return "unexpected character"

@@ -4,13 +4,13 @@
     and        = equality (AND equality)*
     equality   = comparison (("=" | "<>") comparison | IS [NOT] NULL)*
     comparison = unary ((">" | ">=" | "<" | "<=") unary | [NOT] BETWEEN unary AND unary
-                        | [NOT] IN "(" text ("," text)* ")"
-                        | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text)*
+                        | [NOT] IN "(" string ("," string)* ")"
+                        | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) string)*
     unary      = ("+" | "-" | NOT) unary | primary
-    primary    = text | number | TRUE | FALSE | NULL | name | "(" or ")"
+    primary    = string | number | TRUE | FALSE | NULL | name | "(" or ")"
 
 So NOT binds tighter than a comparison: `NOT (a = 1)` needs its parentheses. Text after a complete
-expression is refused; RocketMQ ignores it, and delivers by half of what was meant.
+expression is rejected; RocketMQ ignores it and filters by the first part only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from broker_core.codec.sql.tokens import (
 from broker_core.errors import InvalidSubscription
 
 DEPTH_MAX: Final = 64
-"""How deep parentheses, signs and operators may be nested."""
+"""Maximum nesting of parentheses, signs and operators."""
 OPERATORS_MAX: Final = 1000
 TEXTS_MAX: Final = 4096
-"""Texts of all IN lists together."""
+"""Strings of all IN lists together."""
 
 CONSTANT: Final = "constant"
 PROPERTY: Final = "property"
@@ -42,30 +42,30 @@ NEGATION: Final = "negation"
 ORDERS: Final = frozenset((">", ">=", "<", "<="))
 SEARCHES: Final = frozenset(("CONTAINS", "STARTSWITH", "ENDSWITH"))
 
-# What gives true, false or unknown and nothing else; constants are judged by their value.
+# Kinds whose result is true, false or unknown. For constants, the value decides.
 _LOGICAL: Final = ORDERS | SEARCHES | {"=", "IS NULL", "IN", "AND", "OR", "NOT", "CAST"}
 
 
 class Node(NamedTuple):
-    """One operator with its operands, or a leaf; `value` is what a leaf, search or list holds."""
+    """An operator with its operands, or a leaf; `value` belongs to leaves, searches and lists."""
 
     kind: str
     operands: tuple[Any, ...] = ()
     value: Any = None
     negated: bool = False
-    """Of IN and the searches: NOT IN …, whose unknown differs from that of NOT (… IN …)."""
+    """For IN and searches: NOT IN …, which treats unknown unlike NOT (… IN …)."""
     depth: int = 1
 
     @property
     def is_logical(self) -> bool:
-        """Whether its result is a truth value."""
+        """Whether its result is true, false or unknown."""
         if self.kind == CONSTANT:
             return self.value is None or isinstance(self.value, bool)
         return self.kind in _LOGICAL
 
 
 class SqlTree(NamedTuple):
-    """A parsed expression and how many operators and leaves one evaluation may touch."""
+    """A parsed expression and the maximum number of operators and leaves per evaluation."""
 
     root: Node
     cost: int
@@ -105,7 +105,7 @@ class _Parser:
         return self._chain("AND", self._equality)
 
     def _chain(self, word: str, part: Any) -> Node:
-        """Operands of a whole chain side by side: a long one is not a deep one."""
+        """One node for a whole chain, so that a long chain is not a deep tree."""
         begin = self._peek()
         first: Node = part()
         if self._peek().kind != word:
@@ -207,21 +207,21 @@ class _Parser:
         if token.kind == "NULL":
             return Node(CONSTANT)
         self._next -= 1
-        raise self._bad(token, "a property, a number, a text or ( is missing")
+        raise self._bad(token, "expected a property, a number, a string or (")
 
-    # Operators and what they refuse
+    # Operators and their checks
 
     def _equal(self, token: Token, left: Node, right: Node) -> Node:
         if Node(CONSTANT) in (left, right):
-            raise self._bad(token, "nothing equals NULL: write IS NULL or IS NOT NULL")
+            raise self._bad(token, "nothing is equal to NULL: write IS NULL or IS NOT NULL")
         if left.kind == right.kind == CONSTANT and left.is_logical and not right.is_logical:
-            raise self._bad(token, "TRUE and FALSE cannot be compared with numbers and texts")
+            raise self._bad(token, "TRUE and FALSE cannot be compared with numbers and strings")
         return self._node(token, "=", (left, right))
 
     def _order(self, token: Token, word: str, left: Node, right: Node) -> Node:
         for operand in (left, right):
             if operand.is_logical or (operand.kind == CONSTANT and isinstance(operand.value, str)):
-                raise self._bad(token, "only numbers and properties can be more or less")
+                raise self._bad(token, "only numbers and properties can be ordered")
         return self._node(token, word, (left, right))
 
     def _between(self, token: Token, value: Node, negated: bool) -> Node:
@@ -232,7 +232,7 @@ class _Parser:
             parts = (self._order(token, "<", value, low), self._order(token, ">", value, high))
             return self._node(token, "OR", parts)
         parts = (self._order(token, ">=", value, low), self._order(token, "<=", value, high))
-        # A negative number is an operator on a number, which RocketMQ does not look into.
+        # A negative number is an operator on a number, which RocketMQ does not check.
         if low.kind == high.kind == CONSTANT and low.value > high.value:
             raise self._bad(token, f"BETWEEN {low.value} AND {high.value} is empty")
         return self._node(token, "AND", parts)
@@ -247,15 +247,15 @@ class _Parser:
         self._expect(")")
         self._texts += len(texts)
         if self._texts > TEXTS_MAX:
-            raise self._bad(token, f"more than {TEXTS_MAX} texts in IN lists")
+            raise self._bad(token, f"more than {TEXTS_MAX} strings in IN lists")
         return self._node(token, "IN", (left,), frozenset(texts), negated)
 
     def _logical(self, node: Node, begin: Token) -> Node:
-        """`node` as a condition: a property alone is one, if a useless one; a number is not."""
+        """`node` as a condition. A property alone is allowed (and never true), a number is not."""
         if node.kind == PROPERTY:
             return self._node(begin, "CAST", (node,))
         if not node.is_logical:
-            raise self._bad(begin, "this is no condition: compare it with something")
+            raise self._bad(begin, "this is not a condition: add a comparison")
         return node
 
     def _node(
@@ -286,8 +286,8 @@ class _Parser:
     def _expect(self, kind: str) -> Token:
         token = self._tokens[self._next]
         if token.kind != kind:
-            wanted = "a text in single quotes" if kind == TEXT else kind
-            raise self._bad(token, f"{wanted} is missing")
+            wanted = "a string in single quotes" if kind == TEXT else kind
+            raise self._bad(token, f"expected {wanted}")
         self._next += 1
         return token
 

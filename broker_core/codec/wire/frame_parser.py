@@ -3,8 +3,8 @@
 Lengths are checked as soon as they have arrived and before any memory is allocated for them. Memory
 grows with the bytes received, never with the bytes announced. A body is copied once.
 
-A client trusts its server with more: if `places_body` says so, memory for a whole body is allocated
-at once. The socket is then read into `body_room`, and nothing is copied.
+Clients, which trust their server, set `places_body`: when it returns True, memory for the whole
+body is allocated at once, the socket is read into `body_room`, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FrameParser:
         "_body_size",
         "_data",
         "_decode",
-        "_is_thrown_away",
+        "_discards_body",
         "_open",
         "_pieces",
         "_position",
@@ -72,14 +72,14 @@ class FrameParser:
     ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
-        # The header of a send contains its properties, which JSON escapes make longer. It is read
-        # anyway: properties of valid size are stored, longer ones are rejected with a response.
+        # The header of a send contains the properties, and JSON escapes make it longer. With a
+        # larger limit, valid properties are stored, and longer ones are rejected with a response.
         self.send_header_size_max = SEND_HEADER_FACTOR * header_size_max
         self._decode = decode
         # Called with a command whose body has not arrived, and the size of its frame. If it returns
         # False, the body is discarded on arrival and the command is returned without it.
         self.keeps_body: Callable[[RemotingCommand, int], bool] | None = None
-        self._is_thrown_away = False
+        self._discards_body = False
         # Called with a command whose body has not arrived, and the size of that body. If it returns
         # True, the body is received in place and is a read-only memoryview, else it is bytes.
         self.places_body: Callable[[RemotingCommand, int], bool] | None = None
@@ -98,7 +98,7 @@ class FrameParser:
     @property
     def buffered_size(self) -> int:
         """Received bytes that are not yet part of a command."""
-        kept = 0 if self._is_thrown_away else self._body_size - self._body_missing
+        kept = 0 if self._discards_body else self._body_size - self._body_missing
         return len(self._data) - self._position + kept
 
     @property
@@ -107,7 +107,7 @@ class FrameParser:
         return self._open is None and self._position == len(self._data)
 
     def pending(self) -> bytes:
-        """Received bytes of which no frame was made."""
+        """Received bytes that no command was made of."""
         return self._data[self._position :]
 
     def receive_data(self, data: bytes) -> None:
@@ -128,13 +128,13 @@ class FrameParser:
             self._position = 0
 
     def body_room(self) -> memoryview | None:
-        """Where the missing bytes of a body belong; None if it is not received in place."""
+        """Where to store the missing bytes of a body; None if it is not received in place."""
         if self._body is None or not self._body_missing:
             return None
         return self._body[self._body_size - self._body_missing :]
 
     def body_received(self, size: int) -> None:
-        """So many bytes were written to `body_room`; then call `next_command`."""
+        """Note that `size` bytes were written to `body_room`; then call `next_command`."""
         self._body_missing -= size
 
     def offer(self, take: Callable[[T, bytes, int], int], taker: T) -> bool:
@@ -184,9 +184,9 @@ class FrameParser:
             return command
         self._open = command
         if self.keeps_body is not None:
-            self._is_thrown_away = not self.keeps_body(command, self.frame_size)
+            self._discards_body = not self.keeps_body(command, self.frame_size)
         self._body_size = self._body_missing = frame_end - header_end
-        places = None if self._is_thrown_away else self.places_body
+        places = None if self._discards_body else self.places_body
         if places is not None and places(command, self._body_size):
             self._body = new_buffer(self._body_size)
         if header_end < len(data):
@@ -224,7 +224,7 @@ class FrameParser:
 
     def _keep_piece(self, data: bytes) -> None:
         pieces = self._pieces
-        if self._is_thrown_away:
+        if self._discards_body:
             return
         if self._body is not None:
             start = self._body_size - self._body_missing
@@ -249,7 +249,7 @@ class FrameParser:
             command.body = b"".join(self._pieces)
             self._pieces.clear()
         self._body_size = 0
-        self._is_thrown_away = False
+        self._discards_body = False
         self._open = None
         if self._position == len(self._data):
             self._data, self._position = b"", 0

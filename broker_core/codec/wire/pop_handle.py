@@ -8,9 +8,9 @@ A handle is the text `extraInfo` (and the property POP_CK), eight words with one
     2     invisible time, milliseconds     6     queue id
     3     revive queue                     7     offset of the message
 
-Apache's brokers have queues of their own at word 3. Here it is a mark of the group, so that a
-handle of one group acknowledges nothing of another; 999 means a pop in order, there as here.
-Further words belong to other products and are ignored.
+Apache's brokers put the number of a revive queue into word 3. Here it is a mark of the group, so
+that a handle of one group cannot acknowledge messages of another; 999 means a pop in order, as in
+Apache's brokers. Further words are ignored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from broker_core.codec.json.dialect import parse_json
+from broker_core.codec.json.dialect import parse_object
 from broker_core.codec.json.fields import (
+    I32_MAX,
     I64_MAX,
     list_field,
     object_field,
@@ -36,8 +37,8 @@ from broker_core.errors import InvalidArgument
 
 POP_CK: Final = "POP_CK"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
-# Names of topics and groups may have the sign between them in a retry topic's name, too: two
-# groups can share a retry topic. This property names the group of a message.
+# Topic and group names may contain the separator of retry topic names, so two groups can share a
+# retry topic. This property names the group of a message.
 ORIGIN_GROUP: Final = "ORIGIN_GROUP"
 
 ORDER_MARK: Final = 999
@@ -50,7 +51,6 @@ BITS_MAX: Final = 1 << 17
 ACKED_MAX: Final = 8192
 
 _WORDS: Final = 8
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class PopHandle(NamedTuple):
@@ -66,7 +66,7 @@ class PopHandle(NamedTuple):
     offset: int
 
     def text(self) -> str:
-        """The text that consumers return."""
+        """The string that consumers send back."""
         return " ".join(map(str, self))
 
 
@@ -84,12 +84,12 @@ class BatchAck(NamedTuple):
 
     @property
     def message_count(self) -> int:
-        """Number of messages."""
+        """How many messages are acknowledged."""
         return int.from_bytes(self.bits, "little").bit_count()
 
     @property
     def offsets(self) -> Iterator[int]:
-        """Their offsets, rising."""
+        """Offsets of the messages, ascending."""
         for number, byte in enumerate(self.bits):
             while byte:
                 lowest = byte & -byte
@@ -108,15 +108,15 @@ class PopSpan(NamedTuple):
 
 
 def parse_handle(text: str) -> PopHandle:
-    """The handle in a text; raises `InvalidArgument` if there is none."""
+    """Parse a handle; raises `InvalidArgument` for anything else."""
     words = text.split(" ") if len(text) <= HANDLE_SIZE_MAX else []
     if len(words) < _WORDS:
-        raise InvalidArgument("extraInfo is no receipt handle of a popped message")
+        raise InvalidArgument("extraInfo is not the receipt handle of a popped message")
     return PopHandle(
         whole_number(words[0], "extraInfo: start offset", 0, I64_MAX),
         whole_number(words[1], "extraInfo: pop time", 0, I64_MAX),
         whole_number(words[2], "extraInfo: invisible time", 0, I64_MAX),
-        whole_number(words[3], "extraInfo: revive queue", 0, _I32_MAX),
+        whole_number(words[3], "extraInfo: revive queue", 0, I32_MAX),
         words[4],
         words[5],
         whole_number(words[6], "extraInfo: queue id", 0, QUEUE_ID_MAX),
@@ -125,8 +125,8 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def group_mark(group: str) -> int:
-    """Which group a handle is for."""
-    mark = crc32(group.encode("utf-8", "replace")) & _I32_MAX
+    """Word 3 of the handles of a group."""
+    mark = crc32(group.encode("utf-8", "replace")) & I32_MAX
     return mark if mark != ORDER_MARK else mark - 1
 
 
@@ -188,7 +188,7 @@ def batch_ack_names(body: bytes | memoryview) -> set[tuple[str, str]]:
 def _batch(body: bytes | memoryview) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     if len(body) > BATCH_SIZE_MAX:
         raise InvalidArgument(f"a batch of {len(body)} bytes, at most {BATCH_SIZE_MAX}")
-    found = object_field({"body": parse_json(body)}, "body")
+    found = parse_object(body)
     items = list_field(found, "acks")
     if len(items) > ACKS_MAX:
         raise InvalidArgument(f"acks has {len(items)} entries: give at most {ACKS_MAX}")
@@ -197,7 +197,7 @@ def _batch(body: bytes | memoryview) -> tuple[Mapping[str, Any], list[Mapping[st
 
 def _names_of(found: Mapping[str, Any]) -> tuple[str, str]:
     group = text_field(found, "c")
-    # Apache's retry flag is a text; some clients write it as a number.
+    # Apache's retry flag is a string; some clients write it as a number.
     kind = str(found.get("r", "0"))[:1]
     return group, real_topic(group, text_field(found, "t"), kind)
 
@@ -206,7 +206,7 @@ def _batch_ack(found: Mapping[str, Any]) -> BatchAck:
     return BatchAck(
         *_names_of(found),
         whole_field(found, "q", least=0, most=QUEUE_ID_MAX),
-        whole_field(found, "rq", least=0, most=_I32_MAX),
+        whole_field(found, "rq", least=0, most=I32_MAX),
         whole_field(found, "pt", least=0),
         whole_field(found, "so", least=0),
         _bits(found.get("b")),

@@ -18,7 +18,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class RecallHandle(NamedTuple):
-    """One waiting message."""
+    """Identifies one timer message."""
 
     topic: str
     broker_name: str

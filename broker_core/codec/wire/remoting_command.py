@@ -7,7 +7,7 @@
               value length i32, value }…
 
 Every value of the map is a string; other JSON values are converted. `frame_parser` splits the
-stream into frames; this file gets complete ones only.
+stream into frames; this module gets complete headers only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import orjson
 
+from broker_core.codec.json.fields import I32_MAX, I32_MIN
 from broker_core.errors import InvalidArgument, ProtocolViolation
 from broker_core.protocol_codes import VERSION_4_9_8, LanguageCode
 
@@ -34,8 +35,6 @@ _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 
 _I16_MAX = (1 << 15) - 1
-_I32_MAX = (1 << 31) - 1
-_I32_MIN = -(1 << 31)
 _HEADER_SIZE_MAX = (1 << 24) - 1
 
 _LANGUAGE_OF_NAME: Mapping[str, LanguageCode] = dict(LanguageCode.__members__)
@@ -141,7 +140,7 @@ def encode_command(command: RemotingCommand) -> bytes:
         raise InvalidArgument(f"serialize type {command.serialize_type} is neither 0 nor 1")
     header_size = len(header)
     total_size = 4 + header_size + len(command.body)
-    if header_size > _HEADER_SIZE_MAX or total_size > _I32_MAX:
+    if header_size > _HEADER_SIZE_MAX or total_size > I32_MAX:
         raise InvalidArgument(f"a frame of {total_size} bytes cannot be written")
     return FRAME_HEAD.pack(total_size, command.serialize_type << 24 | header_size) + header
 
@@ -238,10 +237,10 @@ def _decode_json(header: bytes | memoryview) -> RemotingCommand:
     flag, version = get("flag", 0), get("version", 0)
     if not (
         type(code) is type(opaque) is type(flag) is type(version) is int
-        and _I32_MIN <= code <= _I32_MAX
-        and _I32_MIN <= opaque <= _I32_MAX
-        and _I32_MIN <= flag <= _I32_MAX
-        and _I32_MIN <= version <= _I32_MAX
+        and I32_MIN <= code <= I32_MAX
+        and I32_MIN <= opaque <= I32_MAX
+        and I32_MIN <= flag <= I32_MAX
+        and I32_MIN <= version <= I32_MAX
     ):
         numbers = f"code {code!r:.40}, opaque {opaque!r:.40}, flag {flag!r:.40}, "
         raise ProtocolViolation(f"{numbers}version {version!r:.40} must be 32-bit numbers")

@@ -4,10 +4,10 @@
                  It covers neither names nor lengths nor the request code, and a copy of a request
                  is as valid as the original.
     RmqAuth      time ":" session ":" sequence ":" Base64(HMAC-SHA256(secret, everything)).
-                 Ours. In it: code, opaque, flag, those three, each name and value with its
-                 length, and the body.
+                 Ours. Covers code, opaque, flag, the three fields before it, each name and value
+                 with its length, and the body.
 
-Both may be in one request: RocketMQ's is made last, over everything but itself.
+A request may have both: RocketMQ's is made last and covers all other fields.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def rocketmq_signature(
 def has_rocketmq_signature(secret: bytes, ext: Mapping[str, str], body: bytes | memoryview) -> bool:
     """Whether `Signature` is valid for any of RocketMQ's clients."""
     given = ext.get(SIGNATURE, "").encode("utf-8", "replace")
-    is_right = False
+    is_valid = False
     disputed = [name for name in _LEFT_OUT_BY_SOME if name in ext]
     choices: list[tuple[str, ...]] = [(), *((name,) for name in disputed)]
     if len(disputed) > 1:
         choices.append(tuple(disputed))
     for left_out in choices:
         wanted = rocketmq_signature(secret, ext, body, left_out)
-        is_right |= hmac.compare_digest(wanted.encode(), given)
-    return is_right
+        is_valid |= hmac.compare_digest(wanted.encode(), given)
+    return is_valid
 
 
 def same_text(wanted: str, given: str) -> bool:

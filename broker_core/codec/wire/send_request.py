@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.codec.json.fields import whole_number
+from broker_core.codec.json.fields import I32_MAX, I32_MIN, whole_number
 from broker_core.errors import InvalidArgument
-
-_I32_MIN: Final = -(1 << 31)
-_I32_MAX: Final = (1 << 31) - 1
 
 LONG_NAMES: Final = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
@@ -68,13 +65,13 @@ def parse_send_request(ext: Mapping[str, str], names: tuple[str, ...]) -> SendRe
         get(properties) or "",
         _i32(ext, reconsumed, "0"),
         get(unit) == "true",
-        None if limit is None else whole_number(limit, reconsumed_max, _I32_MIN, _I32_MAX),
+        None if limit is None else whole_number(limit, reconsumed_max, I32_MIN, I32_MAX),
         get(batch) == "true",
     )
 
 
 def send_request_fields(request: SendRequest) -> dict[str, str]:
-    """As fields with one-letter names."""
+    """The header fields of a request, with one-letter names."""
     fields = {
         "a": request.group,
         "b": request.topic,
@@ -105,4 +102,4 @@ def _i32(ext: Mapping[str, str], name: str, default: str | None = None) -> int:
     value = ext.get(name, default)
     if value is None:
         raise InvalidArgument(f"field {name} is missing")
-    return whole_number(value, name, _I32_MIN, _I32_MAX)
+    return whole_number(value, name, I32_MIN, I32_MAX)

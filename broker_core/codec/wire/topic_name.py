@@ -1,4 +1,6 @@
-"""Validation of topic and group names. Names become directory names, so every entry point checks.
+"""Names of topics and groups that clients and brokers both know, and the validation of names.
+
+Every entry point validates names, because topics become directory names.
 
 The rule is RocketMQ's (characters `%|a-zA-Z0-9_-`, 127 bytes, retry topics 255, groups 120) and
 rejects two more kinds: Windows device names and names made of `%` only.
@@ -13,13 +15,28 @@ TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
 GROUP_SIZE_MAX: Final = 120
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+TEMPLATE_TOPIC: Final = "TBW102"
+"""Topics that sends create get the permissions of this one."""
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group of tools, and of requests that name no group."""
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
 
 
-def topic_name_problem(name: str | bytes) -> str | None:
+def topic_name_problem(name: object) -> str | None:
     """Why `name` cannot be a topic, or None if it can."""
+    if not isinstance(name, str | bytes):
+        return f"topic is not a string but {type(name).__name__}"
     text = _text(name)
     size_max = RETRY_TOPIC_SIZE_MAX if text.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
     return _problem(text, "topic", size_max)
@@ -46,5 +63,5 @@ def _problem(text: str, kind: str, size_max: int) -> str | None:
     if _DEVICE.fullmatch(text):
         return f"{kind} is a device name on Windows"
     if not text.strip("%"):
-        return f"{kind} is made of % only"
+        return f"{kind} consists of % only"
     return None

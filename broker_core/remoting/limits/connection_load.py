@@ -71,7 +71,7 @@ class ConnectionLoad:
         self.is_unauthenticated = False
 
     def begin(self, frame_size: int) -> int:
-        """One more request; returns its cost, which `end` gives back."""
+        """Count one more request; returns its cost, which `end` releases."""
         cost = frame_size + REQUEST_OVERHEAD
         self._budget.begin_request(self._host, cost)
         self.requests += 1
@@ -85,7 +85,7 @@ class ConnectionLoad:
         self._budget.end_request(self._host, cost)
 
     def begin_many(self, count: int, frames_size: int) -> int:
-        """`begin` for requests that end together, with `end_many`; returns what they cost."""
+        """`begin` for requests that end together, with `end_many`; returns their cost."""
         cost = frames_size + count * REQUEST_OVERHEAD
         self._budget.begin_request(self._host, cost, count)
         self.requests += count
@@ -144,7 +144,7 @@ class ConnectionLoad:
         self._budget.note_idle()
 
     def note_arrived(self, size: int, who: WaitsForBudget) -> None:
-        """Bytes that have arrived and are no request yet."""
+        """Note the number of bytes that have arrived and are not a request yet."""
         if size != self._arrived_size:
             if self.is_unauthenticated:
                 self._budget.change_unauthenticated(self._host, size - self._arrived_size)

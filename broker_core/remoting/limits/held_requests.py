@@ -1,8 +1,8 @@
 """Limits of held requests, such as pulls that wait for a message.
 
 Held requests use memory but no processor time, so they have their own limits. A connection, a host
-and an account may each hold at most as many requests and bytes as are still free, so that greedy
-peers always leave room for others. Peers on this machine do not count towards their host.
+and an account may each hold at most as many requests and bytes as are still free, so that one peer
+always leaves room for others. Peers on this machine do not count towards their host.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from broker_core.config import RemotingLimits
 
 
 class HeldShare:
-    """What one connection, host or account holds."""
+    """Number and bytes of the requests that one connection, host or account holds."""
 
     __slots__ = ("count", "size")
 

@@ -9,16 +9,15 @@ frames cannot deadlock. Unauthenticated peers share a much smaller budget in the
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from typing import Protocol
 
 from broker_core.config import RemotingLimits
 from broker_core.remoting.limits.held_requests import HeldRequests, HeldShare
-from broker_core.remoting.peer_address import counted_host
+from broker_core.runtime.peer_host import counted_host, is_loopback_host
 
 
 class WaitsForBudget(Protocol):
-    """Something that paused because of a limit."""
+    """A connection that paused because of a limit."""
 
     def budget_freed(self) -> None:
         """Check the limits again."""
@@ -51,7 +50,7 @@ class HostLoad(Share):
     def __init__(self, host: str) -> None:
         super().__init__()
         self.host = host
-        self.is_local = _is_local(host)
+        self.is_local = is_loopback_host(host)
         self.connections = 0
         self.unauthenticated = Share()
         # Unrelated peers on this machine share one address: no limit per host.
@@ -201,11 +200,3 @@ class RequestBudget:
         is_unused = not (load.connections or load.work_size or load.arrived_size)
         if is_unused and self._hosts.get(load.host) is load:
             del self._hosts[load.host]
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        # No address: a network of them, or a local socket.
-        return "/" not in host

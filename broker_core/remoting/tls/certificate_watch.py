@@ -37,7 +37,7 @@ class CertificateWatch(RepeatedCheck):
         self._stamp = _stamp(files)
 
     async def check(self) -> bool:
-        """Check now. Returns whether a new valid certificate was loaded."""
+        """Check once; returns whether a new valid certificate was loaded."""
         stamp = await asyncio.to_thread(_stamp, self._files)
         if stamp == self._stamp:
             return False

@@ -44,7 +44,7 @@ class OptionNames(NamedTuple):
 
 
 class ServerTls(NamedTuple):
-    """What a listening server needs."""
+    """TLS settings of a listening server."""
 
     context: ssl.SSLContext
     allows_plain: bool = False

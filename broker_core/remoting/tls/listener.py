@@ -1,7 +1,7 @@
 """A listening port for TLS, and plain text if allowed; the first byte decides.
 
     0x16    a TLS handshake: the connection begins when it is done
-    other   a plain frame: served as it is, or closed where only TLS is allowed
+    other   a plain frame: served, or closed where only TLS is allowed
 
 The byte is peeked once per connection; the rest is an ordinary connection. Until the first byte and
 during the handshake a peer counts towards the limits of its host and has a deadline.
@@ -10,7 +10,6 @@ during the handshake a peer counts towards the limits of its host and has a dead
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -18,9 +17,11 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
-from broker_core.remoting.peer_address import host_of
 from broker_core.remoting.tls.context import ServerTls
 from broker_core.runtime.accept_loop import AcceptLoop
+from broker_core.runtime.limited_log import LimitedLog
+from broker_core.runtime.listener import PendingSockets
+from broker_core.runtime.peer_host import host_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,33 +44,29 @@ class TlsListener:
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._arrivals: set[_Arrival] = set()
-        # Sockets that are accepted and not a connection yet.
-        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
+        self._pending = PendingSockets()
+        self._closings = LimitedLog(_log, self._loop.time)
         self._accepting = AcceptLoop(bound, self._accepted, backlog)
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Where it listens."""
+        """The listening socket; empty once closed."""
         return self._accepting.sockets
 
     def close(self) -> None:
-        """Accept no more; sockets that are not yet a connection are closed."""
+        """Stop accepting; sockets that are not yet a connection are closed."""
         if self._accepting.is_closed:
             return
         self._accepting.close()
         for arrival in list(self._arrivals):
             arrival.drop()
-        # Not cancelled: uvloop would not report the end of a connection that has just begun.
-        for accepted in self._tasks.values():
-            with contextlib.suppress(OSError):
-                accepted.shutdown(socket.SHUT_RDWR)
+        self._pending.shut_down()
 
     async def wait_closed(self) -> None:
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        await self._pending.wait()
 
     def _accepted(self, accepted: socket.socket, address: object) -> None:
-        # Small answers leave at once.
+        # Send small responses at once.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host = host_of(address)
         load = self._budget.admit(host)
@@ -82,16 +79,16 @@ class TlsListener:
         """The first byte has arrived."""
         self._arrivals.discard(arrival)
         if first != _TLS_HANDSHAKE and not self._tls.allows_plain:
-            _log.info("closing %s: it does not speak TLS, which this port requires", arrival.host)
+            self._closings.info(
+                "closing %s: it does not speak TLS, which this port requires", arrival.host
+            )
             arrival.close()
             return
         context = self._tls.context if first == _TLS_HANDSHAKE else None
-        task = self._loop.create_task(self._connect(arrival, context))
-        self._tasks[task] = arrival.socket
-        task.add_done_callback(self._tasks.pop)
+        self._pending.add(arrival.socket, self._loop.create_task(self._connect(arrival, context)))
 
     def ended(self, arrival: _Arrival) -> None:
-        """A peer closed, or sent no byte in time."""
+        """Forget a peer that closed or sent no byte in time."""
         self._arrivals.discard(arrival)
 
     async def _connect(self, arrival: _Arrival, context: ssl.SSLContext | None) -> None:
@@ -104,7 +101,7 @@ class TlsListener:
                 self._make_protocol, arrival.socket, ssl=context, ssl_handshake_timeout=timeout_s
             )
         except (OSError, asyncio.TimeoutError) as error:
-            _log.info("closing %s: no TLS connection: %s", arrival.host, _reason(error))
+            self._closings.info("closing %s: no TLS connection: %s", arrival.host, _reason(error))
             arrival.socket.close()
         finally:
             arrival.leave()

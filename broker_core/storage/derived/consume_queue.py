@@ -21,6 +21,11 @@ QUEUE_DIR = "consumequeue"
 ALLOCATION_STEP = 64 << 10
 
 
+def queue_directory(topic: bytes, queue_id: int) -> str:
+    """Directory with the files of one queue."""
+    return f"{QUEUE_DIR}/{topic.decode('ascii')}/{queue_id}"
+
+
 class QueueDamaged(CorruptStore):
     """The files of a queue disagree with their checksums or with the log; rebuild it."""
 
@@ -53,7 +58,7 @@ class ConsumeQueue:
         self.max_offset = 0
         self._opener = files
         self._file_size = file_size
-        self._directory = f"{QUEUE_DIR}/{topic.decode('ascii')}/{queue_id}"
+        self._directory = queue_directory(topic, queue_id)
         self._files: list[QueueFileEntry] = []
         self._verified: set[int] = set()
         self._tail = bytearray()
@@ -69,7 +74,7 @@ class ConsumeQueue:
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """Directory with the files."""
         return self._directory
 
     @property
@@ -83,13 +88,13 @@ class ConsumeQueue:
         return tuple(self._files)
 
     def entry(self) -> QueueEntry:
-        """For the dispatch checkpoint. Everything must have been written out."""
+        """Entry of the dispatch checkpoint. Everything must have been written out."""
         return QueueEntry(
             self.topic, self.queue_id, self.min_offset, self.max_offset, tuple(self._files)
         )
 
     def restore(self, entry: QueueEntry) -> None:
-        """Set the state to that of the dispatch checkpoint."""
+        """Set the state to that of an entry of the dispatch checkpoint."""
         self.min_offset = entry.min_offset
         self.max_offset = entry.max_offset
         self._files = list(entry.files)
@@ -128,13 +133,13 @@ class ConsumeQueue:
     def continue_at(self, offset: int, log_start: int) -> None:
         """Start an empty queue at `offset`: its earlier records are removed, numbering continues.
 
-        Apache takes the end of the last unit as its dispatch position, so the filler units point to
-        a removed byte: the usual filler has a position far above the log, which would stop Apache's
+        Apache takes the end of the last unit as its dispatch position. So the filler units point to
+        a removed byte: the end of the usual filler is far above the log and would stop Apache's
         dispatch.
         """
         self.min_offset = self.max_offset = offset
-        gone = UNIT.pack(max(log_start - 1, 0), 1, 0)
-        self._tail += gone * (offset * UNIT_SIZE % self._file_size // UNIT_SIZE)
+        removed = UNIT.pack(max(log_start - 1, 0), 1, 0)
+        self._tail += removed * (offset * UNIT_SIZE % self._file_size // UNIT_SIZE)
 
     def read(self, offset: int, count: int) -> bytes:
         """Units of `[offset, offset + count)`, cut to what is readable."""
@@ -195,7 +200,7 @@ class ConsumeQueue:
         return low
 
     def drop_old_files(self) -> list[str]:
-        """Forget files wholly below `min_offset`, never the last; the caller unlinks them."""
+        """Drop files entirely below `min_offset`, never the last; the caller unlinks them."""
         dropped = []
         floor = self.min_offset * UNIT_SIZE
         while len(self._files) > 1 and self._files[0].base + self._file_size <= floor:
@@ -206,7 +211,7 @@ class ConsumeQueue:
         return dropped
 
     def forget_entries(self) -> None:
-        """Remove every entry and file, keep the numbering: an offset never means two messages."""
+        """Remove every entry and file, keep the numbering: no offset is used for two messages."""
         end = self.max_offset
         self.clear()
         self.min_offset = self.max_offset = end

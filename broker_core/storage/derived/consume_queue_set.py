@@ -20,6 +20,7 @@ from broker_core.storage.derived.consume_queue import (
     ConsumeQueue,
     QueueEntry,
     QueueFileEntry,
+    queue_directory,
 )
 from broker_core.storage.derived.queue_files import QueueFiles
 from broker_core.storage.files.file_system import FileSystem
@@ -104,11 +105,11 @@ class ConsumeQueueSet:
         return files, sorted(directories, reverse=True)
 
     def entries(self) -> list[QueueEntry]:
-        """For the dispatch checkpoint, after `write_out`."""
+        """Entries of the dispatch checkpoint; call `write_out` first."""
         return [queue.entry() for queue in self._queues.values()]
 
     def restore(self, entries: Iterable[QueueEntry]) -> None:
-        """Make the queues of a dispatch checkpoint."""
+        """Create the queues of a dispatch checkpoint."""
         for entry in entries:
             self.queue((entry.topic, entry.queue_id)).restore(entry)
 
@@ -118,7 +119,7 @@ class ConsumeQueueSet:
 
 
 def queue_directories(file_system: FileSystem) -> list[QueueKey]:
-    """The queues that have a directory, also those of other brokers; foreign names are ignored."""
+    """The queues that have a directory, also those of other brokers; other names are ignored."""
     keys = []
     for topic in file_system.list(QUEUE_DIR):
         if topic_name_problem(topic) is not None:
@@ -140,7 +141,7 @@ def end_by_scan(file_system: FileSystem, key: QueueKey, file_size: int) -> int:
 
     Used when no checkpoint of ours describes the queue, to keep its numbering.
     """
-    directory = f"{QUEUE_DIR}/{key[0].decode('ascii')}/{key[1]}"
+    directory = queue_directory(*key)
     bases = queue_file_bases(file_system, directory)
     end = 0
     for base in bases[-3:]:
@@ -191,10 +192,10 @@ def _valid_units(units: bytes) -> int:
 def queues_with_missing_files(
     file_system: FileSystem, entries: Iterable[QueueEntry]
 ) -> set[QueueKey]:
-    """After a clean stop nothing needs cutting, but a file may have been lost since."""
+    """Queues that lack a file of the checkpoint; enough after a clean stop, when none is cut."""
     missing = set()
     for entry in entries:
-        directory = f"{QUEUE_DIR}/{entry.topic.decode('ascii')}/{entry.queue_id}"
+        directory = queue_directory(entry.topic, entry.queue_id)
         present = set(file_system.list(directory))
         if not present.issuperset(segment_name(file.base) for file in entry.files):
             missing.add((entry.topic, entry.queue_id))
@@ -205,7 +206,7 @@ def short_queues(file_system: FileSystem, entries: Iterable[QueueEntry]) -> set[
     """Queues whose files are missing or shorter than the checkpoint says; changes nothing."""
     short = set()
     for entry in entries:
-        directory = f"{QUEUE_DIR}/{entry.topic.decode('ascii')}/{entry.queue_id}"
+        directory = queue_directory(entry.topic, entry.queue_id)
         present = set(file_system.list(directory))
         for wanted in entry.files:
             name = segment_name(wanted.base)
@@ -232,14 +233,14 @@ def cut_unknown_bytes(
     files are missing or too short, which must be rebuilt.
     """
     damaged = set()
-    known = {}
+    known = set()
     for entry in entries:
-        directory = f"{QUEUE_DIR}/{entry.topic.decode('ascii')}/{entry.queue_id}"
-        known[directory] = entry
+        directory = queue_directory(entry.topic, entry.queue_id)
+        known.add(directory)
         if not _cut_queue(file_system, directory, entry.files, file_size):
             damaged.add((entry.topic, entry.queue_id))
-    for topic, queue_id in queue_directories(file_system):
-        directory = f"{QUEUE_DIR}/{topic.decode('ascii')}/{queue_id}"
+    for key in queue_directories(file_system):
+        directory = queue_directory(*key)
         if directory not in known:
             _cut_queue(file_system, directory, (), file_size)
     return damaged

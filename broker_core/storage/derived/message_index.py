@@ -19,10 +19,12 @@ from broker_core.codec.records.index_record import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT,
-    SLOT_SIZE,
     IndexHeader,
     decode_index_header,
     encode_index_header,
+    entry_start,
+    index_file_size,
+    slot_start,
 )
 from broker_core.codec.records.record_layout import I64, KEY_ENTRY_POSITION_AT, KEY_ENTRY_SIZE
 from broker_core.errors import CorruptStore, RmqError
@@ -111,8 +113,8 @@ class MessageIndex:
         self._slots = hash_slots
         self._entries_max = entries_max
         self.with_tags = with_tags
-        self._entries_at = HEADER_SIZE + hash_slots * SLOT_SIZE
-        self._file_size = self._entries_at + entries_max * ENTRY_SIZE
+        self._entries_at = entry_start(hash_slots, 0)
+        self._file_size = index_file_size(hash_slots, entries_max)
         self._files: list[IndexFile] = []
         self._unsynced_names = False
         # Why entries are missing, until they are rebuilt; queries raise it.
@@ -128,7 +130,7 @@ class MessageIndex:
         return self._entries_at + file.header.next_entry * ENTRY_SIZE
 
     def append(self, keys: bytes, wall_ms: int, start: int = 0) -> None:
-        """Put the keys of one scan, from byte `start` of `keys` on."""
+        """Append the keys of one scan, from byte `start` of `keys` on."""
         while start < len(keys):
             if not self._files or self._is_full(self._files[-1]):
                 self._add_file(I64.unpack_from(keys, start + KEY_ENTRY_POSITION_AT)[0], wall_ms)
@@ -139,6 +141,12 @@ class MessageIndex:
 
     def query(self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Positions of records whose key has the same hash, newest first; callers re-check them."""
+        return self.query_some(topic, key, count, begin_ms, end_ms, 1 << 62)[0]
+
+    def query_some(
+        self, topic: bytes, key: bytes, count: int, begin_ms: int, end_ms: int, steps: int
+    ) -> tuple[list[int], bool]:
+        """`query` that looks at no more than `steps` entries, and whether these were enough."""
         if self.problem is not None:
             raise self.problem.with_traceback(None)
         wanted = key_hash(topic, key)
@@ -148,15 +156,16 @@ class MessageIndex:
             header = file.header
             if header.next_entry > 1 and header.end_timestamp >= begin_ms:
                 if header.begin_timestamp <= end_ms:
-                    self._follow(file, header, wanted, count, (begin_ms, end_ms), found)
+                    times = (begin_ms, end_ms)
+                    steps = self._follow(file, header, wanted, count, times, found, steps)
                 if header.begin_timestamp < begin_ms:
                     break
-            if len(found) >= count:
+            if len(found) >= count or steps <= 0:
                 break
-        return list(found)
+        return list(found), steps > 0
 
     def entries(self) -> list[IndexEntry]:
-        """For the dispatch checkpoint."""
+        """Entries of the dispatch checkpoint."""
         return [
             IndexEntry(file.name, file.first_position, self.used_size(file), file.crc)
             for file in self._files
@@ -198,9 +207,7 @@ class MessageIndex:
         return rebuild_from
 
     def _drop_damaged_end(self) -> int | None:
-        """Verify the last file before anything is appended: new entries continue from its
-        header.
-        """
+        """Drop damaged files from the end: new entries continue from the header of the last."""
         damaged_from = None
         while self._files:
             last = self._files[-1]
@@ -245,8 +252,8 @@ class MessageIndex:
     def drop_before(self, position: int) -> list[IndexFile]:
         """Forget files whose newest record is below `position`, never the last."""
         dropped = []
-        # By the start of the next file, which the checkpoint has: a damaged header must not cause a
-        # file to be removed that is needed.
+        # By the start of the next file, as in the checkpoint: headers may be damaged, and a file
+        # that is needed must not be removed.
         while len(self._files) > 1 and self._files[1].first_position < position:
             dropped.append(self._files.pop(0))
         return dropped
@@ -278,7 +285,7 @@ class MessageIndex:
             file.allocate(0, self._entries_at)
             added = IndexFile(name, file, position, None)
         except OSError:
-            # Retried soon, under another name: attempts must not fill a full disk.
+            # The next attempt uses another name: failed attempts must not fill the disk.
             file.close()
             self._file_system.unlink(path)
             raise
@@ -360,11 +367,12 @@ class MessageIndex:
         count: int,
         times: tuple[int, int],
         found: dict[int, None],
-    ) -> None:
-        """Walk one slot's chain, newest entry first."""
-        slot_at = HEADER_SIZE + wanted % self._slots * SLOT_SIZE
-        number = SLOT.unpack_from(file.view, slot_at)[0]
-        while 0 < number < header.next_entry and len(found) < count:
+        steps: int,
+    ) -> int:
+        """Walk one slot's chain, newest entry first; returns how many steps are left."""
+        number = SLOT.unpack_from(file.view, slot_start(wanted % self._slots))[0]
+        while 0 < number < header.next_entry and len(found) < count and steps > 0:
+            steps -= 1
             entry_at = self._entries_at + number * ENTRY_SIZE
             entry_hash, position, seconds, previous = ENTRY.unpack_from(file.view, entry_at)
             stored_ms = header.begin_timestamp + seconds * 1000
@@ -375,3 +383,4 @@ class MessageIndex:
             if previous >= number:
                 break
             number = previous
+        return steps

@@ -6,7 +6,7 @@ from broker_core.storage.files.file_system import FileSystem
 
 
 def replace_file(file_system: FileSystem, path: str, data: bytes) -> None:
-    """Write aside, sync, rename, sync the directory."""
+    """Write a temporary file, sync it, rename it, sync the directory."""
     aside = f"{path}.tmp"
     _write_aside(file_system, aside, data)
     file_system.rename(aside, path)
@@ -20,7 +20,7 @@ def replace_file_keeping_backup(file_system: FileSystem, path: str, data: bytes)
     _write_aside(file_system, aside, data)
     if file_system.exists(path):
         file_system.rename(path, f"{path}.bak")
-        # Without this the two renames may reach the disk in the other order.
+        # Otherwise the second rename may reach the disk before the first one.
         file_system.sync_dir(directory)
     file_system.rename(aside, path)
     file_system.sync_dir(directory)

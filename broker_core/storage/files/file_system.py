@@ -1,4 +1,4 @@
-"""The interface to the disk. Nothing else of the package uses `os` or `mmap` for data.
+"""The interface to the disk. No other module of the package uses `os` or `mmap` for data.
 
 Paths are relative to the store root and use `/`. Every call may raise `OSError`. The real
 implementation is `posix_file_system.py`; the simulated one, which can cut the power at every
@@ -52,9 +52,9 @@ class StoreFile(Protocol):
         """Store all of `data` at `start` without the map; extends the file when past its end."""
 
     def allocate(self, start: int, size: int) -> None:
-        """Back `[start, start + size)` with real blocks, new ones reading as zeros.
+        """Allocate disk blocks for `[start, start + size)`; new ones read as zeros.
 
-        Extends the file when past its end. Bytes already there stay.
+        Extends the file when past its end. Existing bytes stay.
         """
 
     def resize(self, size: int) -> None:
@@ -87,7 +87,7 @@ class StoreFile(Protocol):
         """Evict clean pages of `[start, end)` from memory."""
 
     def try_lock(self) -> bool:
-        """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False when it is taken."""
+        """Take the exclusive record lock on byte 0 (`fcntl.lockf`); False if another has it."""
 
     def modified_ms(self) -> int:
         """Last modification, epoch milliseconds."""
@@ -109,7 +109,7 @@ class FileSystem(Protocol):
         """An existing regular file; FileNotFoundError when missing; never follows a link."""
 
     def exists(self, path: str) -> bool:
-        """Whether the name is there (file or directory)."""
+        """Whether the name exists (file or directory)."""
 
     def is_dir(self, path: str) -> bool:
         """Whether the name is a directory."""
@@ -118,7 +118,7 @@ class FileSystem(Protocol):
         """Sorted names in a directory; empty when it does not exist. `""` is the root."""
 
     def make_dir(self, path: str) -> bool:
-        """Create one directory (its parent exists); False when it was there already."""
+        """Create one directory (its parent exists); False when it exists already."""
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""

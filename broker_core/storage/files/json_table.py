@@ -13,6 +13,7 @@ import re
 import zlib
 from typing import Any
 
+from broker_core.codec.json.fields import is_deeper
 from broker_core.errors import CorruptStore
 from broker_core.storage.files.atomic_file import read_file, replace_file_keeping_backup
 from broker_core.storage.files.file_system import FileSystem
@@ -43,7 +44,7 @@ def parse_table(data: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one error type for all bad content
-    if _depth_exceeds(table, DEPTH_MAX):
+    if is_deeper(table, DEPTH_MAX):
         raise ValueError(f"nested deeper than {DEPTH_MAX}")
     checksum = table.pop(CHECKSUM_FIELD, None)
     if checksum is None and any(_was_checksum(*field) for field in table.items()):
@@ -98,14 +99,6 @@ def _finite(text: str) -> float:
     return number
 
 
-def _depth_exceeds(value: object, depth: int) -> bool:
-    if isinstance(value, dict):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value.values())
-    if isinstance(value, list):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value)
-    return False
-
-
 class JsonTable:
     """One table file; the caller owns the content, this owns the bytes on disk."""
 
@@ -118,12 +111,12 @@ class JsonTable:
     def load(self) -> dict[str, Any] | None:
         """The newest readable content; None when the table was never stored.
 
-        Raises `CorruptStore` when files are there but none of them can be read.
+        Raises `CorruptStore` when files exist but none of them can be parsed.
         """
         problems = []
         directory = self._path.rpartition("/")[0]
         if self._file_system.exists(directory or self._path):
-            # After a kill the newest name may not be durable yet: make it so before it is used.
+            # After a kill the newest name may not be durable yet: sync it before it is used.
             self._file_system.sync_dir(directory)
         for path in (self._path, f"{self._path}.bak"):
             data = read_file(self._file_system, path)
@@ -148,15 +141,15 @@ class JsonTable:
         if directory and self._file_system.make_dir(directory):
             self._file_system.sync_dir(directory.rpartition("/")[0])
         data = encode_table(table)
-        if not self._is_good and self.load_is_damaged():
+        if not self._is_good and self.is_damaged():
             # A damaged file must not replace the valid backup.
             self._file_system.unlink(self._path)
         self._is_good = False
         replace_file_keeping_backup(self._file_system, self._path, data)
         self._is_good = True
 
-    def load_is_damaged(self) -> bool:
-        """Whether the main file is there but unreadable."""
+    def is_damaged(self) -> bool:
+        """Whether the main file exists but cannot be parsed."""
         data = read_file(self._file_system, self._path)
         if data is None:
             return False

@@ -108,7 +108,7 @@ class PosixFile:
             write_descriptor(self._descriptor, start, content)
 
     def allocate(self, start: int, size: int) -> None:
-        """Back `[start, start + size)` with real blocks."""
+        """Allocate disk blocks for `[start, start + size)`."""
         if start < 0 or size < 0:
             raise InvalidArgument(f"cannot allocate {size} bytes at {start} of {self.path}")
         if size == 0:
@@ -145,19 +145,19 @@ class PosixFile:
         return self._descriptor if _FULL_SYNC is None else -1
 
     def drop_cache(self) -> None:
-        """Forget clean cached pages that no map holds."""
+        """Drop clean cached pages that no map holds."""
         with self._naming(), contextlib.suppress(AttributeError):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def expect_appends(self) -> None:
-        """No read-ahead behind a store, nor large pages from it."""
+        """Switch off read-ahead for stores to the map, and the large pages that come from it."""
         with self._naming():
             self.buffer()
             if self._map is not None:
                 self._map.madvise(mmap.MADV_RANDOM)
 
     def load(self, start: int, end: int, *, singly: bool) -> None:
-        """Read the range piece by piece; without read-ahead every page stays one of its own."""
+        """Read the range piece by piece; `singly` without read-ahead, so that pages stay small."""
         with self._naming():
             if singly:
                 self._advise("POSIX_FADV_RANDOM")
@@ -182,7 +182,7 @@ class PosixFile:
             os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def try_lock(self) -> bool:
-        """Take the exclusive record lock on byte 0; False when it is taken."""
+        """Take the exclusive record lock on byte 0; False if another open file has it."""
         with self._naming():
             return record_locks.take(self._key, self._descriptor)
 
@@ -198,7 +198,7 @@ class PosixFile:
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def close(self) -> None:
-        """Unmap and close. After a `BufferError` the file is open; ask for `buffer()` again."""
+        """Unmap and close. After a `BufferError` the file stays open; call `buffer()` again."""
         if self._descriptor < 0:
             return
         if self._view is not None:
@@ -250,7 +250,7 @@ class PosixFileSystem:
         return self._take(path, descriptor, writable=writable, created=False)
 
     def exists(self, path: str) -> bool:
-        """Whether the name is there."""
+        """Whether the name exists."""
         return self._status(path) is not None
 
     def is_dir(self, path: str) -> bool:
@@ -267,7 +267,7 @@ class PosixFileSystem:
             return []
 
     def make_dir(self, path: str) -> bool:
-        """Create one directory that only its owner can enter; False when it was there already."""
+        """Create one directory that only its owner can enter; False when it exists already."""
         components = path_components(path)
         if not components:
             return False

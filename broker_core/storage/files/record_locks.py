@@ -58,5 +58,5 @@ class RecordLocks:
                 os.close(parked)
 
 
-# One per process, as the kernel has it.
+# One per process, because the kernel grants these locks to processes.
 record_locks = RecordLocks()

@@ -98,12 +98,12 @@ def decode_header(body: bytes, position: int) -> GroupHeader:
     if magic != _MAGIC or version != _VERSION:
         raise MalformedRecord(position, "append-group header has an unknown magic or version")
     if start != position or end < start or count < 0:
-        raise MalformedRecord(position, "append-group header does not belong here")
+        raise MalformedRecord(position, "append-group header is of another position")
     return GroupHeader(start, end, count, bytes(body[_HEADER.size :]))
 
 
 def place(position: int, size: int, segment_size: int) -> int:
-    """Where a record of `size` goes when the log ends at `position`: there, or in the next file."""
+    """Position of the next record of `size` in a log that ends at `position`."""
     rest = segment_size - position % segment_size
     return position + rest if size + BLANK_RESERVE > rest else position
 

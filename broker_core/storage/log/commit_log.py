@@ -18,9 +18,9 @@ from broker_core.codec.records.record_layout import (
     MAGIC_BLANK,
     SIZE_AND_MAGIC,
 )
-from broker_core.errors import MalformedBatch
+from broker_core.errors import CorruptRecord, MalformedBatch
 from broker_core.storage.log.segment_file import Segment
-from broker_core.storage.log.segment_sequence import SegmentSequence
+from broker_core.storage.log.segment_sequence import SegmentSequence, log_file_path
 from broker_core.storage.staging.staged_run import PrivateMemory, StagedRun
 
 # Long appends start their write-back early, a slice at a time.
@@ -32,6 +32,8 @@ SCRATCH_SIZE = 512 << 10
 # Larger appends are written, not stored through the map: a store to a page costs a fault now, and
 # an interrupt of the other processors when the page is synced.
 WRITTEN_SIZE_MIN = 16 << 10
+# Reason of damage where the bytes are not even an invalid record.
+NO_RECORD = "no record where one is expected"
 
 Span = tuple[int, memoryview | bytes]
 Produced = tuple[int, int]
@@ -98,7 +100,7 @@ class CommitLog:
         return self._segments.start
 
     def reserve(self, size: int, largest: int, count: int) -> None:
-        """Make sure that `count` records of `size` bytes in all can be appended.
+        """Make sure that `count` records, `size` bytes in total, can be appended.
 
         Raises `DiskFull` when the files cannot be created; nothing is written then.
         """
@@ -176,9 +178,7 @@ class CommitLog:
         return position
 
     def has_room_for(self, batch: ColumnBatch) -> bool:
-        """Whether all rows fit into the current file. Conservative: may be False for a close
-        fit.
-        """
+        """Whether all rows fit into the current file; may be False although they just fit."""
         segment = self._segments.last
         return segment is not None and segment.size - segment.wrote > _size_max(batch)
 
@@ -222,7 +222,7 @@ class CommitLog:
         return count, start
 
     def begin_slices(self) -> None:
-        """A long group follows: count its slices from here."""
+        """Start to count the slices of a long group."""
         self._sliced = self.position
 
     def append_run(
@@ -266,9 +266,9 @@ class CommitLog:
         after_slice: Callable[[], None] | None = None,
         written: Written | None = None,
     ) -> int:
-        """Store what `produce` makes, rolling files as needed; returns the first position.
+        """Store the records of `produce`, rolling files as needed; returns the first position.
 
-        Small appends go straight into the map. Large ones are made in a buffer that stays in the
+        Small appends are stored through the map. Large ones are made in a buffer that stays in the
         processor's cache and written from there: twice as fast as faulting in fresh mapped pages.
         """
         if large:
@@ -303,7 +303,7 @@ class CommitLog:
         return first
 
     def wrote_until(self, position: int, after_slice: Callable[[], None]) -> None:
-        """Other code has written records up to `position` into the last file."""
+        """Note that other code has written records up to `position` into the last file."""
         segment = self._segments.last
         assert segment is not None
         segment.written(position - segment.base)
@@ -380,9 +380,9 @@ class CommitLog:
         return segment.file.read_into(position - segment.base, target) == len(target)
 
     def clear_behind(self) -> None:
-        """Zero the bytes right after the end, unless they are: the next open reads them.
+        """Zero the bytes right after the end of the log, where the next open looks for a record.
 
-        Damage to unused space is harmless, but there it would look like a damaged record.
+        Damage to other unused space is harmless; there it would look like a damaged record.
         """
         last = self._segments.last
         if last is None:
@@ -391,6 +391,11 @@ class CommitLog:
         if any(last.file.read(last.wrote, size)):
             last.file.write(last.wrote, bytes(size))
             last.file.sync()
+
+    def corrupt_record(self, position: int, reason: str) -> CorruptRecord:
+        """The error for damage at `position`, with the path of the file; empty: no record there."""
+        path = log_file_path(position - position % self._segments.size)
+        return CorruptRecord(path, position, reason or NO_RECORD)
 
     def _scratch_buffer(self) -> memoryview:
         if not self._scratch:

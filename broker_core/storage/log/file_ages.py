@@ -1,10 +1,10 @@
 """The age of log files, safe against steps of the wall clock.
 
-Normally a file is as old as its modification time says, as with RocketMQ; an operator may touch
-files to expire them. A clock that is set ten years ahead for a minute must not expire everything
-that was stored, and one that is set back must not make new files look ten years old. After a step
-was detected, files age by the monotonic clock, from their last known age. No file is older than the
-time since the last check allows. A step that is undone before the next check goes unnoticed.
+Normally the modification time gives the age of a file, as in RocketMQ; an operator may set it to
+expire files. A clock that is set ten years ahead for a minute must not expire all files, and one
+that is set back must not make new files look ten years old. After a detected step, files age by the
+monotonic clock from their last known age. A file that filled up since the last check is at most as
+old as that check. A step that is undone before the next check goes unnoticed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class FileAges:
         self._clock = clock
         self._time = SteadyTime(clock)
         self._has_stepped = False
-        self._looked_at_ms = 0
+        self._checked_at_ms = 0
         # First position of a full file -> its age at the last check
         self._known: dict[int, int] = {}
 
     def of(self, segments: Sequence[Segment]) -> list[int]:
-        """Milliseconds since each was last written; the last one is still written to."""
+        """Milliseconds since the last write to each file; 0 for the last, which takes appends."""
         now_ms, elapsed_ms = self._time.now_ms, self._time.elapsed_ms
         self._has_stepped |= abs(self._clock.wall_ms() - now_ms) > STEP_MS
-        passed_ms = elapsed_ms - self._looked_at_ms
+        passed_ms = elapsed_ms - self._checked_at_ms
         ages = {}
         for segment in segments[:-1]:
             by_file = now_ms - segment.file.modified_ms()
@@ -46,5 +46,5 @@ class FileAges:
             else:
                 # Filled after the last check, or no earlier age is known.
                 ages[segment.base] = min(max(by_file, 0), passed_ms)
-        self._known, self._looked_at_ms = ages, elapsed_ms
+        self._known, self._checked_at_ms = ages, elapsed_ms
         return [*ages.values(), 0] if segments else []

@@ -57,8 +57,8 @@ class _Place(NamedTuple):
         return self.position + self.run.size
 
 
-class _Hand(NamedTuple):
-    """The buffers of one thread."""
+class _ThreadBuffers(NamedTuple):
+    """The buffers of one of the two threads."""
 
     memory: PrivateMemory
     scratch: memoryview
@@ -78,8 +78,8 @@ class GroupWriter:
         self._written = written
         self._helper = helper
         self._start_writeback = start_writeback
-        # One for each thread, made when they are needed.
-        self._hands: tuple[_Hand, ...] = ()
+        # One for each thread, allocated on first use.
+        self._buffers: tuple[_ThreadBuffers, ...] = ()
 
     def write(self, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
         """Append all runs.
@@ -122,16 +122,16 @@ class GroupWriter:
         return after if end - segment.wrote >= SHARED_SIZE_MIN else first
 
     def _write_shared(self, segment: Segment, runs: Sequence[NumberedRun], stamp: Stamp) -> None:
-        if not self._hands:
+        if not self._buffers:
             scratches = (memoryview(bytearray(SCRATCH_SIZE)) for _ in range(2))
-            self._hands = tuple(_Hand(PrivateMemory(), scratch) for scratch in scratches)
+            self._buffers = tuple(_ThreadBuffers(PrivateMemory(), scratch) for scratch in scratches)
         places, position = [], self._log.position
         for run, offsets in runs:
             places.append(_Place(run, memoryview(offsets), position))
             position = places[-1].end
 
-        def write(hand: int, place: _Place) -> tuple[int, list[Step | None]]:
-            return place.end, self._write_run(segment, self._hands[hand], place, stamp)
+        def write(thread: int, place: _Place) -> tuple[int, list[Step | None]]:
+            return place.end, self._write_run(segment, self._buffers[thread], place, stamp)
 
         def written(results: list[tuple[int, list[Step | None]]]) -> None:
             for _, steps in results:
@@ -142,12 +142,12 @@ class GroupWriter:
         share_work(places, write, self._helper, written)
 
     def _write_run(
-        self, segment: Segment, hand: _Hand, place: _Place, stamp: Stamp
+        self, segment: Segment, buffers: _ThreadBuffers, place: _Place, stamp: Stamp
     ) -> list[Step | None]:
         """On either thread: read, fill in, write, and scan the run while it is in the cache."""
         run, offsets, position = place
-        records, places = run.load(hand.memory), encode_places(run.queues)
-        scratch = hand.scratch
+        records, places = run.load(buffers.memory), encode_places(run.queues)
+        scratch = buffers.scratch
         steps: list[Step | None] = []
         done = 0
         while done < len(records):

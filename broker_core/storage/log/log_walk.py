@@ -6,6 +6,7 @@ caller in one form.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -27,6 +28,8 @@ from broker_core.storage.log.segment_sequence import SegmentSequence
 
 MAGICS = frozenset((MAGIC_V1, MAGIC_V2))
 SLICE_SIZE: Final = 8 << 20
+NO_DELAYS: Final = memoryview(array("q", (0,)))
+"""Delay levels for walks whose caller does not use tag codes, which hold the due times."""
 KEPT_SIZE_MAX: Final = 64 << 20
 
 # Approximate size of a queue's entry in a scan, besides its units.

@@ -19,10 +19,10 @@ from typing import Final
 from broker_core.runtime.worker import Worker
 from broker_core.storage.log.commit_log import LARGE_SIZE, CommitLog
 
-# Read whenever less than half of this is ready: what one core appends in a tenth of a second.
+# Pages are read when less than half of this is ready: one core appends it in a tenth of a second.
 AHEAD_SIZE: Final = 8 << 20
-# Large appends, and rows that come together, are written and not stored through the map, and pages
-# that are written as a whole need no zeros.
+# Large appends and bursts of rows are written instead of stored through the map, and pages that are
+# written as a whole need no zeros.
 GROWTH_MAX: Final = LARGE_SIZE
 # Maximum pre-faulted for staged groups, and per step, because the worker has other work.
 EXPECTED_MAX: Final = 512 << 20
@@ -50,7 +50,7 @@ class PagePrefault:
             last.file.expect_appends()
 
     def follow(self) -> None:
-        """The log may have grown: read ahead when little is left."""
+        """Call after the log may have grown; reads ahead when few pages are ready."""
         position = self._log.position
         stored = position - self._log.written_total
         grown, self._seen = stored - self._seen, stored

@@ -96,8 +96,7 @@ class Segment:
         if self._buffer is not None:
             self._buffer.view[start:end] = bytes(end - start)
             return
-        for at in range(start, end, len(_ZEROS)):
-            self.file.write(at, _ZEROS[: min(len(_ZEROS), end - at)])
+        _write_zeros(self.file, start, end)
         self.file.sync()
 
     def end_at(self, until: int) -> None:
@@ -134,7 +133,7 @@ class Segment:
             self._close()
 
     def retire(self) -> None:
-        """No new readers will come; close now or when the last one leaves."""
+        """Accept no new readers; close now or when the last one leaves."""
         self._retired = True
         if self._readers == 0:
             self._close()
@@ -165,7 +164,8 @@ def create_segment(
     try:
         file.allocate(0, size)
         if warm:
-            _write_zeros(file, size)
+            # Written blocks sync faster than merely allocated ones.
+            _write_zeros(file, 0, size)
         file.sync()
         file_system.sync_dir(directory)
         segment = Segment(file, base, size)
@@ -178,11 +178,9 @@ def create_segment(
     return segment
 
 
-def _write_zeros(file: StoreFile, size: int) -> None:
-    """Write all blocks: written blocks sync faster than merely allocated ones."""
-    zeros = bytes(1 << 20)
-    for start in range(0, size, len(zeros)):
-        file.write(start, zeros[: min(len(zeros), size - start)])
+def _write_zeros(file: StoreFile, start: int, end: int) -> None:
+    for at in range(start, end, len(_ZEROS)):
+        file.write(at, _ZEROS[: min(len(_ZEROS), end - at)])
 
 
 def _remove_attempt(file_system: FileSystem, path: str) -> None:

@@ -20,6 +20,11 @@ from broker_core.storage.log.write_buffer_pool import WriteBufferPool
 COMMIT_LOG_DIR = "commitlog"
 
 
+def log_file_path(base: int) -> str:
+    """Path of the log file that starts at position `base`."""
+    return f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+
+
 class SegmentSequence:
     """Contiguous segments of one size; the last one takes appends."""
 
@@ -94,7 +99,7 @@ class SegmentSequence:
                 self._spares.append(self._worker.run(functools.partial(self._create, base)))
             except OSError as error:
                 self._give_up(had)
-                path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+                path = log_file_path(base)
                 raise DiskFull(f"cannot create {path}: {error}") from error
 
     def roll(self) -> Segment:
@@ -181,7 +186,7 @@ class SegmentSequence:
         while self._spares:
             spare = self._spares.pop()
             spare.retire()
-            path = f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"
+            path = log_file_path(spare.base)
             if self._file_system.exists(path):
                 self._file_system.unlink(path)
             # One by one, newest first: a crash in between must not leave a gap.
@@ -196,13 +201,13 @@ class SegmentSequence:
         self._made.clear()
 
     def _drop_vanished(self) -> None:
-        """Drop spares whose files were removed.
+        """Forget spares whose files were removed.
 
-        A Java broker that is started on this directory by mistake removes files behind the end of
-        the log before it asks for the lock.
+        A Java broker that is started on this directory by mistake removes files after the end of
+        the log before it tries to take the lock.
         """
         for number, spare in enumerate(self._spares):
-            path = f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}"
+            path = log_file_path(spare.base)
             try:
                 there = self._file_system.exists(path)
             except OSError:
@@ -219,7 +224,7 @@ class SegmentSequence:
             spare = self._spares.pop()
             spare.retire()
             try:
-                self._file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(spare.base)}")
+                self._file_system.unlink(log_file_path(spare.base))
                 # One by one, newest first: a crash in between must not leave a gap.
                 self._file_system.sync_dir(COMMIT_LOG_DIR)
             except OSError:

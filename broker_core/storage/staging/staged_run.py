@@ -1,8 +1,8 @@
 """Reads staging files into private memory, so that the bytes that were checked are used.
 
-Another process may still write to a staging file. A memory map of it could change or kill the
-process (SIGBUS) while the broker uses it. So each block is read in one piece when it is needed, and
-its checksum is compared after that.
+Another process may still write to a staging file. A memory map of it could change while the broker
+uses it, or kill the broker (SIGBUS). So each block is read in one piece when it is needed, and its
+checksum is compared afterwards.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 from broker_core.codec.native import encode_batch, measure_batch
-from broker_core.codec.records.column_batch import ColumnBatch
+from broker_core.codec.records.column_batch import TEMPLATE, ColumnBatch
 from broker_core.codec.records.staged_block import (
     HEAD_SIZE,
     StagedPart,
@@ -39,7 +39,6 @@ from broker_core.storage.staging.staged_run import NOTHING_READ, ReadSoFar, Stag
 from broker_core.storage.staging.staging_file_reuse import StagingFileReuse
 
 STAGING_DIR = "staging"
-TEMPLATE = -1
 # Larger files are removed by the worker: unlinking takes time for every megabyte.
 UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16
@@ -320,7 +319,7 @@ class StagingArea:
         if not isinstance(parts, (list, tuple)) or not all(map(_is_part, parts)):
             raise InvalidArgument("parts must be a list of StagedPart, as `seal` returned them")
         if len({part.staging_id for part in parts}) != len(parts):
-            raise StagingRefused("a staging id is named twice")
+            raise StagingRefused("a staging id is listed twice")
         is_short = sum(part.size for part in parts) <= READ_SIZE_MAX
         runs: list[RecordRun] = []
         with contextlib.ExitStack() as files:
@@ -379,7 +378,7 @@ class StagingArea:
         """Exclude these from expiry until they are dropped."""
         self._kept.update(staging_ids)
 
-    def keep_no_more(self, staging_ids: Iterable[str]) -> None:
+    def allow_expiry(self, staging_ids: Iterable[str]) -> None:
         """Undo `keep`."""
         self._kept.difference_update(staging_ids)
 
@@ -429,7 +428,7 @@ class StagingArea:
             return False
         draft.close()
         draft.disown()
-        # It can no longer be published. If the file cannot be removed now, `expire` tries again.
+        # It can no longer be published. If removing the file fails, `expire` retries.
         draft.state = DraftState.DROPPED
         draft.lease = Lease(self._clock.monotonic())
         path = f"{STAGING_DIR}/{staging_id}"
@@ -472,6 +471,16 @@ class StagingArea:
         self._spares.close()
         self._grown()
         self._closed = True
+
+    def renew(self, identity: BatchIdentity) -> int:
+        """Renew all drafts of a batch; returns how many there are."""
+        now = self._clock.monotonic()
+        mine = [
+            draft for _, other, draft in self.drafts() if batch_key(other) == batch_key(identity)
+        ]
+        for draft in mine:
+            draft.lease.renewed = now
+        return len(mine)
 
     def _lease(self, identity: BatchIdentity | None) -> Lease:
         """The lease of the batch that `identity` works on, renewed."""
@@ -527,7 +536,7 @@ class StagingArea:
         files.callback(file.close)
         if file.size < part.size or file.size != draft.disk_size:
             raise StagingRefused(
-                f"{part.staging_id}: {file.size} bytes are staged, {part.size} were promised"
+                f"{part.staging_id}: the file has {file.size} bytes, the sealed part {part.size}"
             )
         runs, read = [], NOTHING_READ
         for run, after in staged_runs(part.staging_id, file, part.size):

@@ -66,7 +66,7 @@ class StagingFileReuse:
             return None
 
     def put(self, path: str, size: int) -> bool:
-        """Keep a closed file; False if there are enough."""
+        """Keep a closed file; False if the limit is reached or the rename fails."""
         if self.size + size > self._size_max:
             return False
         try:
@@ -77,7 +77,7 @@ class StagingFileReuse:
         return True
 
     def expire(self) -> None:
-        """Remove files that were not used for a while."""
+        """Remove files that were not used for `IDLE_S` seconds."""
         limit = self._clock.monotonic() - IDLE_S
         self._drop([number for number, (_, since) in self._files.items() if since < limit])
 
@@ -105,7 +105,7 @@ class StagingFileReuse:
 
     def _remove(self, path: str) -> None:
         def unlink() -> None:
-            # A file that stays is found at the next start.
+            # If that fails, the next start finds the file.
             with contextlib.suppress(OSError):
                 self._file_system.unlink(path)
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 from broker_core.codec.records.checkpoint_page import (
     PAGE_SIZE,
     CheckpointPage,
-    decode_checkpoint,
     encode_checkpoint,
 )
-from broker_core.errors import MalformedRecord
-from broker_core.storage.files.atomic_file import read_file
 from broker_core.storage.files.file_system import FileSystem
 
 CHECKPOINT_FILE = "checkpoint"
 
 
 def save_page(file_system: FileSystem, page: CheckpointPage) -> None:
-    """Write the page in place: Apache maps this file, and one page is one small write."""
+    """Write the page in place, because Apache maps this file."""
     try:
         file = file_system.create(CHECKPOINT_FILE)
         created = True
@@ -36,14 +33,3 @@ def save_page(file_system: FileSystem, page: CheckpointPage) -> None:
         file.close()
     if created:
         file_system.sync_dir("")
-
-
-def load_page(file_system: FileSystem) -> CheckpointPage:
-    """The page, or zeros when it is missing or too short."""
-    data = read_file(file_system, CHECKPOINT_FILE)
-    if data is None:
-        return CheckpointPage()
-    try:
-        return decode_checkpoint(data)
-    except MalformedRecord:
-        return CheckpointPage()

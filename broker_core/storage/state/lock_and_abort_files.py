@@ -10,7 +10,7 @@ ABORT_FILE = "abort"
 
 
 def take_lock(file_system: FileSystem) -> StoreFile:
-    """The record lock that RocketMQ takes too; raises `StoreLocked`. Close the file to release."""
+    """Take the lock that RocketMQ uses; raises `StoreLocked`. Close the file to release it."""
     try:
         file = file_system.create(LOCK_FILE)
     except FileExistsError:
@@ -44,7 +44,7 @@ def ended_cleanly(file_system: FileSystem) -> bool:
 
 
 def mark_running(file_system: FileSystem, process_id: int) -> None:
-    """Create the `abort` file: from here on, an unclean stop is detected.
+    """Create the `abort` file, which is left after an unclean stop.
 
     Only its name matters. The sync also makes the other new names in the root durable.
     """
@@ -61,7 +61,7 @@ def mark_running(file_system: FileSystem, process_id: int) -> None:
 
 
 def mark_stopped(file_system: FileSystem) -> None:
-    """The very last step of a clean stop."""
+    """Remove the `abort` file; the last step of a clean stop."""
     if file_system.exists(ABORT_FILE):
         file_system.unlink(ABORT_FILE)
         file_system.sync_dir("")

@@ -1,9 +1,9 @@
 """Finds the end of the valid log (`find_log_end`) and cuts the files there (`cut_log`).
 
 Two rules tell a torn tail from damage. At or above the durable watermark an invalid record is the
-tail of an interrupted write: the log is cut there and the rest of the file zeroed, so that stale
-bytes can never come back. Below the watermark it is damage to data that was acknowledged: reported
-with file and position, never cut away. Every step can be interrupted and repeated.
+tail of an interrupted write: the log is cut there and the rest of the file is zeroed, so that stale
+bytes cannot be read later. Below the watermark it is damage to acknowledged data: it is reported
+with file and position and never cut. Every step can be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from broker_core.errors import CorruptStore, MalformedRecord, StoreUnusable
 from broker_core.storage.files.file_system import FileSystem, StoreFile
 from broker_core.storage.log.log_walk import KeptSteps, group_header_at, walk_step
 from broker_core.storage.log.segment_file import NAME_DIGITS, Segment, segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence, log_file_path
 
 CHECK_SIZE = 1 << 20
-# Walked bytes that stay cached for the first readers; the other pages are reused for the next
-# reads. On virtual machines the first use of a page costs more than checking it.
+# This many of the walked bytes stay cached for the first readers. Older pages are released and used
+# for the next reads: on virtual machines the first use of a page costs more than checking it.
 WALKED_CACHE_SIZE = 64 << 20
 RELEASE_SIZE = 8 << 20
 RESTORE = "Restore the file from a replica or a backup; nothing was changed"
@@ -42,7 +42,7 @@ class CutPlan(NamedTuple):
     removed: tuple[str, ...]
     """Names of files to remove."""
     zeroed: tuple[tuple[str, int], ...]
-    """Names of files to zero, each from this byte on."""
+    """Names of files to zero, each with the byte to start from."""
 
 
 class LogFiles(NamedTuple):
@@ -100,12 +100,12 @@ def split_leftovers(
 def remove_leftovers(file_system: FileSystem, bases: Sequence[int]) -> None:
     """Newest first, one by one: a crash in between must not leave another gap."""
     for base in reversed(bases):
-        file_system.unlink(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
+        file_system.unlink(log_file_path(base))
         file_system.sync_dir(COMMIT_LOG_DIR)
 
 
 def _is_used(file_system: FileSystem, base: int) -> bool:
-    file = file_system.open(f"{COMMIT_LOG_DIR}/{segment_name(base)}", writable=False)
+    file = file_system.open(log_file_path(base), writable=False)
     try:
         return any(file.read(0, 8))
     finally:
@@ -134,7 +134,7 @@ def goes_on_behind(file_system: FileSystem, bases: list[int], size: int, durable
         return False
     if base not in bases:
         return bases[0] > durable
-    file = file_system.open(f"{COMMIT_LOG_DIR}/{segment_name(base)}", writable=False)
+    file = file_system.open(log_file_path(base), writable=False)
     try:
         return any(file.read(durable - base, 8))
     finally:
@@ -142,7 +142,7 @@ def goes_on_behind(file_system: FileSystem, bases: list[int], size: int, durable
 
 
 def _missing(base: int) -> CorruptStore:
-    path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+    path = log_file_path(base)
     return CorruptStore(path, base, "a commit-log file with durable data is missing", RESTORE)
 
 
@@ -162,7 +162,7 @@ def open_segments(
     """
     segments = []
     for base in bases:
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+        path = log_file_path(base)
         file = file_system.open(path)
         length = file.size
         if length > file_size:
@@ -223,9 +223,9 @@ def find_log_end(
 ) -> LogEnd:
     """Walk from `start` with every check on; an append group counts only when it is complete.
 
-    Records below `checksummed_until` must have a whole-record checksum; it is the end of one.
+    Records below `checksummed_until`, a record's end, must have a whole-record checksum.
     `progress` is called with the position after every few megabytes. `kept` caches the steps, also
-    those after the end, with the keys that `index_tags` asks for.
+    those after the end; `index_tags` adds the keys of tags to them.
     """
     released = start
     position, timestamp, group_end = start, 0, 0
@@ -263,9 +263,9 @@ def find_log_end(
 
 
 def _release(segments: SegmentSequence, start: int, end: int) -> int:
-    """Release the pages of `[start, end)` when they are many; returns the end of the released.
+    """Release the pages of `[start, end)` if that is at least `RELEASE_SIZE`.
 
-    They are not walked again.
+    Returns the end of the released range. It is not walked again.
     """
     segment = segments.find(start)
     if segment is None or end - start < RELEASE_SIZE:

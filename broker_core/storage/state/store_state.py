@@ -31,6 +31,7 @@ from broker_core.storage.files.file_system import FileSystem, StoreFile
 STATE_FILE = "store_state"
 FORMAT_VERSION = 1
 SLOT_SIZE = 512
+STATE_SIZE = 2 * SLOT_SIZE
 FLAG_VISIBLE_BEFORE_DURABLE = 1
 FLAG_SYNC_FAILED = 2
 FLAG_RECORDS_CHECKSUMMED = 4
@@ -58,7 +59,7 @@ def new_state(flags: int, boot_id: str) -> StoreState:
 
 
 def encode_slot(state: StoreState, generation: int) -> bytes:
-    """One sector."""
+    """The bytes of one slot."""
     head = _SLOT.pack(
         _MAGIC,
         FORMAT_VERSION,
@@ -92,6 +93,13 @@ def decode_slot(slot: bytes) -> tuple[int, StoreState] | None:
     return generation, StoreState(store_id.hex(), epoch, durable, start, flags, boot_id)
 
 
+def newest_slot(data: bytes) -> tuple[int, StoreState] | None:
+    """Generation and state of the newer valid slot of a state file."""
+    slots = (decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:STATE_SIZE]))
+    found = [slot for slot in slots if slot is not None]
+    return max(found, key=lambda slot: slot[0]) if found else None
+
+
 def stored_id(file_system: FileSystem) -> str | None:
     """The id of the store in a directory that another process owns; None when it has none."""
     state = _read_state(file_system)
@@ -106,12 +114,10 @@ def stored_state(file_system: FileSystem) -> StoreState | None:
 def _read_state(file_system: FileSystem) -> StoreState | None:
     file = file_system.open(STATE_FILE, writable=False)
     try:
-        data = file.read(0, 2 * SLOT_SIZE)
+        newest = newest_slot(file.read(0, STATE_SIZE))
     finally:
         file.close()
-    slots = (decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:]))
-    found = [slot for slot in slots if slot is not None]
-    return max(found, key=lambda slot: slot[0])[1] if found else None
+    return None if newest is None else newest[1]
 
 
 class StoreStateFile:
@@ -131,13 +137,11 @@ class StoreStateFile:
         if not file_system.exists(STATE_FILE):
             return None
         file = file_system.open(STATE_FILE)
-        data = file.read(0, 2 * SLOT_SIZE)
-        slots = [decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:])]
-        found = [slot for slot in slots if slot is not None]
-        if not found:
+        newest = newest_slot(file.read(0, STATE_SIZE))
+        if newest is None:
             file.close()
             return None
-        generation, state = max(found, key=lambda slot: slot[0])
+        generation, state = newest
         # A killed process may have left it in the page cache only.
         return cls(file, generation, state, synced=False)
 
@@ -165,7 +169,7 @@ class StoreStateFile:
             self.sync()
 
     def note(self, state: StoreState) -> tuple[int, int, bytes]:
-        """The write that stores `state`: descriptor, position, bytes. The caller executes it."""
+        """Descriptor, position and bytes of the write that stores `state`; the caller does it."""
         self._generation += 1
         self._state = state
         slot = self._generation % 2

@@ -1,22 +1,21 @@
-"""Append groups: append, publish staged parts, wait until they are safe, read their ranges."""
+"""Append groups: append, publish staged parts, wait until they are durable, read their ranges."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker_core.codec.records.record_layout import BLANK_RESERVE, UNIT_SIZE
 from broker_core.codec.records.staged_block import StagedPart
 from broker_core.config import StoreConfig
-from broker_core.errors import CorruptRecord, InvalidArgument
+from broker_core.errors import InvalidArgument
 from broker_core.flush.flush_service import FlushService
 from broker_core.protocol_codes import PutStatus
 from broker_core.storage.log.append_group import GROUP_QUEUE, Inspected, checked_runs
 from broker_core.storage.log.commit_log import CommitLog, RecordRun
-from broker_core.storage.log.log_walk import walk_step
+from broker_core.storage.log.log_walk import NO_DELAYS, walk_step
 from broker_core.storage.staging.staging_area import StagingArea
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.running_flags import RunningFlags
@@ -29,8 +28,6 @@ from broker_core.store.writes.put_result import PutResult
 # Upper bound of the overhead of a header record beside the note, or of a record beside its body.
 _BESIDE_NOTE: Final = 1 << 10
 _BESIDE_BODY: Final = 64 << 10
-# The walk computes due times, which are not used here.
-_NO_DELAYS = memoryview(array("q", (0,)))
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -78,7 +75,7 @@ class StoreGroups:
     ) -> PutResult:
         """Append the records of all runs as one unit (see `storage/log/append_group.py`).
 
-        `inspected` is what `inspect_runs` returned for them, if a thread did that work before.
+        `inspected` is what `inspect_runs` returned for them, if they were verified before.
         """
         if self._flags.closed:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
@@ -92,7 +89,7 @@ class StoreGroups:
         return self._writes.inspect_runs(checked_runs(runs))
 
     async def prepare_room(self, size: int) -> None:
-        """Create the files that a group of `size` bytes takes, while others are served."""
+        """Create the files that a group of `size` bytes needs, without blocking the event loop."""
         self._flags.require_open()
         await self._scheduler.prepare_room(size)
 
@@ -142,7 +139,7 @@ class StoreGroups:
         if not result.ok:
             return result
         if acks.groups_skip_disk and acks.puts_at_once:
-            # Acknowledged, so the group must be visible now.
+            # The group is acknowledged now, so it must be visible now.
             self._scheduler.dispatch()
             return result
         # A group waits for the disk in every flush mode.
@@ -178,9 +175,9 @@ class StoreGroups:
         if start < log.start or end > log.position:
             return ranges
         while position < end:
-            step = walk_step(log.segments, position, end, check_crc=0, delays=_NO_DELAYS)
+            step = walk_step(log.segments, position, end, check_crc=0, delays=NO_DELAYS)
             if step.scan is None or step.end == position:
-                raise CorruptRecord("", position, step.reason or "no record where one must be")
+                raise log.corrupt_record(position, step.reason)
             for queue, (first, units) in step.scan.queues.items():
                 if queue == GROUP_QUEUE:
                     continue

@@ -19,7 +19,7 @@ from broker_core.storage.state.checkpoint import save_page
 
 
 class DerivedSnapshot(NamedTuple):
-    """What the worker makes durable."""
+    """Files to make durable, and the checkpoint that describes them."""
 
     files: list[str]
     directories: list[str]
@@ -46,7 +46,8 @@ class DerivedFiles:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._owed: tuple[list[str], list[str]] = ([], [])
+        # Files and directories to sync, from snapshots whose `save` has not succeeded.
+        self._unsaved: tuple[list[str], list[str]] = ([], [])
         self.saved_position = -1
 
     def snapshot(self) -> DerivedSnapshot:
@@ -55,14 +56,14 @@ class DerivedFiles:
         files, directories = self._queues.take_unsynced()
         if self._index is not None and self._index.take_new_names():
             directories.append(INDEX_DIR)
-        files, directories = [*self._owed[0], *files], [*self._owed[1], *directories]
-        self._owed = files, directories
+        files, directories = [*self._unsaved[0], *files], [*self._unsaved[1], *directories]
+        self._unsaved = files, directories
         full = self._index.unsealed() if self._index is not None else []
         return DerivedSnapshot(files, directories, full, self._describe(), self._page())
 
     def saved(self, snapshot: DerivedSnapshot) -> None:
         """Called on the owner after `save` succeeded; until then the syncs remain due."""
-        self._owed = [], []
+        self._unsaved = [], []
         self.saved_position = snapshot.checkpoint.position
 
     def save(self, snapshot: DerivedSnapshot) -> None:

@@ -59,7 +59,9 @@ class DerivedOpening:
         trusted: bool,
         is_new: bool,
     ) -> tuple[LogDispatcher, DerivedFiles]:
-        """`trusted`: after a clean stop of ours, so that the files are as the checkpoint says.
+        """Bring queues and index up to the end of the log.
+
+        `trusted`: after a clean stop of ours, when the files match the checkpoint.
 
         `kept` has the steps that the search for the log's end has cached.
         """
@@ -74,7 +76,7 @@ class DerivedOpening:
         self.queues.restore(checkpoint.queues)
         self._open_index(checkpoint, clean=trusted)
         if self.index is not None and not checkpoint.is_indexed:
-            # The index was switched off meanwhile: queries must find those messages, too.
+            # The index was switched off: queries must find the messages of that time, too.
             self.index_rebuilt_from = log.start
         self._rebuild(log, checkpoint, damaged)
         dispatcher = self._dispatch_to_end(log, checkpoint, kept, written)

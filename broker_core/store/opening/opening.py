@@ -154,7 +154,7 @@ class Opening:
         )
 
     def _act(self, facts: LogFacts, verdict: RecoveryVerdict) -> OpenedStore:
-        """Cut the log, settle the state, bring queues and index up to the end."""
+        """Cut the log, write the new state, bring queues and index up to the end."""
         if verdict.trusted:
             self._set_write_position(verdict.log_end)
         else:

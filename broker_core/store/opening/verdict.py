@@ -1,6 +1,6 @@
 """The decision part of recovery: where the valid log ends and what follows from that.
 
-    read_facts ─► (Opening makes the disk agree with the page cache) ─► decide ─► Opening acts
+    read_facts ─► (Opening syncs and drops the page cache) ─► decide ─► Opening acts
 
 Nothing here changes a file. `check_store` runs the same decision on a store that is not open, for
 `rmq store check`.
@@ -22,9 +22,10 @@ from broker_core.storage.derived.dispatch_checkpoint import DispatchCheckpoint, 
 from broker_core.storage.derived.message_index import first_unusable
 from broker_core.storage.files.file_system import FileSystem
 from broker_core.storage.files.posix_file_system import PosixFileSystem
+from broker_core.storage.log.commit_log import NO_RECORD
 from broker_core.storage.log.log_walk import KeptSteps
 from broker_core.storage.log.segment_file import Segment, segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR, SegmentSequence, log_file_path
 from broker_core.storage.state.lock_and_abort_files import ended_cleanly, lock_if_present
 from broker_core.storage.state.recovery import (
     RESTORE,
@@ -174,7 +175,7 @@ def decide(
         )
         _refuse_damage(end, segments.size, durable, clean=clean)
         if ours and end.position > durable:
-            # Above the watermark another broker may have written, whose records have no checksum.
+            # Another broker may have written above the watermark; its records have no checksum.
             strict = find_log_end(segments, durable, delays, end.position)
             checksummed = strict.position == end.position
     trusted = clean and state is not None and end.position == durable
@@ -201,8 +202,8 @@ def decide(
 
 
 def _refuse_damage(end: LogEnd, file_size: int, durable: int, *, clean: bool) -> None:
-    path = f"{COMMIT_LOG_DIR}/{segment_name(end.position - end.position % file_size)}"
-    reason = end.reason or "no record where one must be"
+    path = log_file_path(end.position - end.position % file_size)
+    reason = end.reason or NO_RECORD
     if end.position < durable:
         raise CorruptStore(path, end.position, f"{reason} (durable up to {durable})", RESTORE)
     if clean and end.reason:
@@ -259,7 +260,7 @@ def _checked(file_system: FileSystem, config: StoreConfig, facts: LogFacts) -> S
     size, segments = config.commit_log_file_size, []
     try:
         for base in facts.bases:
-            path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
+            path = log_file_path(base)
             file = file_system.open(path, writable=False)
             segments.append(Segment(file, base, size, wrote=min(file.size, size)))
         sequence = SegmentSequence(file_system, size, segments, facts.durable, InlineWorker())

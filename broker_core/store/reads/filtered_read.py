@@ -1,7 +1,7 @@
-"""Reads that look into each record: what a property filter accepts, with bounded work per call.
+"""Reads with a property filter, which must read each record; the work per call is bounded.
 
-Unlike tags, properties are in the log only, so every record is read and verified before the filter
-sees it: damage is reported and never mistaken for a message that does not match.
+Unlike tags, properties are in the log only. Every record is verified before it is filtered, so that
+damage is reported and never mistaken for a message that does not match.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker_core.codec.records.record_parse import property_text
 
 # Entries per read of the log: an early match does not wait for later records.
 CHUNK_COUNT: Final = 32
-# One evaluated operator is one step; so are half a KiB to read and, roughly, 1/16 message to split.
+# In steps: evaluating one operator, reading half a KiB, or about 1/16 of splitting a property text.
 WORK_MAX: Final = 32_000
 _WORK_PER_MESSAGE: Final = 16
 
@@ -25,7 +25,7 @@ class RecordFilter(Protocol):
 
     @property
     def cost(self) -> int:
-        """How many steps one decision may take."""
+        """Maximum number of steps per message."""
 
     def accepts(self, property_text: bytes, /) -> bool:
         """Whether a message with this property text is wanted."""

@@ -1,7 +1,7 @@
-"""Which pieces of the log a set of queue units needs, and how to get them.
+"""Reads the pieces of the log that a set of queue units refers to.
 
-Hot ranges are the map itself. Cold ones are read with `pread` in as few calls as the gaps between
-the records allow, so that a page that must come from the disk never stalls the map's other users.
+Hot ranges come from the map. Cold ones are read with `pread` in as few calls as the gaps between
+the records allow, so that a page fault never stalls other users of the map.
 """
 
 from __future__ import annotations

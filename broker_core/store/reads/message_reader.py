@@ -46,8 +46,6 @@ from broker_core.storage.derived.consume_queue import ConsumeQueue, QueueDamaged
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.derived.message_index import IndexDamaged, MessageIndex
 from broker_core.storage.log.commit_log import CommitLog
-from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.reads.filtered_read import FilteredRead, Limits, RecordFilter
 from broker_core.store.reads.log_spans import spans_of
@@ -60,7 +58,10 @@ from broker_core.store.visibility import Visibility
 from broker_core.store.writes.argument_checks import check_integer, check_numbers, encoded_text
 
 TIME_MAX = (1 << 63) - 1
-# Records of a queue that are less close to each other are copied one by one.
+# What one query of a client may cost: records that it reads, and index entries that it passes.
+QUERY_CANDIDATES_MAX = 8_192
+_QUERY_STEPS_MAX = 500_000
+# Runs that are shorter on average are copied record by record.
 _RUN_SIZE_MIN = 32 << 10
 _RUNS_MAX = 256
 
@@ -137,10 +138,10 @@ class MessageReader:
     ) -> GetResult:
         """Records from a queue offset on; the status says what to do when there are none.
 
-        Without limits of their own, `read_count_max` and `read_size_max` of the store apply. A
-        `record_filter` decides by the properties of a message instead of its tag code. Without
-        `verify` records that are neighbours in the log are returned unread: for callers that verify
-        them, and ask again with `verify` for those that fail.
+        The default limits are `read_count_max` and `read_size_max` of the store. A `record_filter`
+        selects by the properties of a message instead of its tag code. Without `verify`, records
+        that are neighbours in the log are returned without checks: for callers that verify them
+        and read those that fail again with `verify`.
         """
         self._catch_up()
         config = self._config
@@ -176,7 +177,7 @@ class MessageReader:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, self._end_of(queue)
         if high < offset <= queue.max_offset:
-            # In the unreplicated tail: a reader that was here before waits at its offset.
+            # In the unreplicated tail: a reader that has read it before waits at its offset.
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         corrected = _corrected(offset, low, high)
         if corrected is not None:
@@ -288,8 +289,8 @@ class MessageReader:
     def when_visible_is_durable(self, callback: Waiter) -> None:
         """Call `callback(None)` once all that is visible now is durable, or with the failure.
 
-        With SYNC_FLUSH it is already; with ASYNC_FLUSH the next sync starts now and not after its
-        interval. Readers that store offsets use this: a power cut cannot take what they saw.
+        With SYNC_FLUSH it is already; with ASYNC_FLUSH the next sync starts now instead of after
+        its interval. For readers that store offsets: a power cut cannot remove what they have read.
         """
         self._catch_up()
         position, flush = self._dispatcher.position, self._flush
@@ -301,8 +302,8 @@ class MessageReader:
     def local_range(self, directory: str, topic: str, queue_id: int) -> LocalRange:
         """Bounds for a reader in another process on this host that reads the files itself.
 
-        The bounds come from here because the files do not say what is visible. Writes the units of
-        the queue (without a sync): everything below `max_offset` is in the files.
+        The files do not show what is visible, so the reader needs these bounds. Writes the units of
+        the queue (without a sync), so that everything below `max_offset` is in the files.
         """
         self._catch_up()
         queue = self._queues.find(_name(topic), queue_id)
@@ -359,14 +360,14 @@ class MessageReader:
         self._catch_up()
         if position >= self._dispatcher.position:
             return None
-        record, held = self._at(position), self._visibility.unreplicated_tail
+        record, tail = self._at(position), self._visibility.unreplicated_tail
         if record is None:
             return None
         segment = self._log.segments.find(position)
         assert segment is not None
         start = position - segment.base
         size = I32.unpack_from(segment.view, start)[0]
-        if held is not None and held.hides(position + size, record.topic):
+        if tail is not None and tail.hides(position + size, record.topic):
             return None
         return bytes(segment.view[start : start + size])
 
@@ -434,20 +435,40 @@ class MessageReader:
         self._catch_up()
         check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
         name = encoded_text("key", key)
-        return self._query(_name(topic), name, count_max, begin_ms, end_ms)
+        return self._query(_name(topic), name, count_max, (begin_ms, end_ms))[0]
+
+    def query_some(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[MessageRecord], bool]:
+        """`query` with limited work, and whether it has looked at everything.
+
+        Senders choose keys, and can choose any number of keys with one hash.
+        """
+        self._catch_up()
+        check_numbers(count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        limits = (QUERY_CANDIDATES_MAX, _QUERY_STEPS_MAX)
+        name = encoded_text("key", key)
+        return self._query(_name(topic), name, count_max, (begin_ms, end_ms), limits)
 
     def _query(
-        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[MessageRecord]:
+        self,
+        topic: bytes,
+        key: bytes,
+        count_max: int,
+        times: tuple[int, int],
+        limits: tuple[int, int] = (1 << 62, 1 << 62),
+    ) -> tuple[list[MessageRecord], bool]:
+        """Records, and whether the limits of candidates and of steps were not reached."""
         if self._index is None:
-            return []
+            return [], True
         count_max = min(count_max, self._config.index_query_max)
-        times = (begin_ms, end_ms)
+        begin_ms, end_ms = times
+        candidates_max, steps = limits
         found: list[MessageRecord] = []
         # Hashes collide: compare the records, and read more candidates until there are enough.
         seen, asked = 0, 4 * count_max
         while True:
-            positions = self._positions(self._index, topic, key, asked, times)
+            positions, is_complete = self._positions(self._index, topic, key, asked, times, steps)
             for position in positions[seen:]:
                 if position < self._log.start or len(found) == count_max:
                     continue
@@ -456,19 +477,28 @@ class MessageReader:
                     continue
                 if _has_key(record, topic, key):
                     found.append(record)
-            if len(found) == count_max or len(positions) < asked:
+            if len(found) == count_max or len(positions) < asked or not is_complete:
                 break
-            seen, asked = len(positions), 8 * asked
+            if asked >= candidates_max:
+                is_complete = False
+                break
+            seen, asked = len(positions), min(8 * asked, candidates_max)
         found.sort(key=lambda record: record.physical_offset)
-        return found
+        return found, is_complete
 
     def _positions(
-        self, index: MessageIndex, topic: bytes, key: bytes, count: int, times: tuple[int, int]
-    ) -> list[int]:
+        self,
+        index: MessageIndex,
+        topic: bytes,
+        key: bytes,
+        count: int,
+        times: tuple[int, int],
+        steps: int,
+    ) -> tuple[list[int], bool]:
         """Candidates by hash. Retried after each rebuild of a damaged file, newest file first."""
         while True:
             try:
-                return index.query(topic, key, count, *times)
+                return index.query_some(topic, key, count, *times, steps)
             except IndexDamaged as damage:
                 self._heal_index(damage.position)
 
@@ -504,9 +534,7 @@ class MessageReader:
             return read()
 
     def _named(self, error: CorruptRecord) -> CorruptRecord:
-        base = error.position - error.position % self._log.segments.size
-        path = f"{COMMIT_LOG_DIR}/{segment_name(base)}"
-        return CorruptRecord(path, error.position, error.reason)
+        return self._log.corrupt_record(error.position, error.reason)
 
 
 def _name(topic: str) -> bytes:

@@ -1,12 +1,11 @@
-"""Walks the log for records that name another one in PREPARED TRANSACTION OFFSET.
+"""Walks the log for records whose PREPARED TRANSACTION OFFSET refers to an earlier record.
 
-Such a record is the outcome of an earlier one: a committed transaction, a delivered delayed
-message. It proves that the earlier one is done. Owns nothing.
+Such a record is a committed transaction or a delivered delayed message, and proves that the earlier
+record needs no further work. Owns nothing.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 
 from broker_core.codec.records.record_layout import (
@@ -20,9 +19,7 @@ from broker_core.codec.records.record_layout import (
 )
 from broker_core.dispatch.rebuild import LogSlices
 from broker_core.storage.log.commit_log import CommitLog
-
-# The walk computes due times, which are not used here.
-_NO_DELAYS = memoryview(array("q", (0,)))
+from broker_core.storage.log.log_walk import NO_DELAYS
 
 
 def prepared_offsets(log: CommitLog, start: int, until: int) -> Iterator[tuple[int, int]]:
@@ -31,7 +28,7 @@ def prepared_offsets(log: CommitLog, start: int, until: int) -> Iterator[tuple[i
     In no particular order within a slice of the log. Raises `CorruptRecord` for a record that
     cannot be read: its prepared offset is unknown.
     """
-    for scan in LogSlices(log, start, until, _NO_DELAYS):
+    for scan in LogSlices(log, start, until, NO_DELAYS):
         for _, units in scan.queues.values():
             yield from _of_units(log, units)
 

@@ -1,16 +1,15 @@
 """Reads the files of a store that another process on this host owns.
 
-Takes no lock, writes nothing, follows no link, and trusts nothing: the identity in the state file
-must be the one that the owner named, and every record is verified against its place in the log, its
-queue entry and its checksums, as the owner would do. A mismatch is a `StoreUnusable`, after which
-the caller asks the owner over the network. `CorruptRecord` is proven damage: a record that fails
-its checks a second time, after its files were opened and its queue entries read again, in a store
-that is still the one that the owner named.
+Takes no lock, writes nothing and follows no link. The identity in the state file must be the one
+that the owner sent, and every record is verified against its place in the log, its queue entry and
+its checksums, as the owner does. A mismatch is a `StoreUnusable`; the caller then falls back to the
+network. `CorruptRecord` is proven damage: a record that fails its checks a second time, after its
+files were opened and its queue entries read again, in a store whose identity is still correct.
 
 Log files are mapped, up to `SEGMENTS_MAX` of them, and stay mapped until `forget_below` or `close`:
-bytes below the bound that the owner gave do not change for as long as its epoch lasts, also when it
-has removed the file's name. A call never evicts a file that it uses, and runs are cut so that one
-call does not need more files than that.
+bytes below the owner's bound do not change during an epoch, even after the owner has removed the
+file. A call never evicts a file that it uses, and runs are cut so that one call does not need more
+files than that.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from broker_core.storage.derived.consume_queue import QUEUE_DIR
 from broker_core.storage.files.file_system import StoreFile
 from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.storage.log.segment_file import segment_name
-from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
-from broker_core.storage.state.store_state import SLOT_SIZE, STATE_FILE, decode_slot
+from broker_core.storage.log.segment_sequence import log_file_path
+from broker_core.storage.state.store_state import STATE_FILE, STATE_SIZE, newest_slot
 from broker_core.store.reads.log_spans import unit_bounds
 
 SEGMENTS_MAX: Final = 64
@@ -73,20 +72,18 @@ class ReadOnlyStore:
             raise
 
     def check_identity(self) -> None:
-        """Raise `StoreUnusable` unless store id and epoch are those that the owner named."""
+        """Raise `StoreUnusable` unless store id and epoch are those that the owner sent."""
         if self._files.boot_id() != self.layout.boot_id:
             raise StoreUnusable(f"{self.directory}: its broker runs on another machine")
         # Opened every time: a recreated store has a new file under the old name.
         file = self._open(STATE_FILE)
         try:
-            data = _read(file, 0, 2 * SLOT_SIZE)
+            newest = newest_slot(_read(file, 0, STATE_SIZE))
         finally:
             file.close()
-        slots = [decode_slot(data[:SLOT_SIZE]), decode_slot(data[SLOT_SIZE:])]
-        found = [slot for slot in slots if slot is not None]
-        if not found:
+        if newest is None:
             raise StoreUnusable(f"{self.directory}: {STATE_FILE} cannot be read")
-        _, state = max(found, key=lambda slot: slot[0])
+        _, state = newest
         if (state.store_id, state.epoch) != (self.layout.store_id, self.layout.epoch):
             raise StoreUnusable(
                 f"{self.directory}: store {state.store_id} of epoch {state.epoch}, not"
@@ -107,7 +104,7 @@ class ReadOnlyStore:
         """The entries `[start, until)`, cut by rows and by about the bytes of their bodies."""
         if not place.min_offset <= start <= until <= place.max_offset:
             raise StoreUnusable(
-                f"offsets {start} to {until} of queue {queue_id} of {topic} are not all there:"
+                f"offsets {start} to {until} of queue {queue_id} of {topic} are not all readable:"
                 f" it has {place.min_offset} to {place.max_offset}"
             )
         while start < until:
@@ -141,9 +138,7 @@ class ReadOnlyStore:
         )
 
     def _decoded_anew(self, topic: str, queue_id: int, run: UnitRun, wanted: int) -> dict[str, Any]:
-        """Distinguish damage from files that were replaced or entries that were rebuilt
-        meanwhile.
-        """
+        """Open and read again, to tell damage from files or entries that were replaced."""
         for base in self._bases(run):
             if base in self._segments:
                 self._segments.pop(base).close()
@@ -154,11 +149,11 @@ class ReadOnlyStore:
         except CorruptRecord as error:
             self.check_identity()
             base = error.position - error.position % self.layout.segment_size
-            path = f"{self.directory}/{COMMIT_LOG_DIR}/{segment_name(base)}"
+            path = f"{self.directory}/{log_file_path(base)}"
             raise CorruptRecord(path, error.position, error.reason) from None
 
     def _bases(self, run: UnitRun) -> list[int]:
-        """Where the log files begin that have records of the run."""
+        """Start positions of the log files that have records of the run."""
         size = self.layout.segment_size
         first, last = run.low // size, (run.high - 1) // size
         touched = [first, last]
@@ -202,7 +197,7 @@ class ReadOnlyStore:
     def _segment(self, base: int) -> memoryview:
         file = self._segments.get(base)
         if file is None:
-            file = self._segments[base] = self._open(f"{COMMIT_LOG_DIR}/{segment_name(base)}")
+            file = self._segments[base] = self._open(log_file_path(base))
         # Each time: reading a mapped page past the end of its file would kill the process.
         if file.size != self.layout.segment_size:
             self._segments.pop(base).close()
@@ -220,7 +215,7 @@ class ReadOnlyStore:
 def _cut(
     first_offset: int, units: bytes, size_max: int, count_max: int, segment_size: int
 ) -> Iterator[UnitRun | None]:
-    """Runs of neighbouring units; None instead when they cannot be units.
+    """Runs of neighbouring units; a single None if the units are invalid.
 
     A run has records of at most `SEGMENTS_MAX` log files.
     """

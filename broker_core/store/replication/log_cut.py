@@ -1,6 +1,6 @@
 """Cuts the end of a closed store's log and saves it in a file first.
 
-Order, so that a crash anywhere leaves a store that opens: the bytes are durable in a file of their
+The order keeps the store usable after a crash at any step: the bytes are durable in a file of their
 own; the state no longer covers them; the queues are marked for a rebuild; then the log is cut. An
 interrupted cut leaves the whole log, and the caller repeats it.
 """
@@ -39,7 +39,7 @@ def save_and_cut(
 ) -> str:
     """Move the log's bytes `[start, end)` to a file below the root; its path.
 
-    `numbering` says how the queues are numbered at `start`, for those that keep no entry.
+    `numbering` has the next offset of each queue at `start`, for queues that keep no entry.
     """
     lock = take_lock(file_system)
     try:

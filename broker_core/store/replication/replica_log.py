@@ -1,7 +1,7 @@
 """The log of a store as replication sees it: raw bytes by position.
 
-A master's is read, a slave's is appended to. Owner thread only; what is appended goes the way of
-every append from here on: flushed by the store's mode, dispatched, visible.
+A master's log is read, a slave's log is appended to. Owner thread only. Appended bytes are flushed
+and dispatched as those of any other append.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ReplicaLog:
 
     @property
     def end(self) -> int:
-        """End of what can be read: with a pool of write buffers, of what is in the files."""
+        """End of the readable bytes; with a pool of write buffers, of the bytes in the files."""
         return self._flush.committed_position
 
     @property
@@ -64,7 +64,7 @@ class ReplicaLog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything appended is safe by now."""
+        """Whether `safe_end` is the end of the log."""
         return self.safe_end == self._log.position
 
     @names_disk_errors
@@ -127,9 +127,9 @@ class ReplicaLog:
         self._dispatcher.position = position
 
     def append(self, data: bytes | memoryview) -> None:
-        """Store bytes of the master's log at the end. Raises if that fails or they are damaged."""
+        """Append bytes of the master's log. Raises if that fails or earlier bytes are damaged."""
         if self._scheduler.log_problem is not None:
-            # Copied bytes are damaged: reject all further ones.
+            # Bytes copied before are damaged: reject further ones.
             raise self._scheduler.log_problem
         if self._flush.failure is not None:
             raise StoreFenced(str(self._flush.failure))
@@ -142,7 +142,7 @@ class ReplicaLog:
         self._scheduler.appended()
 
     def settle(self) -> None:
-        """Start to make the appended bytes safe."""
+        """Start to flush the appended bytes."""
         self._flush.pump()
 
 

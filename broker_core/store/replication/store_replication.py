@@ -9,7 +9,7 @@ from broker_core.flush.replicated_ack import ReplicaGate
 from broker_core.storage.derived.consume_queue_set import ConsumeQueueSet
 from broker_core.storage.log.commit_log import CommitLog
 from broker_core.store.replication.replica_log import ReplicaLog, next_offsets_at
-from broker_core.store.replication.unreplicated_tail import hold_back
+from broker_core.store.replication.unreplicated_tail import find_tail
 from broker_core.store.running_flags import Running, RunningFlags
 from broker_core.store.scheduler import StoreScheduler
 from broker_core.store.store_stats import StoreStats
@@ -53,7 +53,7 @@ class StoreReplication:
         self._visibility.wait_for_slaves(gate.confirmed)
         self._dispatcher.accept_cut_limit()
 
-    def hold_back(self, position: int, shown_topics: Collection[str] = ()) -> None:
+    def hide_tail(self, position: int, shown_topics: Collection[str] = ()) -> None:
         """Hide the log after `position` from readers until the slaves have all of the current log.
 
         Queues of `shown_topics`, which belong to the broker, stay visible.
@@ -63,26 +63,26 @@ class StoreReplication:
         if position < until:
             heal = self._upkeep.heal_queue
             log, queues = self._commit_log, self._queues
-            self._visibility.hold_back(hold_back(log, queues, heal, position, until, shown_topics))
+            self._visibility.hide(find_tail(log, queues, heal, position, until, shown_topics))
 
-    def hold_nothing_back(self) -> None:
+    def show_tail(self) -> None:
         """Make the whole log visible to readers."""
-        held = self._visibility.release()
-        if held is not None:
-            self._dispatcher.announce(held.ends)
+        tail = self._visibility.release()
+        if tail is not None:
+            self._dispatcher.announce(tail.ends)
 
     def confirmed_moved(self) -> None:
         """The confirmed position has grown: make more visible to readers."""
-        held, confirmed = self._visibility.unreplicated_tail, self._visibility.confirmed
-        if held is not None and confirmed is not None and confirmed.position >= held.until:
-            self.hold_nothing_back()
+        tail, confirmed = self._visibility.unreplicated_tail, self._visibility.confirmed
+        if tail is not None and confirmed is not None and confirmed.position >= tail.until:
+            self.show_tail()
         self._scheduler.dispatch_soon()
 
     def visible_position(self) -> int:
         """Readers see no record that ends after this position."""
         self._scheduler.dispatch_if_due()
-        held = self._visibility.unreplicated_tail
-        return self._dispatcher.position if held is None else held.position
+        tail = self._visibility.unreplicated_tail
+        return self._dispatcher.position if tail is None else tail.position
 
     def waits_to_show(self) -> bool:
         """Whether the log has records that readers see only once the slaves have them.

@@ -31,7 +31,7 @@ class UnreplicatedTail(NamedTuple):
         return end > self.position and topic not in self.shown_topics
 
 
-def hold_back(
+def find_tail(
     log: CommitLog,
     queues: ConsumeQueueSet,
     heal: Callable[[ConsumeQueue], None],
@@ -39,7 +39,7 @@ def hold_back(
     until: int,
     shown_topics: Collection[str],
 ) -> UnreplicatedTail:
-    """The visible end of every queue; a group that `position` cuts is hidden as a whole."""
+    """The tail after `position`; a group that `position` cuts is hidden as a whole."""
     position = _before_group(log, queues, heal, position)
     shown = frozenset(shown_topics)
     ends: dict[QueueKey, int] = {}

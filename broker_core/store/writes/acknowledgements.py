@@ -13,7 +13,7 @@ from broker_core.runtime.clock import Clock
 from broker_core.runtime.watermark import Waiter
 from broker_core.store.visibility import Visibility
 
-# Syncing hundreds of megabytes takes long, and the answer to a group must be final.
+# Syncing hundreds of megabytes takes long, and the answer for a group must be final.
 GROUP_TIMEOUT_MS = 600_000
 
 Acks = DurableAcks | ReplicatedAcks
@@ -53,6 +53,16 @@ class Acknowledgements:
         self.groups = ReplicatedAcks(group_disk, gate, self._clock, timeout_ms)
         self.puts_at_once = False
         self.when_durable = self._when_safe
+
+    def when_on_disk(self, position: int, callback: Waiter) -> None:
+        """Call `callback(None)` once `position` is synced, in every flush mode, or with the error.
+
+        With ASYNC_FLUSH a sync starts now and not after its interval.
+        """
+        flushed = self._flush.flushed
+        if flushed.position < position:
+            self._flush.flush_soon()
+        flushed.when(position, callback)
 
     def tick(self) -> None:
         """Answer waiters that have timed out."""

@@ -1,4 +1,4 @@
-"""Puts: checks, queue offsets, store time, the append, and the wait for its guarantee.
+"""Puts: checks, queue offsets, store time, the append, and the wait for the acknowledgement.
 
 Owns the queue counters. A batch is appended completely or not at all; a refusal is a status.
 """
@@ -63,7 +63,6 @@ _PUT_OK = PutStatus.PUT_OK
 _new_tuple = tuple.__new__
 
 KNOWN_QUEUES_MAX = 100_000
-# Set for both transaction types that take no queue offset.
 
 
 class Appender:
@@ -175,7 +174,7 @@ class Appender:
         reconsume_times: int = 0,
         prepared_offset: int = 0,
     ) -> PutResult:
-        """`append` for a server: properties as the text that came, hosts as bytes.
+        """`append` for a server: properties as received text, hosts as bytes.
 
         The caller has checked the types; sizes and names are checked here.
         """
@@ -235,7 +234,7 @@ class Appender:
         reconsumed: int,
         prepared: int,
     ) -> PutResult | None:
-        """Append to a known queue; None when the general route must report the error."""
+        """Append to a known queue; None when `_append_batch` must handle the message."""
         host = self.store_host
         now_ms = self._clock.wall_ms()
         timestamp = self._counters.stamp(now_ms)
@@ -290,7 +289,7 @@ class Appender:
         except MalformedBatch:
             return None
         except OSError as error:
-            # The general route reports it from now on.
+            # `append_batch` reports the failure from now on.
             self._fence(error)
             return None
         if not count:
@@ -354,7 +353,7 @@ class Appender:
     def append_group(
         self, runs: tuple[RecordRun, ...], note: Any, inspected: Inspected = ()
     ) -> PutResult:
-        """Verify and lay out the group, reserve its files, then append it in one go."""
+        """Verify and lay out the group, reserve its files, then append it in one step."""
         if not isinstance(note, bytes) or len(note) > NOTE_SIZE_MAX:
             raise InvalidArgument(f"the note must be bytes, at most {NOTE_SIZE_MAX} of them")
         result = self._append_group(runs, note, inspected)
@@ -411,7 +410,7 @@ class Appender:
             segment.target, result.position - segment.base, result.message_count, index, queue_count
         )
 
-    # Waiting for what the flush mode promises
+    # Acknowledgements
 
     async def put(self, message: Message) -> PutResult:
         """Append and wait until the flush mode's guarantee is met."""
@@ -500,7 +499,9 @@ class Appender:
         except (MalformedRecord, StagingRefused) as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, str(error))
         if inspected and tuple(run.counts for run in inspected) != layout.counts:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, "a run is not the one that was inspected")
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL, "a run differs from the one that was inspected"
+            )
         size = layout.end - layout.start
         if size > self._config.group_size_max:
             remark = f"the group has {size} bytes, group_size_max is {self._config.group_size_max}"

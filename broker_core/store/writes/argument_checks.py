@@ -1,4 +1,4 @@
-"""Checks of texts and numbers that callers pass; `InvalidArgument` names the argument."""
+"""Checks of strings and numbers from callers; `InvalidArgument` names the argument."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from broker_core.errors import InvalidArgument
 
 
 def encoded_text(name: str, value: Any) -> bytes:
-    """UTF-8 of a text."""
+    """The UTF-8 bytes of a string."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} must be str, not {value!r:.80}")
-    # Text that cannot be encoded was never stored; it must not match a stored "?".
+    # A string that cannot be encoded was never stored; it must not match a stored "?".
     return value.encode("utf-8", "surrogatepass")
 
 

@@ -33,7 +33,7 @@ class Message(NamedTuple):
 
     @property
     def wants_wait(self) -> bool:
-        """False when property WAIT says that the sender does not wait for the disk."""
+        """False when the property WAIT is "false": the sender does not wait for the disk."""
         return not self.properties or self.properties.get(WAIT, "true").lower() != "false"
 
 
@@ -86,7 +86,7 @@ def one_row(data: bytes | memoryview) -> Column:
 
 
 def encode_topic(topic: str) -> bytes:
-    """Bytes of a topic name; `InvalidArgument` when it has none."""
+    """UTF-8 of a topic name; `InvalidArgument` when it cannot be encoded."""
     try:
         return topic.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -18,8 +18,9 @@ from broker_core.store.writes.put_result import PutResult
 class AppendPressure:
     """Detects appends that stall in the page cache.
 
-    One thread appends, so a stall is seen only after it. After an append that took longer than the
-    limit, puts are refused for as long again (at most the limit): the kernel can catch up.
+    One thread appends, so a stall is detected when it is over. After an append that took longer
+    than the limit, puts are refused for the same time (at most the limit), so that the kernel can
+    catch up.
     """
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
@@ -48,7 +49,7 @@ class AppendPressure:
 
 
 class PutChecks:
-    """Answers None when a batch may be appended, or the refusal."""
+    """Each check returns None, or the result that refuses the batch."""
 
     def __init__(self, config: StoreConfig, flags: RunningFlags, pressure: AppendPressure) -> None:
         self._config = config
@@ -58,7 +59,7 @@ class PutChecks:
         self._good_topics: set[bytes] = set()
 
     def refuse_store(self) -> PutResult | None:
-        """Refuses puts unless the store is open, a master, and no flag is set."""
+        """Refuse puts unless the store is open and a master, and no flag is set."""
         if self._flags.closed:
             return _refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         if self._config.broker_role is BrokerRole.SLAVE:
@@ -74,7 +75,7 @@ class PutChecks:
     def refuse_topics(
         self, queues: tuple[tuple[bytes, int], ...], *, internal: bool = False
     ) -> PutResult | None:
-        """Checks names, because they become directories."""
+        """Check names, because they become directories, and repeated queues."""
         for topic, _ in queues:
             if topic in self._good_topics:
                 continue
@@ -90,7 +91,7 @@ class PutChecks:
         return None
 
     def refuse_busy(self) -> PutResult | None:
-        """Refuses puts while the page cache cannot keep up."""
+        """Refuse puts while the page cache cannot keep up."""
         if self._pressure.busy:
             return _refusal(
                 PutStatus.OS_PAGE_CACHE_BUSY,
@@ -118,7 +119,7 @@ class PutChecks:
         return total, largest
 
     def _refuse_sizes(self, batch: ColumnBatch, largest: int) -> PutResult | None:
-        """Checks the size of each body; a record is larger than its body."""
+        """Refuse a body or a record that is too large; a record is larger than its body."""
         limit = self._config.message_size_max
         _, offsets, width = batch.body
         ends = memoryview(offsets).cast("B").cast("i" if width == 4 else "q")

@@ -26,7 +26,7 @@ class PutResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """All requested guarantees are met."""
+        """Whether all requested guarantees are met."""
         return self.status is _PUT_OK
 
     @property

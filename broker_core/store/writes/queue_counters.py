@@ -1,6 +1,6 @@
 """Assigns queue offsets and store times: the next offset of each queue and the last time.
 
-Owned by the appending thread. Ahead of the consume queues by what is not dispatched yet.
+Owned by the appending thread. Ahead of the consume queues by the records not dispatched yet.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 
 from broker_core import errors
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task.result import TaskIdentity
+from pyspark_rmq.sink.task.result import JOBS, TaskIdentity
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -20,8 +20,6 @@ _GROUP = "spark.jobGroup.id"
 _ROOT_SESSION = re.compile(r"spark-session-([0-9a-f-]{36})-execution-root-id-(\d+)")
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROOT = "spark.sql.execution.root.id"
-# Owner of the sinks of jobs with a batchId; it is not the id of any query.
-JOBS = "jobs that give a batchId"
 
 
 def stream_identity(options: SinkOptions) -> TaskIdentity:

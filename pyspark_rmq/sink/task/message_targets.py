@@ -63,12 +63,19 @@ class MessageTarget(Protocol):
     async def finish(self) -> tuple[tuple[StagedPart, ...], Ranges]:
         """Returns when everything is stored: sealed parts, and ranges of queues."""
 
+    async def keep(self) -> None:
+        """Until cancelled: what the batch has staged does not expire. May end at once."""
+
     async def abort(self) -> None:
         """Stop writing; staged data is dropped."""
 
     @property
     def retry_count(self) -> int:
         """Requests that were sent again."""
+
+    @property
+    def digest(self) -> int:
+        """exactly_once: digest of all messages, independent of their queues; see `digest_rows`."""
 
 
 class LocalWriteImpossible(errors.RmqError):
@@ -95,11 +102,14 @@ class StagingTarget:
         self._selection = selection
         self._identity = identity
         self._writers: dict[str, Any] = {}
+        self._given_digest = 0
 
     async def append(self, messages: OutgoingColumns) -> None:
         """Stage each row at the broker of its queue."""
         queues = await self._queues.of(messages.topic)
         if self._compresses:
+            # The digest is that of the rows, and writers see compressed bodies.
+            self._given_digest += messages.digest
             messages = messages.compressed()
         index = self._selection.choose(queues, messages.places)
         brokers = sorted({queue.broker_name for queue in queues})
@@ -118,6 +128,10 @@ class StagingTarget:
     async def finish(self) -> tuple[tuple[StagedPart, ...], Ranges]:
         """Seal all parts."""
         return tuple([await writer.seal() for writer in self._writers.values()]), {}
+
+    async def keep(self) -> None:
+        """Renew the parts of all tasks of the batch, also before the first row of this one."""
+        await self._sink.keep_staged(self._identity)
 
     async def abort(self) -> None:
         """Drop the drafts of brokers that can be reached; the others expire."""
@@ -151,6 +165,13 @@ class StagingTarget:
     def retry_count(self) -> int:
         """Blocks that were sent again."""
         return sum(writer.retry_count for writer in self._writers.values())
+
+    @property
+    def digest(self) -> int:
+        """Digest of all messages; see `digest_rows`."""
+        if self._compresses:
+            return self._given_digest
+        return sum(writer.digest for writer in self._writers.values())
 
 
 class QueueTarget:
@@ -208,6 +229,9 @@ class QueueTarget:
                 ranges.append({queue: (first, first + count, count)})
         return (), joined_ranges(ranges)
 
+    async def keep(self) -> None:
+        """Nothing is staged."""
+
     async def abort(self) -> None:
         """Stop sending. Messages that were sent stay."""
         for window in self._windows.values():
@@ -226,6 +250,11 @@ class QueueTarget:
     def retry_count(self) -> int:
         """Requests that were sent again."""
         return self._bulk.retry_count
+
+    @property
+    def digest(self) -> int:
+        """Not needed: these messages are not told apart by batch."""
+        return 0
 
     async def _send_alone(
         self, queues: tuple[MessageQueue, ...], messages: OutgoingColumns

@@ -68,7 +68,9 @@ class OutgoingColumns(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of all bodies."""
-        return pc.sum(pc.binary_length(self.body)).as_py() or 0
+        _, offsets, width = batch_from_arrow(self.body, ()).body
+        ends = np.frombuffer(offsets, np.int32 if width == 4 else np.int64)
+        return int(ends[-1] - ends[0])
 
     @property
     def digest(self) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_core import BatchIdentity, MessageQueue, StagedPart
+
+# Owner of the sinks of jobs with a batchId; it is not the id of any query.
+JOBS: Final = "jobs that give a batchId"
 
 # Queue -> (first offset, offset after the last, messages)
 Ranges = dict[MessageQueue, tuple[int, int, int]]

@@ -43,15 +43,14 @@ def write_task(
     target = _target(connected, options, guarantee, identity)
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
-    row_count = size = digest = 0
+    row_count = size = 0
     under_way: Any = None
+    keeping = connected.begin(target.keep())
     try:
         for batch in batches:
             for messages in reader.messages(batch):
                 row_count += messages.row_count
                 size += messages.size
-                if guarantee == EXACTLY_ONCE:
-                    digest += messages.digest
                 if under_way is not None:
                     under_way.result()
                 # Sent in the background while Spark hands over the next rows.
@@ -65,6 +64,8 @@ def write_task(
         with contextlib.suppress(errors.RmqError):
             connected.call(target.abort(), _ABORT_TIMEOUT_S)
         raise
+    finally:
+        keeping.cancel()
     if reader.oversize_count:
         _log.warning(
             "%d rows of partition %d, batch %d are larger than maxMessageSize and were %s",
@@ -82,7 +83,7 @@ def write_task(
         parts,
         ranges,
         target.retry_count,
-        digest,
+        target.digest,
     )
 
 

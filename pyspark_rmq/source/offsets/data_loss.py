@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
-from broker_core import errors
+from broker_core import MessageQueue, errors
 
 _log = logging.getLogger(__name__)
 
@@ -13,7 +14,7 @@ REMEDY: Final = (
     "To go on without what is lost, set failOnDataLoss=false; to keep messages longer, raise"
     " fileReservedTime on the broker; to begin anew, use a new checkpoint directory"
 )
-
+_NAMED_MAX: Final = 5
 
 NEW_STORE_REMEDY: Final = (
     "To begin anew, use a new checkpoint directory (checkpointLocation) or delete this one; to keep"
@@ -31,3 +32,51 @@ def report_loss(text: str, *, fails: bool, remedy: str = REMEDY, anchor: str = "
     if fails:
         raise DataLost(errors.explained(f"{text}. {remedy}", anchor))
     _log.warning("%s; going on, because failOnDataLoss is off", text)
+
+
+def describe_lost(
+    same: Mapping[MessageQueue, int],
+    position: Mapping[MessageQueue, int],
+    *,
+    is_repeated: bool = False,
+) -> str:
+    """Text about messages that were read and are not in the log any more, with their number.
+
+    `same` has the offset up to which each queue of the log is the one that was read.
+    `is_repeated`: the last batch was repeated in between, and has read what came instead.
+    """
+    lost = {
+        queue: position[queue] - at
+        for queue, at in sorted(same.items())
+        if at < position.get(queue, 0)
+    }
+    if not lost:
+        return (
+            "All messages that this query has read are still there; how many are lost that it had"
+            " not read yet is not known, because the position does not have their offsets"
+        )
+    shown = [
+        f"{count} of queue {queue.queue_id} of {queue.topic} from offset {same[queue]} on"
+        for queue, count in lost.items()
+    ]
+    more = f" and {len(shown) - _NAMED_MAX} more queues" if len(shown) > _NAMED_MAX else ""
+    return (
+        f"{sum(lost.values())} messages that were read are not in the log any more:"
+        f" {', '.join(shown[:_NAMED_MAX])}{more}. Their offsets belong to other messages now, or"
+        " will; "
+    ) + (
+        "the last batch was run again and has read some of those, so reading goes on after it"
+        if is_repeated
+        else "reading goes on with those"
+    )
+
+
+def describe_unknown_loss(run: str) -> str:
+    """Text for a log that has none of the runs that the position names."""
+    return (
+        "How many messages are lost is not known: the broker does not tell where its log begins to"
+        f" differ, because it has none of the runs that the position names (the last one is {run}),"
+        " is of an earlier version, or has more than 4,096 queues of the topic. Reading goes on at"
+        " the position, or at the end of a queue that ends before it; other messages that have"
+        " offsets below it now are not read"
+    )

@@ -43,6 +43,8 @@ class Look(NamedTuple):
     """Brokers whose slave answered: their queues may be longer than it knows."""
     has_run: dict[str, bool]
     """Broker -> whether its log has everything that was read before, if it knows."""
+    same: dict[MessageQueue, int]
+    """Queues of brokers that lack some of it -> up to where they are the same, if it is known."""
 
     def name(self, broker: str, store: StoreIdentity) -> None:
         """Merge the identity from the answer about one of several topics of a broker."""
@@ -79,14 +81,16 @@ class OffsetLookup:
         Brokers of this project answer with all of it per topic, and only with durable offsets.
         `read` has the identities of the logs that were read before.
         """
-        runs = {broker: store.run for broker, store in (read or {}).items()}
+        known = read or {}
+        nameless = StoreIdentity()
         wanted: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
         at_once, failed = await _each(
-            wanted, lambda key: self._tried(lambda: self._topic_ends(*key, runs.get(key[1], "")))
+            wanted,
+            lambda key: self._tried(lambda: self._topic_ends(*key, known.get(key[1], nameless))),
         )
-        found = Look({}, {}, {}, set(), {})
+        found = Look({}, {}, {}, set(), {}, {})
         for (_, broker), error in failed.items():
             found.note_silence(broker, error)
         single: list[MessageQueue] = []
@@ -96,7 +100,8 @@ class OffsetLookup:
                 continue
             if answer.store_id:
                 # Empty: a slave that does not know yet which log it copies.
-                found.name(broker, StoreIdentity(answer.store_id, answer.epoch, answer.run))
+                named = StoreIdentity(answer.store_id, answer.epoch, answer.run, answer.runs)
+                found.name(broker, named)
             if answer.has_run is not None:
                 found.has_run[broker] = answer.has_run and found.has_run.get(broker, True)
             if answer.from_slave:
@@ -105,12 +110,15 @@ class OffsetLookup:
                 # Skip queues that no longer exist, for example in a topic that shrank.
                 if queue.queue_id < len(answer.ends):
                     found.ends[queue] = answer.ends[queue.queue_id]
+                if queue.queue_id < len(answer.same):
+                    found.same[queue] = answer.same[queue.queue_id]
         if single:
             await self._look_singly(single, found)
         return found
 
-    async def _topic_ends(self, topic: str, broker: str, run: str) -> TopicEnds | None:
-        return await ask_topic_ends(self._client, topic, broker, self._options.reader_group, run)
+    async def _topic_ends(self, topic: str, broker: str, read: StoreIdentity) -> TopicEnds | None:
+        group = self._options.reader_group
+        return await ask_topic_ends(self._client, topic, broker, group, read.run, read.runs)
 
     async def _look_singly(self, queues: Sequence[MessageQueue], found: Look) -> None:
         ends, failed = await _each(queues, lambda q: self._tried(lambda: self._admin.max_offset(q)))
@@ -190,7 +198,7 @@ class OffsetLookup:
                     return store
                 if known.has_run is None:
                     # Older releases are identified by epoch; unsure brokers are asked again.
-                    return None if known.is_unsure else store._replace(run=read.run)
+                    return None if known.is_unsure else store._replace(run=read.run, runs=read.runs)
                 return read if known.has_run else store
         if failure is not None:
             raise failure

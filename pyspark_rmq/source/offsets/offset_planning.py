@@ -1,8 +1,8 @@
 """How much a batch reads and how it is split into tasks. Pure and deterministic.
 
 A task costs tens of milliseconds, so there are as few as the bytes justify: one for a small batch,
-then up to one per queue, more only for large batches. The ranges of all queues, in order, form one
-line that is cut into equal parts.
+then up to as many as queues, more only for large batches. The ranges of all queues, in order, form
+one line that is cut into equal parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_rmq.source.offsets.stream_position import StreamOffset
 
 # A task of less than this takes longer to start than to run.
 TASK_SIZE_MIN: Final = 8 << 20
-# A queue is cut only when a task would have more than this.
+# There are more tasks than queues only when a task would have more than this.
 TASK_SIZE_MAX: Final = 512 << 20
 ROW_SIZE_DEFAULT: Final = 512
 

@@ -3,7 +3,7 @@
     {"version": 1,
      "queues":  {topic: {broker: {queue: next offset}}},
      "begins":  the same shape: queues whose part of this batch does not begin where the last ended
-     "stores":  {broker: {"id": …, "epoch": …, "run": …}}   which log the offsets belong to
+     "stores":  {broker: {"id": …, "epoch": …, "run": …, "runs": …}}   the log of the offsets
      "rowBytes": {topic: …},  about how large a record is, for planning
      "repeats": {topic: {broker: {queue: [from, until, …]}}}   offsets of this batch to leave out
      "rows":    named rows that were read (`seen_rows.py`); both only with deduplicate
@@ -38,6 +38,8 @@ class StoreIdentity(NamedTuple):
     epoch: str = ""
     run: str = ""
     """Which run of a broker wrote the last message that was read; empty in older positions."""
+    runs: str = ""
+    """The latest runs of that log; they show where a restored backup differs."""
 
     @property
     def log_position(self) -> int:
@@ -103,7 +105,10 @@ class StreamOffset(NamedTuple):
                 _flat(found.get("begins", {})),
                 {
                     str(broker): StoreIdentity(
-                        str(store["id"]), str(store["epoch"]), str(store.get("run", ""))
+                        str(store["id"]),
+                        str(store["epoch"]),
+                        str(store.get("run", "")),
+                        str(store.get("runs", "")),
                     )
                     for broker, store in found.get("stores", {}).items()
                 },
@@ -119,8 +124,8 @@ class StreamOffset(NamedTuple):
 
 
 def _store_json(store: StoreIdentity) -> dict[str, str]:
-    found = {"id": store.store_id, "epoch": store.epoch}
-    return {**found, "run": store.run} if store.run else found
+    found = {"id": store.store_id, "epoch": store.epoch, "run": store.run, "runs": store.runs}
+    return {name: text for name, text in found.items() if text or name in ("id", "epoch")}
 
 
 def _nested(queues: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -127,7 +127,7 @@ class TopicDiscovery:
                         error.code,
                         errors.explained(
                             f"topic {topic} does not exist at"
-                            f" {self._options.connection.name_servers}: create it, or set"
+                            f" {self._options.connection.shown}: create it, or set"
                             " waitForTopicMs to wait for it",
                             "topic-not-found",
                         ),

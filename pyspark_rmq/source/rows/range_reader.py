@@ -133,7 +133,8 @@ def read_task(
     check_stores(task, options, connected)
     tags = parse_tag_expression("", options.tag_expression).tags
     naming, typed = options.column_names, are_typed(columns)
-    messages = message_columns(columns, naming, with_body=typed)
+    dead_letters = options.payload.dead_letter_topic
+    messages = message_columns(columns, naming, with_body=typed, with_id=bool(dead_letters))
     maker = ConditionalRows(
         messages,
         options.where,
@@ -163,13 +164,18 @@ def _dead_letters(task: Task, options: SourceOptions, connected: Connected) -> W
     # Most tasks do not write: they do not load a producer.
     from broker_core import BadMessage, DeadLetterWriter
 
-    writer = DeadLetterWriter(connected.client, topic, options.reader_group)
+    writer = DeadLetterWriter(
+        connected.client, topic, options.reader_group, retry_for_ms=options.poll_timeout_ms
+    )
     # Not only when the first bad record comes.
     connected.call(writer.check())
 
     def write(queue: MessageQueue, bad: Sequence[BadBody]) -> None:
         store_id = task.stores.get(queue.broker_name, StoreIdentity()).store_id
-        messages = [BadMessage(queue, *one, store_id) for one in bad]
+        messages = [
+            BadMessage(queue, one.offset, one.body, one.reason, store_id, one.message_id)
+            for one in bad
+        ]
         connected.call(writer.write(messages))
 
     return write
@@ -197,22 +203,32 @@ def batches_of(
 
 
 def _batches_of_run(
-    part: QueueRange, run: RecordRun, options: SourceOptions, connected: Connected, maker: RowMaker
+    part: QueueRange,
+    run: RecordRun,
+    options: SourceOptions,
+    connected: Connected,
+    maker: RowMaker,
+    *,
+    is_verified: bool = False,
 ) -> Iterator[Any]:
+    """`is_verified`: by the broker, so that damage is not asked about again."""
     again = part._replace(start=run.first_offset, until=run.until_offset)
     try:
         batch = maker.batch(run, part.queue)
     except errors.CorruptRecord:
+        if is_verified:
+            raise
         # Asked again, the broker verifies the records and reports the damage.
-        for part_of_it in _verified(again, options, connected):
-            yield maker.batch(part_of_it, part.queue)
+        parts = [again]
     except BodiesTooLarge:
         middle = (again.start + again.until) // 2
-        for half in (again._replace(until=middle), again._replace(start=middle)):
-            for smaller in _verified(half, options, connected):
-                yield from _batches_of_run(half, smaller, options, connected, maker)
+        parts = [again._replace(until=middle), again._replace(start=middle)]
     else:
         yield batch
+        return
+    for one in parts:
+        for found in _verified(one, options, connected):
+            yield from _batches_of_run(one, found, options, connected, maker, is_verified=True)
 
 
 def _is_local(pair: tuple[QueueRange, object]) -> bool:

@@ -82,7 +82,7 @@ def test_unknown_names(broker: AskedBroker) -> None:
     assert own.code == ResponseCode.NO_PERMISSION
 
 
-def test_members_are_told_and_cannot_commit_the_past(broker: AskedBroker) -> None:
+def test_members_are_notified_and_cannot_commit_older_offsets(broker: AskedBroker) -> None:
     member = broker.subscribe("g", "T")
     broker.offsets.commit("g", "T", 0, 5)
     broker.ask(RESET, topic="T", group="g", timestamp="0", isForce="true")

@@ -98,7 +98,7 @@ class TestHeartbeat:
         assert desk.topics.find("%RETRY%g2") is None
         desk.beat(connection, "c", "g1")
 
-    def test_a_full_disk_is_an_error_and_nobody_joins(self, desk: Desk) -> None:
+    def test_a_full_disk_is_an_error_and_no_member_joins(self, desk: Desk) -> None:
         desk.disk.fail(desk.disk.operation_count + 1, errno.ENOSPC, sticky=True)
         with pytest.raises(DiskFailed):
             desk.beat(OpenConnection())
@@ -130,7 +130,7 @@ class TestHeartbeat:
 
 
 class TestUnregister:
-    def test_the_others_are_told(self, desk: Desk) -> None:
+    def test_the_other_members_are_notified(self, desk: Desk) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         desk.beat(a, "a")
         desk.beat(b, "b")
@@ -143,7 +143,7 @@ class TestUnregister:
         with pytest.raises(InvalidArgument, match="clientID"):
             desk.ask(RequestCode.UNREGISTER_CLIENT, b, consumerGroup="CG")
 
-    def test_nobody_else_can_be_unregistered(self, desk: Desk) -> None:
+    def test_other_clients_cannot_be_unregistered(self, desk: Desk) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         desk.beat(a, "a")
         desk.ask(RequestCode.UNREGISTER_CLIENT, b, clientID="a", consumerGroup="CG")
@@ -156,7 +156,7 @@ class TestClientConfig:
         assert desk.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body).code == 0
         assert desk.ask(RequestCode.CHECK_CLIENT_CONFIG, None, b'{"clientId":"c"}').code == 0
 
-    def test_expressions_need_somebody_who_understands_them(self, desk: Desk) -> None:
+    def test_expressions_need_a_broker_that_supports_them(self, desk: Desk) -> None:
         def body(kind: str) -> bytes:
             data = {"topic": "T", "subString": "a > 1", "expressionType": kind}
             return json.dumps({"subscriptionData": data}).encode()

@@ -72,7 +72,7 @@ async def ids(peer: RawPeer) -> list[str]:
     return found
 
 
-def test_a_join_and_a_dead_client_are_told_at_once(run_async: Callable[..., Any]) -> None:
+def test_a_join_and_a_dead_client_are_notified_at_once(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with member_server() as (clients, address), raw_peer(address) as first:
             await beat(first, "c1")
@@ -100,7 +100,7 @@ async def notices_until_answered(peer: RawPeer) -> int:
     return count
 
 
-def test_many_that_go_together_are_told_together(run_async: Callable[..., Any]) -> None:
+def test_members_that_leave_together_are_notified_together(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with member_server() as (clients, address), raw_peer(address) as watcher:
             await beat(watcher, "w")

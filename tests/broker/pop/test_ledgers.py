@@ -1,6 +1,6 @@
 """Pops, acknowledgements, expiries, crashes and resets in any order, against what they promise.
 
-Nothing is lost: whatever was never acknowledged can be popped again. Nothing is given to two
+Nothing is lost: a message that was never acknowledged can be popped again. Nothing is given to two
 consumers at a time while the broker lives. The offset that survives never passes a message that is
 neither acknowledged nor stored again elsewhere.
 """

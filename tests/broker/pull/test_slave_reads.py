@@ -129,7 +129,7 @@ def test_a_slave_sends_readers_back(run_async: RunAsync, tmp_path: Path) -> None
     run_async(scenario())
 
 
-def test_a_slave_moves_nobody(run_async: RunAsync, tmp_path: Path) -> None:
+def test_a_slave_moves_no_consumer(run_async: RunAsync, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with slave_pair(tmp_path) as pair:
             await _fill(pair.master, 3)

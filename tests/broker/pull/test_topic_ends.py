@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.pull import topic_ends
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import broker_config, running
 from tests.broker.send.test_processor import batch_item
@@ -72,5 +73,42 @@ def test_refusals(tmp_path: Path, run_async: Run) -> None:
             await asker.make_topic("T")
             beyond = await asker.ask(RANGE, topic="T", queueId=5_000)
             assert beyond.code != 0
+
+    run_async(scenario())
+
+
+def test_where_queues_differ_from_a_log_that_was_read(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(broker_config(tmp_path)) as asker:
+            await asker.make_topic("T")
+            await send(asker, 0, 5)
+            await send(asker, 1, 3)
+            first = await asker.ask(ENDS, topic="T")
+            await send(asker, 0, 2)
+            await send(asker, 2, 4)
+            second = await asker.ask(ENDS, topic="T")
+            # A reader of a log that went on with another run after the first answer.
+            at, number, _ = first.ext["run"].split(".")
+            end = second.ext["run"].split(".")[0]
+            run = f"{end}.{int(number) + 1}.other"
+            runs = f"{first.ext['runs']},{int(number) + 1}.other.{at}"
+            lacks = await asker.ask(ENDS, topic="T", run=run, runs=runs)
+            assert lacks.ext["hasRun"] == "0"
+            queues = len(lacks.ext["ends"].split(","))
+            assert lacks.ext["same"].split(",") == ["5", "3", *["0"] * (queues - 2)]
+            assert lacks.ext["ends"].split(",")[:3] == ["7", "3", "4"]
+            # Nothing is said where nothing is known, or where nothing is lost.
+            for unknown in ("", "nonsense", f"{int(number)}.stranger.0", "," * 1_000):
+                answer = await asker.ask(ENDS, topic="T", run=run, runs=unknown)
+                assert answer.ext["hasRun"] == "0"
+                assert "same" not in answer.ext
+            has = await asker.ask(ENDS, topic="T", run=first.ext["run"], runs=first.ext["runs"])
+            assert has.ext["hasRun"] == "1"
+            assert "same" not in has.ext
+            monkeypatch.setattr(topic_ends, "COMPARED_QUEUES_MAX", queues - 1)
+            many = await asker.ask(ENDS, topic="T", run=run, runs=runs)
+            assert "same" not in many.ext
 
     run_async(scenario())

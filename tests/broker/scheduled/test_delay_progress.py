@@ -247,7 +247,7 @@ def test_retention_that_removes_what_is_pending_is_said(caplog: pytest.LogCaptur
     after.stop()
 
 
-def test_transactions_and_strangers_are_not_taken_for_copies() -> None:
+def test_transactions_and_other_records_are_not_taken_for_copies() -> None:
     broker = ParkedStore().start()
     first = broker.park(b"a", 1)
     second = broker.park(b"b", 1)

@@ -187,7 +187,7 @@ def test_a_message_that_arrives_during_a_back_off_does_not_shorten_it(broker: Pa
     assert broker.bodies() == [b"x", b"y"]
 
 
-def test_a_record_that_belongs_nowhere_stops_nobody(
+def test_a_record_without_a_destination_does_not_stop_others(
     broker: ParkedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.park(b"a", 1)
@@ -205,7 +205,7 @@ def test_a_record_that_belongs_nowhere_stops_nobody(
     assert "REAL_TOPIC" in caplog.text
 
 
-def test_a_damaged_record_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     broker = ParkedStore().start()
     results = [broker.park(b"%d" % number, 1) for number in range(5)]
     broker.stop()

@@ -192,7 +192,7 @@ def test_a_delay_level_wins_over_a_time(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_nobody_sends_to_the_timer_topic(tmp_path: Path, run_async: Run) -> None:
+def test_clients_cannot_send_to_the_timer_topic(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             answer = await asker.send(TIMER_TOPIC, text=_text("k", TIMER_OUT_MS=5, REAL_TOPIC="T"))

@@ -181,7 +181,7 @@ def test_a_disk_that_cannot_write_runs_is_tried_again(
     broker.stop()
 
 
-def test_records_that_cannot_be_delivered_hold_nobody_up(
+def test_records_that_cannot_be_delivered_do_not_delay_others(
     broker: TimerStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = broker.store

@@ -286,17 +286,19 @@ def test_forged_registrations_are_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def registering(name: str, code: int = RequestCode.REGISTER_BROKER) -> RemotingCommand:
+    """A request about a broker that does not exist."""
+    ext = {
+        "brokerName": name, "brokerAddr": "127.0.0.1:10999", "brokerId": "0",
+        "clusterName": "DefaultCluster", "haServerAddr": "127.0.0.1:10998",
+    }  # fmt: skip
+    body = {"topicConfigSerializeWrapper": {}, "filterServerList": []}
+    return RemotingCommand(code, ext, json.dumps(body).encode())
+
+
 def test_the_account_of_a_broker_speaks_for_its_own_name(tmp_path: Path) -> None:
     """One broker that was taken over does not take the place of others."""
-    bound = {**BROKER, "accessKey": "of-b", "broker": True, "brokerName": "broker-b"}
-
-    def registering(name: str, code: int = RequestCode.REGISTER_BROKER) -> RemotingCommand:
-        ext = {
-            "brokerName": name, "brokerAddr": "127.0.0.1:10999", "brokerId": "0",
-            "clusterName": "DefaultCluster", "haServerAddr": "127.0.0.1:10998",
-        }  # fmt: skip
-        body = {"topicConfigSerializeWrapper": {}, "filterServerList": []}
-        return RemotingCommand(code, ext, json.dumps(body).encode())
+    bound = {**BROKER, "accessKey": "of-b", "brokerName": "broker-b"}
 
     async def scenario() -> None:
         async with cluster(tmp_path) as found:
@@ -329,6 +331,56 @@ def test_the_account_of_a_broker_speaks_for_its_own_name(tmp_path: Path) -> None
                 route = await reader.name_servers.route("T")
             addresses = {a for broker in route.brokers for a in broker.addresses.values()}
             assert addresses == {found.broker.address}
+
+    asyncio.run(scenario())
+
+
+def test_an_account_without_a_broker_name_keeps_the_first_one(tmp_path: Path) -> None:
+    """The running broker has used it for broker-a; a second account cannot take that name."""
+    other = {**BROKER, "accessKey": "other-key"}
+
+    async def scenario() -> None:
+        async with cluster(tmp_path) as found:
+            await make_topic(found)
+            client = patient_client(sign_request=signer(BROKER))
+            answer = await client.request(found.name_server, registering("broker-b"), TIMEOUT_MS)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "is that of broker 'broker-a', not of 'broker-b'" in (answer.remark or "")
+            await client.close()
+            write_access_file(found.file, *ACCOUNTS, other)
+            client = patient_client(sign_request=signer(other))
+            # Until the file has been read again.
+            while True:
+                answer = await client.request(
+                    found.name_server, registering("broker-a"), TIMEOUT_MS
+                )
+                if "the signature is missing or wrong" not in (answer.remark or ""):
+                    break
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "set brokerName of this account" in (answer.remark or "")
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_account_of_another_broker_does_not_copy_the_tables(tmp_path: Path) -> None:
+    other = {**BROKER, "accessKey": "of-b", "brokerName": "broker-b"}
+    own = {**BROKER, "accessKey": "of-a", "brokerName": "broker-a"}
+
+    async def scenario() -> None:
+        async with cluster(tmp_path) as found:
+            write_access_file(found.file, *ACCOUNTS, other, own)
+            while (await found.ask(own, RequestCode.GET_ALL_TOPIC_CONFIG)).code != 0:
+                pass
+            for code in (
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                RequestCode.GET_ALL_CONSUMER_OFFSET,
+                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                RequestCode.METADATA_CHANGES,
+            ):
+                answer = await found.ask(other, code)
+                assert answer.code == ResponseCode.NO_PERMISSION
+                assert "is that of broker 'broker-b', not of 'broker-a'" in (answer.remark or "")
 
     asyncio.run(scenario())
 

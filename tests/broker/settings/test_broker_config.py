@@ -174,7 +174,7 @@ def test_this_machine_needs_none(host: str) -> None:
     assert BrokerConfig(listen_host=host).auto_create_topic is True
 
 
-def test_the_told_address_is_the_one_listened_on() -> None:
+def test_the_announced_address_is_the_listening_one() -> None:
     config = from_properties(bindAddress="10.1.2.3", **REMOTE)
     assert config.store.store_host == "10.1.2.3"
     assert from_properties(bindAddress="localhost").store.store_host == "127.0.0.1"
@@ -188,7 +188,7 @@ def test_every_interface_needs_an_address_to_tell() -> None:
     assert config.address == "127.0.0.1:10911"
 
 
-def test_an_address_that_nobody_listens_on_is_not_told_by_accident() -> None:
+def test_an_address_without_a_listener_is_not_announced() -> None:
     with pytest.raises(InvalidConfig, match=r"brokerIP1=.10.0.0.7..*set bindAddress"):
         from_properties(brokerIP1="10.0.0.7")
     # On purpose: a forwarded port.

@@ -49,7 +49,7 @@ def test_a_live_setting_changes_and_is_shown(broker: AskedBroker) -> None:
     assert after["counter"] == before["counter"] + 1
 
 
-def test_listeners_hear_of_it_once(broker: AskedBroker) -> None:
+def test_listeners_are_notified_once(broker: AskedBroker) -> None:
     heard: list[Any] = []
     broker.settings.on_change(heard.append)
     broker.ask(UPDATE, b"autoCreateTopicEnable=false\n")
@@ -73,9 +73,7 @@ def test_a_whole_configuration_sent_back_is_taken(broker: AskedBroker) -> None:
     assert broker.ask(UPDATE, body).code == 0
 
 
-def test_keys_that_nobody_knows_are_logged(
-    broker: AskedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_keys_are_logged(broker: AskedBroker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert broker.ask(UPDATE, b"noSuchKey=1\nsendMessageThreadPoolNums=9\n").code == 0
     assert "noSuchKey" in caplog.text

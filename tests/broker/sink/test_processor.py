@@ -181,7 +181,7 @@ def test_a_topic_that_is_gone_when_its_rows_are_published(tmp_path: Path, run_as
     run_async(scenario())
 
 
-def test_nobody_else_writes_notes(tmp_path: Path, run_async: Run) -> None:
+def test_clients_cannot_write_notes(tmp_path: Path, run_async: Run) -> None:
     """A forged note would make the broker believe that a batch was published."""
 
     async def scenario() -> None:

@@ -86,7 +86,7 @@ def test_without_its_coordinator_a_sink_stops() -> None:
     three.write(identity(0), {name: {T0: [f"0/{name}".encode()]} for name in (A, B, C)})
     three.write(identity(1), {A: {T0: [b"1/a"]}, B: {T0: [b"1/b"]}})
     left = SinkCluster({name: three.brokers[name] for name in (B, C)})
-    # The driver did not hear of it, and the rows all go to the third broker this time.
+    # The driver did not get the answer, and the rows all go to the third broker this time.
     with pytest.raises(BrokerNotExist, match=r"broker-a, which decides .* sink S"):
         left.write(identity(1, "run-2"), {C: {T0: [b"1/a", b"1/b"]}})
     assert sorted(three.bodies()) == [b"0/broker-a", b"0/broker-b", b"0/broker-c", b"1/a", b"1/b"]
@@ -106,7 +106,7 @@ def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
             asyncio.run(alone.client.publish(identity(0, "run-2"), staged))
 
 
-def test_a_broker_that_joins_is_told_who_decides() -> None:
+def test_a_broker_that_joins_learns_the_coordinator() -> None:
     two = cluster(A, B)
     two.write(identity(0), {B: {T0: [b"0"]}})
     assert two.brokers[A].batches.status("S").coordinator == B
@@ -151,7 +151,7 @@ def test_batches_on_one_broker_push_no_decision_out(phase: str, is_killed: bool)
 
 
 @pytest.mark.parametrize("phase", [DECIDE, COMPLETE])
-def test_a_part_that_nobody_can_judge_any_more_is_not_replaced(phase: str) -> None:
+def test_a_part_without_a_known_decision_is_not_replaced(phase: str) -> None:
     """Its batch is older than everything that the coordinator's file of an earlier version has."""
     two = _half_prepared(phase)
     two.brokers[A].stop()

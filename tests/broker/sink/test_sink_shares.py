@@ -42,7 +42,7 @@ async def stage(sink: Neighbour, who: BatchIdentity, size: int, *, sealed: bool 
 
 @pytest.mark.parametrize("is_local", [True, False])
 @pytest.mark.parametrize("is_sealed", [True, False])
-def test_a_query_that_crashes_again_and_again_blocks_nobody(
+def test_a_query_that_keeps_crashing_does_not_block_others(
     is_local: bool, is_sealed: bool, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_local:
@@ -249,7 +249,7 @@ def test_writers_are_shared_too() -> None:
         sinks.staging.begin(identity(sink="third"))
 
 
-@pytest.mark.parametrize("renewal", ["append", "grow", "begin", "seal"])
+@pytest.mark.parametrize("renewal", ["append", "grow", "begin", "seal", "renew"])
 def test_work_on_one_part_of_a_batch_renews_all(renewal: str) -> None:
     sinks = SinkStore(staging_expiry_ms=1_000)
     sealed = sinks.stage(identity(), [b"a"])
@@ -262,6 +262,9 @@ def test_work_on_one_part_of_a_batch_renews_all(renewal: str) -> None:
             sinks.staging.append(long, step, *parse_block(blocks_of([b"%d" % step])[0]))
         elif renewal == "grow":
             sinks.staging.grow(written, step + 2)
+        elif renewal == "renew":
+            assert sinks.staging.renew(identity()) == 4
+            assert sinks.staging.renew(identity(2)) == 0
         elif renewal == "begin" or step:
             sinks.staging.begin(identity())
         else:

@@ -160,7 +160,7 @@ def test_what_a_start_forgets_it_does_not_believe_later() -> None:
     promoted = master.successor(_with_file_of(behind, master))
     saved = json.loads(read_file(promoted.disk, SINKS_FILE) or b"")
     assert saved["notesEntered"] == promoted.store.offsets("rmq_sys_append_group", 0)[1]
-    promoted.stage(identity(1, "run-2"), [b"never sealed by anybody"])
+    promoted.stage(identity(1, "run-2"), [b"never sealed"])
     after = promoted.killed()
     assert after.batches.status("S")[:3] == (True, 0, "run-2")
     assert not after.write(identity(1, "run-2"), [b"1"]).is_repeat
@@ -230,7 +230,7 @@ def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
 
 def test_groups_of_others_are_not_ours() -> None:
     sinks = SinkStore()
-    assert sinks.store.append_group([run_of(b"x")], b"a note of somebody else").ok
+    assert sinks.store.append_group([run_of(b"x")], b"a note of another writer").ok
     sinks.write(identity(0), [b"0"])
     after = sinks.killed()
     assert len(after.batches) == 1
@@ -278,7 +278,7 @@ def test_batch_jobs_are_forgotten_when_they_cannot_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [-315_360_000_000, -20_000, 20_000, 315_360_000_000])
-def test_a_wall_clock_that_is_set_makes_nobody_forget_a_job(step_ms: int) -> None:
+def test_a_wall_clock_that_is_set_removes_no_job(step_ms: int) -> None:
     sinks = SinkStore(limits={"sinks_max": 1, "once_keep_ms": 10_000})
     job = identity(0, "job", "job", once=True)
     sinks.write(job, [b"x"])

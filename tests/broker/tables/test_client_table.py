@@ -65,7 +65,7 @@ A, B, C = "10.0.0.9@1", "10.0.0.9@2", "10.0.0.9@3"
 
 
 class TestMembership:
-    def test_all_members_are_told_when_one_joins(self, clients: Clients) -> None:
+    def test_all_members_are_notified_when_one_joins(self, clients: Clients) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         assert clients.consume(a, A) == {"CG"}
         assert clients.notices() == [(a, "CG")]
@@ -73,7 +73,7 @@ class TestMembership:
         assert clients.notices() == [(a, "CG"), (b, "CG")]
         assert clients.table.consumer_ids("CG") == [A, B]
 
-    def test_a_heartbeat_that_changes_nothing_tells_nobody(self, clients: Clients) -> None:
+    def test_a_heartbeat_that_changes_nothing_notifies_no_member(self, clients: Clients) -> None:
         a = OpenConnection()
         clients.consume(a, A)
         clients.notices()
@@ -82,7 +82,7 @@ class TestMembership:
         assert clients.notices() == []
         assert len(a.callbacks) == 1
 
-    def test_those_who_stay_are_told_when_one_leaves(self, clients: Clients) -> None:
+    def test_the_remaining_members_are_notified_when_one_leaves(self, clients: Clients) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         clients.consume(a, A)
         clients.consume(b, B)
@@ -118,7 +118,7 @@ class TestMembership:
         assert clients.table.consumer_connection("CG", A) is new
         assert clients.table.consumer_ids("CG") == [A]
 
-    def test_a_heartbeat_on_a_closed_connection_registers_nobody(self, clients: Clients) -> None:
+    def test_a_heartbeat_on_a_closed_connection_registers_no_client(self, clients: Clients) -> None:
         a = OpenConnection()
         a.end()
         assert clients.consume(a, A) == set()
@@ -227,7 +227,7 @@ class TestSubscriptions:
         assert clients.consume(a, A, "CG", "T:y", version=2) == set()
         assert _text(clients, "T") == "y"
 
-    def test_a_topic_that_comes_or_goes_is_told(self, clients: Clients) -> None:
+    def test_added_and_removed_topics_are_notified(self, clients: Clients) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         clients.consume(a, A, "CG", "T")
         clients.consume(b, B, "CG", "T")
@@ -338,7 +338,7 @@ class TestExpiry:
 
 
 class TestTogether:
-    def test_changes_of_one_turn_are_told_once(self) -> None:
+    def test_changes_of_one_turn_are_notified_once(self) -> None:
         later: list[Any] = []
         clients = Clients(defer=later.append)
         connections = [OpenConnection(port) for port in range(10)]

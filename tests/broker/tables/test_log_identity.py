@@ -7,7 +7,15 @@ import pytest
 from broker_core.broker.tables.log_identity import IDENTITY_FILE, LogIdentity
 from broker_core.errors import StoreUnusable
 from broker_core.protocol_codes import RunAnswer
-from broker_core.replication.log_epochs import EPOCHS_MAX, TERM, Epoch, EpochHistory, RunMark
+from broker_core.replication.log_epochs import (
+    EPOCHS_MAX,
+    RUNS_NAMED,
+    TERM,
+    Epoch,
+    EpochHistory,
+    RunMark,
+    parse_runs,
+)
 from broker_core.storage.files.json_table import JsonTable
 from tests.fakes.simulated_disk import SimulatedDisk
 
@@ -69,7 +77,7 @@ def test_impossible_content_is_named() -> None:
         place.opened()
 
 
-def test_a_slave_that_was_not_told_gives_no_name() -> None:
+def test_a_slave_without_a_name_gives_none() -> None:
     disk, following = SimulatedDisk(), True
     identity = LogIdentity(JsonTable(disk, IDENTITY_FILE), "own", lambda: 1, lambda: following)
     assert (identity.store_id, identity.epoch) == ("", "")
@@ -141,3 +149,43 @@ def test_a_run_that_many_restarts_have_pushed_out() -> None:
     assert mark.number < history.epochs[0].number
     assert history.has_run(mark, 1 << 30) is True
     assert RunMark.parse(str(mark)) == mark
+
+
+@pytest.mark.parametrize(
+    ("mine", "log_end", "expected"),
+    [
+        # A backup of the first run, which was started again.
+        (history_of((1, "a", 0), (2, "other", 40)), 90, 40),
+        # A copy of the second run that lacks its end.
+        (history_of((1, "a", 0), (2, "b", 50), (3, "other", 60)), 90, 60),
+        (history_of((1, "a", 0), (2, "b", 50)), 55, 55),
+        # A slave had more of the first run than its master kept.
+        (history_of((1, "a", 0), (2, "other", 70)), 90, 50),
+        (history_of((1, "other", 0)), 90, None),
+        (history_of(), 90, None),
+    ],
+)
+def test_where_a_log_begins_to_differ_from_one_that_was_read(
+    mine: EpochHistory, log_end: int, expected: int | None
+) -> None:
+    assert Place("own").opened().runs_until(10) == ""
+    table = JsonTable(SimulatedDisk(), IDENTITY_FILE)
+    theirs = history_of((1, "a", 0), (2, "b", 50), (3, "c", 80))
+    read = LogIdentity(table, "own", lambda: 1, history=lambda: theirs, log_end=lambda: 100)
+    assert (run := read.run_at(75)) == "75.2.b"
+    assert (runs := read.runs_until(75)) == "1.a.0,2.b.50"
+    here = LogIdentity(table, "own", lambda: 1, history=lambda: mine, log_end=lambda: log_end)
+    assert here.agreed_end(run, runs) == expected
+    for nonsense in ("", ",", "1.a", "1.a.0,x", "1.a.0,2.b.-1", "9" * 20 + ".a.0", "1.ü.0"):
+        assert here.agreed_end(run, nonsense) is None
+    assert here.agreed_end("nonsense", runs) is None
+
+
+def test_the_latest_runs_are_named() -> None:
+    history = EpochHistory()
+    for number in range(20):
+        history = history.begin(f"owner{number}", number * 10)
+    runs = history.runs_until(1_000)
+    assert [run.owner for run in runs] == [f"owner{n}" for n in range(20 - RUNS_NAMED, 20)]
+    assert parse_runs(",".join(map(str, runs))) == runs
+    assert parse_runs(",".join(map(str, history.epochs)))[:2] == history.epochs[:2]

@@ -109,7 +109,7 @@ def test_hundreds_of_new_groups_write_few_tables(tmp_path: Path, run_async: Run)
     run_async(scenario(), limit_s=300)
 
 
-def test_who_has_no_room_is_told_and_the_others_are_served(tmp_path: Path, run_async: Run) -> None:
+def test_requests_without_room_are_refused(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             room = len(asker.broker.context.groups) + 1

@@ -80,14 +80,14 @@ class TestCommits:
         assert not table.has_resets
         assert table.commit("g", "T", 0, 3)
 
-    def test_a_member_that_is_there_already_need_not_be_told(self, table: OffsetTable) -> None:
+    def test_a_member_that_has_the_offset_is_not_notified(self, table: OffsetTable) -> None:
         table.commit("g", "T", 0, 5)
         table.reset("g", "T", 0, 2, until_pulled=True)
         assert table.take_reset("g", "T", 0, 2) is None
         assert not table.has_resets
         assert table.commit("g", "T", 0, 3)
 
-    def test_commits_are_taken_again_when_nobody_obeys(
+    def test_commits_are_accepted_again_when_no_member_follows(
         self, table: OffsetTable, disk: SimulatedDisk
     ) -> None:
         clock: Any = disk.clock

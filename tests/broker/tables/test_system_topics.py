@@ -5,19 +5,21 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker.tables.system_topics import (
-    AUTO_CREATE_TOPIC,
-    BENCHMARK_TOPIC,
-    SCHEDULE_TOPIC,
     SYSTEM_GROUPS,
     TIMER_TOPIC,
     TRACE_TOPIC,
-    TRANSACTION_GIVEN_UP_TOPIC,
     TRANSACTION_HALF_TOPIC,
     is_system_group,
     is_system_topic,
     refuses_pulls,
     refuses_sends,
     system_topics,
+)
+from broker_core.codec.wire.topic_name import (
+    BENCHMARK_TOPIC,
+    SCHEDULE_TOPIC,
+    TEMPLATE_TOPIC,
+    TRANSACTION_GIVEN_UP_TOPIC,
 )
 
 
@@ -32,7 +34,7 @@ def names(*, auto_create: bool, trace_topic: bool) -> set[str]:
 def test_the_template_and_the_trace_topic_are_optional() -> None:
     least, most = (names(auto_create=flag, trace_topic=flag) for flag in (False, True))
     assert {"C", "B", "C_REPLY_TOPIC", SCHEDULE_TOPIC, TIMER_TOPIC} <= least
-    assert most - least == {AUTO_CREATE_TOPIC, TRACE_TOPIC}
+    assert most - least == {TEMPLATE_TOPIC, TRACE_TOPIC}
 
 
 @pytest.mark.parametrize("name", [SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC])

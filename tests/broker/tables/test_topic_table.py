@@ -155,7 +155,7 @@ class TestRetryAndDeadLetters:
 
 
 class TestChanges:
-    def test_listeners_hear_at_once_and_only_of_changes(self, table: TopicTable) -> None:
+    def test_listeners_are_notified_at_once_and_only_of_changes(self, table: TopicTable) -> None:
         heard: list[list[TopicConfig]] = []
         table.on_change(heard.append)
         topic = table.put(TopicConfig("A", 4, 4))

@@ -11,7 +11,7 @@ from tests.broker.running_broker import until
 from tests.fakes.manual_clock import ManualClock
 
 
-def test_a_future_that_somebody_cancelled(run_async: Callable[..., Any]) -> None:
+def test_a_future_that_was_cancelled(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         written: list[Mapping[str, int]] = []
         problems: list[dict[str, Any]] = []

@@ -133,7 +133,7 @@ def test_given_up_without_room_for_its_topic() -> None:
     broker.stop()
 
 
-def test_nobody_to_ask_costs_no_question(
+def test_without_a_producer_no_check_is_counted(
     broker: HalfStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(3):

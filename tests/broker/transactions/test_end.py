@@ -224,7 +224,7 @@ def test_refused_by_the_configuration(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_nobody_reaches_the_halves_of_others(tmp_path: Path, run_async: Run) -> None:
+def test_halves_of_other_accounts_cannot_be_reached(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await send_half(asker)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.broker.tables.system_topics import (
-    SCHEDULE_TOPIC,
     TRANSACTION_GROUP,
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_TOPIC,
 )
 from broker_core.broker.transactions.service import Verdict
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.errors import RemoteError, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.storage.files.file_system import DiskUsage
@@ -23,7 +23,7 @@ from broker_core.store.writes.put_result import PutResult
 from tests.broker.half_store import HalfStore
 
 ASYNC = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH}
-NOBODY_STORES = PutResult(PutStatus.OS_PAGE_CACHE_BUSY, "busy")
+STORE_BUSY = PutResult(PutStatus.OS_PAGE_CACHE_BUSY, "busy")
 
 
 @pytest.fixture(params=[{}, ASYNC], ids=["sync", "async"])
@@ -38,7 +38,7 @@ def refuse(patch: pytest.MonkeyPatch, *topics: str) -> None:
     append = MessageStore.append_text
 
     def refusing(store: MessageStore, topic: str, *rest: object, **more: object) -> PutResult:
-        return NOBODY_STORES if topic in topics else append(store, topic, *rest, **more)  # type: ignore[arg-type]
+        return STORE_BUSY if topic in topics else append(store, topic, *rest, **more)  # type: ignore[arg-type]
 
     patch.setattr(MessageStore, "append_text", refusing)
 

@@ -34,7 +34,7 @@ def test_anything_else_is_no(
     assert capsys.readouterr().err == "delete topic a? [y/N] "
 
 
-def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_there_is_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with pytest.raises(CommandFailed, match=r"^delete topic a[?] Give --yes") as refused:
         confirm("delete topic a")

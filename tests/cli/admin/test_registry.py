@@ -69,6 +69,8 @@ def test_names_of_mqadmin_are_known(name: str) -> None:
 def test_an_unknown_command_names_those_that_are_near(capsys: Capture) -> None:
     assert main(["admin", "topic", "destroy"]) == 2
     assert "did you mean topic list" in capsys.readouterr().err
+    assert main(["admin", "topic", "dlete"]) == 2
+    assert "did you mean topic delete?" in capsys.readouterr().err
     assert main(["admin", "topicStatsu"]) == 2
     assert "topicStatus" in capsys.readouterr().err
     assert main(["admin", "xyzzy"]) == 2

@@ -81,7 +81,7 @@ def test_heartbeats_go_on(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_nobody_here_no_heartbeat(run_async: Callable[..., Any]) -> None:
+def test_no_group_no_heartbeat(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster, ClientInstance(cluster.config()) as found:
             await found.routes.route("T")
@@ -91,7 +91,7 @@ def test_nobody_here_no_heartbeat(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_a_broker_that_comes_back_is_told_again(run_async: Callable[..., Any]) -> None:
+def test_a_broker_that_comes_back_gets_another_heartbeat(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster, ClientInstance(cluster.config()) as found:
             found.add_producer("PG")

@@ -174,7 +174,7 @@ def test_a_route_survives_a_name_server_that_forgot(run_async: Callable[..., Any
     run_async(scenario())
 
 
-def test_changes_are_told_and_gone_brokers_forgotten(run_async: Callable[..., Any]) -> None:
+def test_changes_are_notified_and_removed_brokers_forgotten(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with (
             scripted_cluster("broker-a", "broker-b") as cluster,

@@ -291,6 +291,7 @@ async def _write_bad_messages(name_server: str) -> None:
         assert await writer.write(bad) == 1
         assert await writer.write(bad) == 0
     async with ClientInstance(config_of(name_server, MAY_NOT)) as client:
-        for topic, missing in (("readable", "PUB"), ("bad-orders", "SUB")):
-            with pytest.raises(NoPermission, match=f"no {missing} permission on topic '{topic}'"):
-                await DeadLetterWriter(client, topic, "billing").write(bad)
+        with pytest.raises(NoPermission, match="no PUB permission on topic 'readable'"):
+            await DeadLetterWriter(client, "readable", "billing").write(bad)
+        # Its only broker finds out by itself whether the dead letter is there.
+        assert await DeadLetterWriter(client, "bad-orders", "billing").write(bad) == 0

@@ -126,7 +126,7 @@ def test_empty_replies_and_replies_that_are_not_kept(tmp_path: Path, run_async: 
     run_async(scenario())
 
 
-def test_nobody_answers(tmp_path: Path, run_async: Run) -> None:
+def test_no_answer(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with (
             our_cluster(tmp_path) as (_, name_server),
@@ -145,7 +145,7 @@ def test_nobody_answers(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_a_late_reply_and_one_to_nobody(
+def test_a_late_reply_and_one_without_a_requester(
     tmp_path: Path, run_async: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:

@@ -378,7 +378,7 @@ def test_the_broker_suggests_where_to_read(run_async: Run) -> None:
     run_async(run())
 
 
-def test_nobody_to_read_from(run_async: Run) -> None:
+def test_no_broker_to_read_from(run_async: Run) -> None:
     broker = broker_with(10)
 
     async def work(found: ScriptedCluster) -> None:

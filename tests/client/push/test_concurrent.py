@@ -67,7 +67,7 @@ def test_a_batch_that_is_partly_done(run_async: Run) -> None:
     play(run_async, listen, work, batch_size=10)
 
 
-def test_a_message_that_nobody_takes_back_holds_progress(run_async: Run) -> None:
+def test_a_message_that_cannot_be_sent_back_holds_progress(run_async: Run) -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> object:
         return ConsumeStatus.LATER if messages[0].queue_offset == 0 else None
 

@@ -169,14 +169,14 @@ def test_a_broker_that_has_not_heard_of_this_member_is_asked_again(run_async: Ru
 
     async def run() -> None:
         async with scene(broker, is_listed=False) as found:
-            broker.members = ["somebody else"]
+            broker.members = ["another client"]
             lists = RequestCode.GET_CONSUMER_LIST_BY_GROUP
             await until(lambda: [c.code for c in broker.seen].count(lists) >= 2)
             assert broker.pulls() == []
             broker.members = [found.client.client_id]
             await until(lambda: len(found.seen) == 3)
             # Now the broker forgets it: what is being consumed goes on.
-            broker.members = ["somebody else"]
+            broker.members = ["another client"]
             assert (await found.ask(40, consumerGroup="G")).code == 0
             broker.add(stored(3))
             await until(lambda: 3 in found.seen)
@@ -282,7 +282,7 @@ def test_what_brokers_ask(run_async: Run) -> None:
     run_async(run())
 
 
-def test_broadcasting_asks_nobody(run_async: Run) -> None:
+def test_broadcasting_asks_no_broker(run_async: Run) -> None:
     broker = GroupBroker(3)
 
     async def run() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.broker.broker import Broker
 from broker_core.client.connection.config import ClientConfig
+from broker_core.client.sink import client as sink_client
 from broker_core.client.sink import stage_writer
 from broker_core.client.sink.client import SinkClient
 from broker_core.client.sink.stage_writer import StageWriter
@@ -439,3 +440,32 @@ def test_a_batch_on_two_brokers(phase: str, restarted: str, tmp_path: Path, run_
             assert [p for _, p in steps[:4]] == ["reserve", "prepare", "decide", "complete"]
 
     run_async(scenario())
+
+
+def test_when_a_task_renews_again(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with (
+            running_cluster(tmp_path, sinkStagingExpiryMs="80000") as cluster,
+            cluster.client() as sink,
+        ):
+            assert await sink._renew(identity()) == 10
+            # A broker that does not answer is asked again soon.
+            masters = sink.masters
+
+            async def one_more(**given: Any) -> tuple[str, ...]:
+                return (*await masters(**given), "broker-that-is-down")
+
+            monkeypatch.setattr(sink, "masters", one_more)
+            assert await sink._renew(identity()) == 5
+            monkeypatch.undo()
+            # One of an earlier version does not know the request.
+            monkeypatch.setattr(sink_client, "RequestCode", _Unknown)
+            assert await sink._renew(identity()) == sink_client._RENEWAL_MOST_S
+
+    run_async(scenario())
+
+
+class _Unknown:
+    STAGE_RENEW = 29_999

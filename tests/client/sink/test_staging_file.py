@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import ClientConfig, SinkClient, errors
+from broker_core import ClientConfig, SinkClient, digest_rows, errors
 from broker_core.client.sink import stage_writer
 from broker_core.client.sink.staging_file import StagingFile, open_staging_file
 from broker_core.codec.wire.bodies.sink_messages import BatchIdentity
@@ -56,6 +56,7 @@ def test_rows_take_no_socket(tmp_path: Path, run_async: Run) -> None:
             await sink.publish(WHO, [staged])
             assert await bodies(asker) == [b"0", b"1", b"2"]
             assert (await sink.publish(WHO, [staged])).is_repeat
+            assert writer.digest == digest_rows(batch_of(b"0", b"1", b"2"))
 
     run_async(scenario())
 
@@ -71,12 +72,13 @@ def test_without_the_directory_they_are_sent(
             assert not writer.is_local
             await writer.append(batch_of(b"x", queues=((b"T", 0),)))
             await sink.publish(WHO, [await writer.seal()])
+            assert writer.digest == digest_rows(batch_of(b"x"))
             assert await bodies(asker) == [b"x"]
 
     run_async(scenario())
 
 
-def test_somebody_elses_machine(tmp_path: Path) -> None:
+def test_another_machine(tmp_path: Path) -> None:
     assert open_staging_file(str(tmp_path / "nowhere"), "0" * 32, 1 << 20) is None
     assert open_staging_file(str(tmp_path), "0" * 32, 1 << 20) is None
 
@@ -166,7 +168,7 @@ def test_every_append_can_renew_the_batch(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that needs no more room: the broker does not see what is written to the file."""
-    monkeypatch.setattr(stage_writer, "_RENEWAL_SHARE", 1e-12)
+    monkeypatch.setattr(stage_writer, "RENEWALS", 1e12)
 
     async def scenario() -> None:
         async with neighbour(tmp_path) as (asker, sink):

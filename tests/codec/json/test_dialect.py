@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.json.dialect import RawKeyMap, emit_json, key_fields, parse_json
+from broker_core.codec.json.dialect import (
+    RawKeyMap,
+    emit_json,
+    key_fields,
+    parse_json,
+    parse_object,
+)
 from broker_core.errors import InvalidArgument, MalformedJson
 from broker_core.protocol_codes import BrokerRole, ResponseCode
 
@@ -283,6 +289,20 @@ def test_texts_made_to_take_long() -> None:
     assert len(numbers) == 200_000
 
 
+def test_object_keys_whose_hashes_a_sender_can_predict() -> None:
+    """Thousands of them in one object took seconds: each is compared with all before it."""
+    equal = [2.0 ** (61 * power) for power in range(-16, 17)]
+    assert len({hash(number) for number in equal}) == 1
+    entries = [f'{{"a":{a!r},"b":{b!r}}}:1' for a in equal for b in equal]
+    with pytest.raises(MalformedJson, match="object keys with one hash"):
+        parse_json(f"{{{','.join(entries)}}}".encode())
+    nested = [f'{{"k":{{"a":{a!r},"b":{b!r}}}}}:1' for a in equal for b in equal]
+    with pytest.raises(MalformedJson, match="object keys with one hash"):
+        parse_json(f"{{{','.join(nested)}}}".encode())
+    queues = ",".join(f'{{"queueId":{queue},"topic":"T"}}:1' for queue in range(5_000))
+    assert len(parse_json(f"{{{queues}}}".encode())) == 5_000
+
+
 def test_equal_keys() -> None:
     # As fastjson does, except in texts that decide about permissions.
     for text in ('{"a":1,"a":2}', '{0:1,"0":2,"a":2}'):
@@ -392,3 +412,12 @@ def test_what_is_written_can_be_read(value: Any) -> None:
     for ascii_only in (False, True):
         text = emit_json(value, ascii_only=ascii_only)
         assert json.loads(text) == without_null_fields(value)
+
+
+def test_a_body_is_an_object() -> None:
+    assert parse_object(b'{"a":{"b":1},"c":{"$ref":"$.a"}}', references=True)["c"] == {"b": 1}
+    assert parse_object(b'{"c":{"$ref":"$.a"}}') == {"c": {"$ref": "$.a"}}
+    assert parse_object(b"null") == {}
+    for body in (b"[1]", b"1", b'"a"', b"{", b"", b'{{"topic":"T"}:1}'):
+        with pytest.raises((InvalidArgument, MalformedJson)):
+            parse_object(body)

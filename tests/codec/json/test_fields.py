@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.codec.json.fields import (
     flag_field,
+    is_deeper,
     list_field,
     object_field,
     text_field,
@@ -70,3 +71,10 @@ def test_numbers_in_texts() -> None:
             whole_number(text, "n")
     with pytest.raises(InvalidArgument):
         whole_number("5", "n", 6, 7)
+
+
+def test_depth_counts_objects_and_arrays() -> None:
+    assert not is_deeper({"a": [1, {"b": "c"}]}, 3)
+    assert is_deeper({"a": [1, {"b": "c"}]}, 2)
+    assert is_deeper([], 0)
+    assert not is_deeper("text", 0)

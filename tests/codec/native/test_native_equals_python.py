@@ -118,7 +118,7 @@ def test_encoding_good_batches(seed: int) -> None:
         position = rng.choice((-1, 0, 4096, 2**62))
         same(
             "encode_batch", batch, first_row, offsets, STORE_TIME, out, out_start, out_limit,
-            position,
+            position, rng.choice((None, np.array([rng.getrandbits(64)], np.uint64))),
         )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def test_overwritten_bytes_decode_or_are_refused(
     message: MessageRecord, start: int, junk: bytes
 ) -> None:
     # Text with a zero byte at its end is refused without a checksum: it reads like a torn record.
-    assume(0 not in message.property_text[-19:])
+    assume(0 not in message.property_text[-CRC_TAIL_SIZE:])
     record = bytearray(encode_record(message, append_crc=False))
     record[start : start + len(junk)] = junk
     try:

@@ -84,10 +84,41 @@ def test_places_of_fields_are_those_of_the_packed_header(hosts: int) -> None:
 def test_other_formats_are_the_same_in_both_languages() -> None:
     index = constants((NATIVE / "index.c").read_text())
     for name in ("HEADER_SIZE", "SLOT_SIZE", "ENTRY_SIZE"):
-        assert index[f"INDEX_{name}"] == getattr(index_record, name)
-    item = constants((NATIVE / "client_batch.c").read_text())
-    assert item["ITEM_BODY_AT"] == record_layout.BATCH_ITEM.size
-    assert item["ITEM_SIZE_MIN"] == record_layout.BATCH_ITEM_SIZE_MIN
+        assert index.pop(f"INDEX_{name}") == getattr(index_record, name)
+    header = index_record.HEADER.pack(1, 2, 3, 4, 5, 6)
+    for value, (name, size) in enumerate(
+        (
+            ("BEGIN_TIMESTAMP", 8),
+            ("END_TIMESTAMP", 8),
+            ("BEGIN_POSITION", 8),
+            ("END_POSITION", 8),
+            ("SLOTS_USED", 4),
+            ("NEXT_ENTRY", 4),
+        ),
+        start=1,
+    ):
+        at = index.pop(f"INDEX_{name}_AT")
+        assert int.from_bytes(header[at : at + size], "big") == value, name
+    entry = index_record.ENTRY.pack(1, 2, 3, 4)
+    for value, (name, size) in enumerate(
+        (("POSITION", 8), ("SECONDS", 4), ("PREVIOUS", 4)), start=2
+    ):
+        at = index.pop(f"INDEX_ENTRY_{name}_AT")
+        assert int.from_bytes(entry[at : at + size], "big") == value, name
+    assert not index, "constants that were not compared"
+
+
+def test_places_of_a_message_in_a_batch_are_those_of_the_packed_item() -> None:
+    layout = record_layout
+    packed = layout.BATCH_ITEM.pack(1, 2, 3, 4, 5)
+
+    def number(at: int) -> int:
+        return int.from_bytes(packed[at : at + 4], "big")
+
+    assert number(layout.BATCH_ITEM_MAGIC_AT) == 2
+    assert number(layout.BATCH_ITEM_FLAG_AT) == 4
+    assert number(layout.BATCH_ITEM_BODY_LENGTH_AT) == 5
+    assert len(packed) == layout.BATCH_ITEM_BODY_AT
 
 
 def test_column_bits_are_the_same_in_both_languages() -> None:
@@ -135,7 +166,6 @@ LAYOUT_NAMES = (names_of(record_layout) | {"MASTER_ID"}) - {"SIZE_MAX"}
 
 
 def test_no_other_file_declares_the_layout_again() -> None:
-    assert all((ROOT / path).is_file() for path in MAY_DECLARE)
     found = {}
     for tree in ("broker_core", "pyspark_rmq"):
         for path in sorted((ROOT / tree).rglob("*.py")):
@@ -147,6 +177,11 @@ def test_no_other_file_declares_the_layout_again() -> None:
             if lines:
                 found[name] = lines
     assert not found
+
+
+@pytest.mark.parametrize("path", MAY_DECLARE)
+def test_no_exception_is_out_of_date(path: str) -> None:
+    assert list(redeclared(ast.parse((ROOT / path).read_text())))
 
 
 @pytest.mark.parametrize(

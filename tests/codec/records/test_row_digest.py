@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import zlib
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
 from broker_core import digest_rows
+from broker_core.codec.records.row_digest import sum_of_digests, text_words
 from tests.codec.codec_backends import BACKENDS, backend_name, batch_of, column
 
 
@@ -56,43 +56,30 @@ def test_only_buffers(codec: ModuleType) -> None:
         codec.column_crcs(b"abc", bytes(8), 4, bytes(4))
 
 
-ROWS = [(b"a", b"t", b"", b""), (b"b", b"", b"k", b"n\x01v"), (b"", b"", b"", b""), (b"a",) * 4]
+def words(*texts: bytes) -> object:
+    return text_words([len(text) for text in texts], [zlib.crc32(text) for text in texts])
 
 
-def digest(rows: list[tuple[bytes, ...]], **fields: Any) -> int:
-    body, tags, keys, properties = (column(*values) for values in zip(*rows, strict=True))
-    batch = batch_of(*(row[0] for row in rows), tags=tags, keys=keys, properties=properties)
-    return digest_rows(batch._replace(body=body, **fields))
+def test_a_word_has_length_and_checksum() -> None:
+    found = text_words(np.array([3, 0, 1 << 31]), np.array([7, 0, 0xFFFFFFFF], np.uint32))
+    assert found.tolist() == [3 << 32 | 7, 0, (1 << 31) << 32 | 0xFFFFFFFF]
+    assert found.dtype == np.uint64
 
 
-def test_order_and_split_do_not_matter() -> None:
-    whole = digest(ROWS)
-    assert digest(ROWS[::-1]) == whole
-    assert (digest(ROWS[:1]) + digest(ROWS[1:])) % (1 << 64) == whole
-    fields = {"queues": ((b"Other", 7),), "born_timestamp": 5, "store_host": bytes(20)}
-    assert digest(ROWS, **fields) == whole
-    # Columns that are missing count as empty ones.
-    assert digest([(b"a", b"", b"", b"")]) == digest_rows(batch_of(b"a"))
-    assert digest_rows(batch_of()) == 0
+def test_the_sum_is_the_digest_of_the_rows() -> None:
+    found = sum_of_digests([words(b"a", b"")], 0, 2)
+    assert found == digest_rows(batch_of(b"a", b""))
+    # A column that is missing counts as one of empty texts.
+    assert found == sum_of_digests([words(b"a", b""), words(b"", b""), None, None], 0, 2)
+    assert found == sum_of_digests([words(b"", b"a")], [0, 0], 2)
+    assert sum_of_digests([], 0, 0) == 0
 
 
-def test_other_rows_have_another_digest() -> None:
-    found = {digest(ROWS), digest(ROWS[:3]), digest(ROWS + ROWS[:1]), digest(ROWS, flag=1)}
-    for row in range(len(ROWS)):
-        for place in range(4):
-            changed = [list(values) for values in ROWS]
-            changed[row][place] += b"x"
-            found.add(digest([tuple(values) for values in changed]))
-    assert len(found) == 4 + 16
-    # The same texts in other places
-    assert digest([(b"a", b"b", b"", b"")]) != digest([(b"a", b"", b"b", b"")])
-    assert digest([(b"a", b"x", b"", b""), (b"b", b"y", b"", b"")]) != digest(
-        [(b"a", b"y", b"", b""), (b"b", b"x", b"", b"")]
+def test_flags_are_unsigned() -> None:
+    minus_one = np.array([-1], np.int32).astype(np.uint32)
+    assert sum_of_digests([words(b"a")], minus_one, 1) == sum_of_digests(
+        [words(b"a")], 0xFFFFFFFF, 1
     )
-
-
-def test_flags_of_rows() -> None:
-    batch = batch_of(b"a", b"b")
-    assert digest_rows(batch, np.array([0, 0], np.int32)) == digest_rows(batch)
-    assert digest_rows(batch, np.array([7, 7], np.int32)) == digest_rows(batch._replace(flag=7))
-    assert digest_rows(batch, np.array([-1, 0], np.int32)) != digest_rows(batch)
+    assert sum_of_digests([words(b"a")], 0xFFFFFFFF, 1) == digest_rows(
+        batch_of(b"a")._replace(flag=-1)
+    )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from broker_core import digest_rows
 from broker_core.codec.records.message_record import MessageRecord, decode_record, encode_record
 from broker_core.codec.records.record_layout import CRC_TAIL_SIZE, looks_like_crc_tail
 from broker_core.codec.reference.batch import open_batch, plan_rows, read_row
@@ -221,3 +222,62 @@ def test_rows_and_columns_give_the_same(
     else:
         assert (plan.stop, plan.reason) == (12, "")
     assert plan.sizes.tolist() == sizes
+
+
+@pytest.mark.parametrize("codec", BACKENDS)
+@given(
+    rows=ROWS,
+    width=st.sampled_from([4, 8]),
+    flag=st.sampled_from([0, 5, -1]),
+    append_crc=st.booleans(),
+)
+def test_rows_are_digested_while_they_are_written(
+    codec: ModuleType,
+    rows: list[tuple[bytes, bytes, bytes, bytes, int]],
+    width: int,
+    flag: int,
+    append_crc: bool,
+) -> None:
+    texts = [expected_text(*row[1:4]) for row in rows]
+    assume(append_crc or not any(looks_like_crc_tail(text[-CRC_TAIL_SIZE:]) for text in texts))
+    bodies, tags, keys, properties, index = zip(*rows, strict=True) if rows else ((),) * 5
+    batch = batch_of(
+        *bodies,
+        queues=QUEUES,
+        queue_index=np.array(index, np.int32),
+        body=column(*bodies, width=width),
+        tags=column(*tags, width=width),
+        keys=column(*keys),
+        properties=column(*properties),
+        append_crc=append_crc,
+        flag=flag,
+    )
+    total, _ = codec.measure_batch(batch)
+    plain, out = bytearray(total + 8), bytearray(total + 8)
+    codec.encode_batch(batch, 0, np.zeros(3, np.int64), 0, plain, 0, len(plain), -1)
+    # As a writer of blocks does it: the rest is written by a second call.
+    digest, ordinals = np.array([1 << 63], np.uint64), np.zeros(3, np.int64)
+    row, end = codec.encode_batch(batch, 0, ordinals, 0, out, 0, len(out) // 2, -1, digest)
+    codec.encode_batch(batch, row, ordinals, 0, out, end, len(out), -1, digest=digest)
+    assert out == plain
+    assert digest[0] == ((1 << 63) + digest_rows(batch)) % (1 << 64)
+
+
+@pytest.mark.parametrize("codec", BACKENDS)
+def test_digests_that_cannot_be_taken(codec: ModuleType) -> None:
+    good, bad = batch_of(b"a", b"b"), batch_of(b"a", b"b", tags=column(b"", b"\x01"))
+    out, offsets = bytearray(1000), np.zeros(1, np.int64)
+    for wrong, error in (
+        (bytearray(7), ValueError),
+        (bytearray(16), ValueError),
+        (bytes(8), BufferError),
+        ("text", TypeError),
+    ):
+        with pytest.raises(error):
+            codec.encode_batch(good, 0, offsets, 0, out, 0, 1000, 0, wrong)
+    digest = np.array([7], np.uint64)
+    with pytest.raises(MalformedBatch):
+        codec.encode_batch(bad, 0, offsets, 0, out, 0, 1000, 0, digest)
+    # Nothing is written when nothing fits.
+    assert codec.encode_batch(good, 0, offsets, 0, out, 0, 20, 0, digest) == (0, 0)
+    assert digest[0] == 7

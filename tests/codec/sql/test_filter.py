@@ -122,8 +122,8 @@ class TestLimits:
         ors = " OR a=1" * (OPERATORS_MAX // 2 - 1)
         check("a=1" + ors, "a=1" + ors * 2, "operators")
         texts = ",".join(["''"] * TEXTS_MAX)
-        check(f"a IN ({texts})", f"a IN ({texts},'')", "texts")
-        assert "words and signs" in (sql_problem("(" * (TOKENS_MAX + 1)) or "")
+        check(f"a IN ({texts})", f"a IN ({texts},'')", "strings")
+        assert "tokens" in (sql_problem("(" * (TOKENS_MAX + 1)) or "")
 
     def test_a_long_chain_is_not_a_deep_one(self) -> None:
         compiled = SqlFilter(" AND ".join(f"a <> '{number}'" for number in range(300)))

@@ -48,7 +48,7 @@ def test_by_circle() -> None:
     assert allocate_by_circle(queues(7), ["b", "a", "c"], "b") == [ordered[1], ordered[4]]
 
 
-def test_a_stranger_gets_nothing() -> None:
+def test_a_member_of_no_group_gets_nothing() -> None:
     assert allocate_average(queues(4), ["a"], "b") == []
     assert allocate_by_circle(queues(4), ["a"], "b") == []
     assert allocate_average(queues(4), [], "b") == []

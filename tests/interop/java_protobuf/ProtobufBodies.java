@@ -3,6 +3,7 @@ import com.google.protobuf.DescriptorProtos.FileDescriptorSet;
 import com.google.protobuf.Descriptors.Descriptor;
 import com.google.protobuf.Descriptors.FileDescriptor;
 import com.google.protobuf.DynamicMessage;
+import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.protobuf.util.JsonFormat;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -14,7 +15,7 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
 
-/** Lines of standard input: "encode JSON" answers hex digits, "decode HEX" answers JSON. */
+/** Lines of standard input: "encode JSON" answers hex digits, "decode HEX" answers JSON, or "bad". */
 public class ProtobufBodies {
     public static void main(String[] args) throws Exception {
         FileDescriptorSet files =
@@ -45,7 +46,11 @@ public class ProtobufBodies {
                 out.println(HexFormat.of().formatHex(builder.build().toByteArray()));
             } else {
                 byte[] body = HexFormat.of().parseHex(rest);
-                out.println(printer.print(DynamicMessage.parseFrom(message, body)));
+                try {
+                    out.println(printer.print(DynamicMessage.parseFrom(message, body)));
+                } catch (InvalidProtocolBufferException | RuntimeException problem) {
+                    out.println("bad");
+                }
             }
         }
     }

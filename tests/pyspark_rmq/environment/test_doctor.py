@@ -41,7 +41,8 @@ def test_servers_that_are_not_what_they_should_be(broker: EmbeddedBroker) -> Non
         "none of the name servers 127.0.0.1:1 answered: 127.0.0.1:1 could not be reached:"
         " Connection refused",
     )
-    assert not_one.reason.startswith(f"{broker.address} is a broker, not a name server: ")
+    assert not_one.reason == f"{broker.address} is a broker, not a name server"
+    assert not_one.fix.startswith("give the address of the name server, ")
     assert not_one.fix.endswith("\nSee docs/errors.md#broker-given-as-name-server")
     [right, _] = doctor.server_findings(broker.name_server, {})
     assert right == ("name server", f"{broker.name_server}, 1 broker name", "", "")

@@ -7,7 +7,10 @@ import os
 import pty
 from typing import Any
 
+import pytest
+
 from pyspark_rmq.notebook.live_progress import reason_of, watch
+from pyspark_rmq.testing import processed
 
 FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
 [PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source initialize source: \
@@ -78,3 +81,10 @@ def test_the_reason_of_a_failure_is_the_error_and_not_the_traceback() -> None:
     plain = "[STREAM_FAILED] Query [id = 1] terminated with exception: boom SQLSTATE: P0001"
     assert reason_of(Exception(f"\n{plain}\n=== Streaming Query ===")) == "boom SQLSTATE: P0001"
     assert reason_of(Exception("")) == "Exception('')"
+
+
+@pytest.mark.parametrize("query", [None, "orders", 7])
+def test_what_is_no_query(query: Any) -> None:
+    for wait in (watch, processed):
+        with pytest.raises(TypeError, match=r"takes a query, as start\(\) of a stream returns it"):
+            wait(query)

@@ -69,6 +69,42 @@ def test_use(shell: Any, broker: EmbeddedBroker) -> None:
         shared.stop()
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "number", "mistyped.name"])
+def test_use_of_what_is_no_cluster(shell: Any, name: str) -> None:
+    shell.user_ns["number"] = 7
+    with pytest.raises(UsageError, match=f"'{name}' is neither a broker nor a cluster"):
+        shell.run_line_magic("rmq", f"use {name}")
+
+
+def test_use_says_that_it_starts_a_broker(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for expected in ("no broker 'started_by_use' was shared; a new one has been started\n", ""):
+        shared = shell.run_line_magic("rmq", "use started_by_use")
+        assert capsys.readouterr().out == expected
+    shared.stop()
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("tial", "tail"), ("Topics", "topics"), ("topic", "topics"), ("uses", "use")],
+)
+def test_a_misspelled_command(shell: Any, word: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown command '{word}'; did you mean {meant}?"):
+        shell.run_line_magic("rmq", f"{word} orders")
+
+
+def test_a_line_with_a_cell(shell: Any) -> None:
+    with pytest.raises(UsageError, match="tail takes no cell: write it with one %"):
+        shell.run_cell_magic("rmq", "tail orders", "a\n")
+
+
+@pytest.mark.parametrize("line", ["tail --help", "topics -h", "use --help"])
+def test_help(shell: Any, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_line_magic("rmq", line)
+    shown = capsys.readouterr().out
+    assert "%rmq tail TOPIC [-n N]" in shown
+    assert max(map(len, shown.splitlines())) <= 88
+
+
 def test_which_cluster(shell: Any, broker: EmbeddedBroker) -> None:
     shell.user_ns["again"] = broker
     assert shell.run_line_magic("rmq", "") is broker

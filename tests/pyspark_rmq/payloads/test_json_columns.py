@@ -66,7 +66,7 @@ def test_a_good_batch_is_decoded_by_column() -> None:
         [b"{}", b'{"more":' + b"[" * 300 + b"]" * 300 + b"}"],
     ],
 )
-def test_bodies_that_together_look_like_objects_are_told_apart(bodies: list[bytes]) -> None:
+def test_bodies_that_together_look_like_objects_stay_apart(bodies: list[bytes]) -> None:
     decoder = JsonDecoder(ORDER)
     assert decoder.by_column(bodies_of(*bodies)) is None
     decoded = decoder.decode(bodies_of(*bodies))

@@ -57,10 +57,7 @@ def cannot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 def test_a_guarantee_that_changes_is_refused(
-    on_masters: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    has_checkpoint: bool,
+    on_masters: Callable[..., None], tmp_path: Path, has_checkpoint: bool
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
@@ -71,21 +68,22 @@ def test_a_guarantee_that_changes_is_refused(
         masters.start(A)
         masters.topic("T", A)
         masters.write(0, "T", ["a"], sink=sink, **given)
-        cannot(monkeypatch)
-        for _ in range(2):
-            with pytest.raises(
-                errors.InvalidArgument, match=r"meant exactly_once .* means at_least_once now"
-            ):
-                masters.write(0, "T", ["a"], sink=sink, run="run-2", **given)
-        # An explicit option may change it; the new value is stored from then on.
-        explicit = {**given, "deliveryGuarantee": "at_least_once"}
-        masters.write(0, "T", ["a"], sink=sink, run="run-2", **explicit)
-        if has_checkpoint:
-            monkeypatch.undo()
-            guarantee._decided.clear()
-            with pytest.raises(
-                errors.InvalidArgument, match=r"meant at_least_once .* means exactly_once now"
-            ):
-                masters.write(1, "T", ["b"], sink=sink, run="run-3", **given)
+        with pytest.MonkeyPatch.context() as patch:
+            cannot(patch)
+            for _ in range(2):
+                with pytest.raises(
+                    errors.InvalidArgument, match=r"meant exactly_once .* means at_least_once now"
+                ):
+                    masters.write(0, "T", ["a"], sink=sink, run="run-2", **given)
+            # An explicit option may change it; the new value is stored from then on.
+            explicit = {**given, "deliveryGuarantee": "at_least_once"}
+            masters.write(0, "T", ["a"], sink=sink, run="run-2", **explicit)
+        guarantee._decided.clear()
+        with pytest.raises(
+            errors.InvalidArgument, match=r"meant at_least_once .* means exactly_once now"
+        ):
+            masters.write(1, "T", ["b"], sink=sink, run="run-3", **given)
+        explicit = {**given, "deliveryGuarantee": "exactly_once"}
+        masters.write(1, "T", ["b"], sink=sink, run="run-3", **explicit)
 
     on_masters(scenario)

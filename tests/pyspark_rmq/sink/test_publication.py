@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from broker_core import SinkClient, errors
+from broker_core import errors
 from pyspark_rmq import connections
-from pyspark_rmq.sink import guarantee
 from tests.pyspark_rmq.sink.two_masters import A, B, C, Masters, unreachable_broker
 
 
@@ -48,16 +46,3 @@ def test_brokers_that_could_be_reached_know_who_decides(on_masters: Callable[...
             masters.write(0, "T", ["a"], run="run-2")
 
     on_masters(scenario)
-
-
-# What deliveryGuarantee=auto means
-
-
-def cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker of Apache joined the topic."""
-
-    async def is_supported(self: Any, name: str) -> bool:
-        return False
-
-    monkeypatch.setattr(SinkClient, "is_supported", is_supported)
-    guarantee._decided.clear()

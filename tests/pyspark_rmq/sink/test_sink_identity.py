@@ -98,7 +98,7 @@ def test_the_broker_remembers_the_query(query: Callable[..., Query], tmp_path: P
         assert Query(broker, "T", "S2").write(0, ["c"]) is None
 
 
-def test_a_restored_checkpoint_is_told_apart_by_content(query: Callable[..., Query]) -> None:
+def test_a_restored_checkpoint_is_recognized_by_content(query: Callable[..., Query]) -> None:
     own = query()
     own.write(0, ["aaa"])
     own.write(1, ["bbb"])

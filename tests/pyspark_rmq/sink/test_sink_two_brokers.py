@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from broker_core import SinkClient, SyncAdmin, SyncPullConsumer, errors
 from broker_core.broker.broker import Broker
+from broker_core.client.sink import client as sink_client
 from broker_core.nameserver.name_server import NameServer
 from pyspark_rmq import connections
 from pyspark_rmq.sink.publication import publish_batch
@@ -22,6 +25,8 @@ from pyspark_rmq.sink.task.result import TaskIdentity, TaskResult
 from pyspark_rmq.sink.task.sink_columns import find_columns
 from pyspark_rmq.sink.task.writer import write_task
 from tests.broker.running_broker import broker_config
+from tests.cli.rmq_process import LIMIT_S
+from tests.pyspark_rmq.sink.two_masters import A, B, Masters
 
 
 def test_two_masters(
@@ -96,3 +101,70 @@ def _values(name_server: str) -> Counter[str]:
                 found.update(message.body.decode() for message in pulled.messages)
                 offset = pulled.next_offset
     return found
+
+
+def test_a_task_that_computes_for_long_renews_what_the_others_have_staged(
+    on_masters: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before its first row, and at brokers to which it has written nothing."""
+    monkeypatch.setattr(sink_client, "_FIRST_RENEWAL_S", 0.01)
+    monkeypatch.setattr(sink_client, "RENEWALS", 1_000_000)
+
+    at_work: list[bool] = []
+    keep = SinkClient.keep_staged
+
+    async def noted(self: Any, identity: Any) -> None:
+        at_work.append(True)
+        number = len(at_work) - 1
+        try:
+            await keep(self, identity)
+        finally:
+            at_work[number] = False
+
+    monkeypatch.setattr(SinkClient, "keep_staged", noted)
+
+    def scenario(masters: Masters) -> None:
+        masters.start(A, B)
+        masters.topic("T", A, B)
+        options = SinkOptions.parse({"rmq.namesrv.addr": masters.address, "topic": "T"})
+        columns = find_columns([("value", "string")], options)
+
+        def task(partition: int, batches: Any) -> TaskResult:
+            who = TaskIdentity("job", 0, "run-1", partition, 0, 0, once=True)
+            return write_task(batches, options, columns, "exactly_once", who)
+
+        early = task(0, [pa.RecordBatch.from_pydict({"value": ["a", "b", "c", "d"]})])
+        assert {part.broker_name for part in early.parts} == {A, B}
+
+        def rows_of_a_slow_task() -> Iterator[pa.RecordBatch]:
+            for part in early.parts:
+                for _ in range(3):
+                    before = masters.renewed(part.broker_name, part.staging_id)
+                    until(partial(_is_later, masters, part, before))
+            yield pa.RecordBatch.from_pydict({"value": ["e"]})
+
+        late = task(1, rows_of_a_slow_task())
+        assert at_work
+        with pytest.raises(RuntimeError, match="planted"):
+            task(2, _failing())
+        # No task is left that renews: a job that was killed lets go.
+        until(lambda: not any(at_work))
+        publish_batch(options, [early, late])
+        assert _values(masters.address) == Counter("abcde")
+
+    on_masters(scenario)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+
+
+def _is_later(masters: Masters, part: Any, before: float) -> bool:
+    return masters.renewed(part.broker_name, part.staging_id) > before
+
+
+def _failing() -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"value": ["f"]})
+    raise RuntimeError("planted")

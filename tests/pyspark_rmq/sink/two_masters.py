@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -57,6 +58,12 @@ class Masters:
         with SyncSinkClient(self.address) as client:
             return client.status(sink, name)
 
+    def renewed(self, name: str, staging_id: str) -> float:
+        """When the batch of a draft was worked on last, by the broker's clock."""
+        draft = self._brokers[name].context.store.staging.find(staging_id)
+        assert draft is not None
+        return draft.lease.renewed
+
     def write(
         self, batch: int, topic: str, rows: list[str], *, sink: str = "S", run: str = "run-1",
         **given: str,
@@ -73,8 +80,12 @@ class Masters:
 
 
 @pytest.fixture
-def on_masters(run_async: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
+def on_masters(
+    run_async: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
     """Runs a function on a thread, with brokers that it starts and stops."""
+    # Decisions of queries are stored there, and all tests write as the same query.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(scenario: Callable[[Masters], None]) -> None:
         async def around() -> None:

@@ -100,7 +100,7 @@ def test_without_failing_it_is_left_out_until_it_answers(
     _run(work, failOnDataLoss="false", **IMPATIENT)
 
 
-def test_nobody_answers_is_an_error_in_any_case() -> None:
+def test_no_answer_is_an_error_in_any_case() -> None:
     async def work(cluster: ScriptedCluster, session: StreamSession) -> None:
         for broker in cluster.brokers:
             await broker.stop()

@@ -227,7 +227,7 @@ def test_a_wait_without_messages_ends(new_topic: Topics, options_of: Options, qu
         assert running.latest(start, may_wait=True) is start
 
 
-def test_progress_is_told_to_the_broker(
+def test_progress_is_sent_to_the_broker(
     broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any
 ) -> None:
     topic = new_topic(1)

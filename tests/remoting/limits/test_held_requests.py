@@ -170,7 +170,7 @@ def test_an_account_may_hold_as_many_as_are_left_free(tmp_path: Path, run_async:
     run_async(scenario())
 
 
-def test_pops_and_notices_count_and_are_told_that_it_is_full(
+def test_pops_and_notifications_count_and_are_refused_when_full(
     tmp_path: Path, run_async: Run
 ) -> None:
     async def scenario() -> None:

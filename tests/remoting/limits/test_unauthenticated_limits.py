@@ -62,7 +62,7 @@ def test_a_large_first_request_with_an_account_is_served(run_async: Callable[...
     run_async(scenario())
 
 
-def test_what_nobody_signed_is_read_and_not_kept(run_async: Callable[..., Any]) -> None:
+def test_unsigned_bodies_are_read_and_discarded(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         frame = sized(8 * MIB, None)
         async with guarded() as (server, address), raw_peer(address) as peer:
@@ -84,7 +84,7 @@ def test_what_nobody_signed_is_read_and_not_kept(run_async: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize("key", ["wrong", SECRET])
-def test_bodies_of_strangers_share_a_small_budget(run_async: Callable[..., Any], key: str) -> None:
+def test_unauthenticated_bodies_share_a_budget(run_async: Callable[..., Any], key: str) -> None:
     """Whether the account exists makes no difference before the body is there."""
     limits = RemotingLimits(frame_size_max=MIB, unauthenticated_size_max=2 * MIB)
     frame = sized(1000 << 10, key)
@@ -117,7 +117,7 @@ def test_bodies_of_strangers_share_a_small_budget(run_async: Callable[..., Any],
     run_async(scenario())
 
 
-def test_headers_of_strangers_are_small(run_async: Callable[..., Any]) -> None:
+def test_unauthenticated_headers_are_small(run_async: Callable[..., Any]) -> None:
     def header_of(size: int) -> bytes:
         return frame_bytes(RemotingCommand(10, {"AccessKey": SECRET, "x": "x" * size}, opaque=1))
 
@@ -135,7 +135,7 @@ def test_headers_of_strangers_are_small(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_nothing_is_left_of_strangers_that_go(run_async: Callable[..., Any]) -> None:
+def test_closed_unauthenticated_peers_release_everything(run_async: Callable[..., Any]) -> None:
     frame = sized(60 << 10, "wrong")
     limits = small_limits(unauthenticated_size_max=128 << 10)
 

@@ -206,13 +206,13 @@ def test_a_client_with_tls_never_talks_plain_text(run: Run, authority: Authority
         ({"hosts": ("127.0.0.2", "example.org")}, "IP address mismatch"),
         ({"hosts": ("localhost",)}, "IP address mismatch"),
         ({"expired": True}, "certificate has expired"),
-        ({"authority": "stranger"}, "unable to get local issuer certificate"),
+        ({"authority": "unknown"}, "unable to get local issuer certificate"),
     ],
 )
 def test_certificates_that_do_not_fit_are_refused(
     run: Run, tmp_path: Path, authority: Authority, made: dict[str, Any], reason: str
 ) -> None:
-    issuer = Authority(tmp_path, "stranger") if "authority" in made else authority
+    issuer = Authority(tmp_path, "unknown") if "authority" in made else authority
     files = issuer.issue("server", *made.get("hosts", ()), expired=made.get("expired", False))
 
     async def scenario() -> None:
@@ -294,8 +294,8 @@ def test_authorities_of_clients_are_taken_up_and_given_up(
 
 
 def test_certificates_of_clients(run: Run, tmp_path: Path, authority: Authority) -> None:
-    stranger = Authority(tmp_path, "stranger")
-    mine, foreign = authority.issue("mine"), stranger.issue("foreign")
+    unknown = Authority(tmp_path, "unknown")
+    mine, foreign = authority.issue("mine"), unknown.issue("foreign")
 
     async def scenario(client_auth: ClientAuth) -> None:
         context = context_for(authority.issue("server"), authority.path, client_auth)

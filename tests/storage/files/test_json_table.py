@@ -140,7 +140,7 @@ class TestFile:
         table.save({"n": 1})
         table.save({"n": 2})
         disk.overwrite(PATH, content)
-        assert table.load_is_damaged()
+        assert table.is_damaged()
         assert table.load() == {"n": 1}
         table.save({"n": 3})
         assert table.load() == {"n": 3}

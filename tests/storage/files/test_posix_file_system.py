@@ -411,7 +411,7 @@ def test_zeros_replace_holes_where_fallocate_is_missing(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_a_full_disk_refuses_to_allocate_and_kills_nobody(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_to_allocate_and_kills_no_process(tmp_path: Path) -> None:
     with _full_disk(tmp_path / "small", "1m"):
         fs = PosixFileSystem(tmp_path / "small" / "store")
         file = fs.create("fits")

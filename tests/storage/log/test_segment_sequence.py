@@ -167,7 +167,7 @@ class TestRoomAhead:
         assert segments.roll().base == 4 * SIZE
         segments.release()
 
-    def test_whoever_cannot_wait_takes_them_first(self) -> None:
+    def test_a_waiting_reservation_takes_them_first(self) -> None:
         disk, worker, tried = log_disk(), ManualWorker(), []
         segments = sequence(disk, worker)
         segments.roll()
@@ -179,7 +179,7 @@ class TestRoomAhead:
         assert names(disk) == [SIZE * n for n in range(5)]
         segments.release()
 
-    def test_a_full_disk_is_told_by_the_append(self) -> None:
+    def test_a_full_disk_is_reported_by_the_append(self) -> None:
         disk, tried = log_disk(), []
         segments = sequence(disk)
         segments.roll()

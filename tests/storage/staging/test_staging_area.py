@@ -210,7 +210,7 @@ class TestLimits:
         assert list(staging.drafts()) == []
         disk.clock.advance(2 * HOUR_MS)
         assert staging.expire() == []
-        staging.keep_no_more([staging_id])
+        staging.allow_expiry([staging_id])
         assert staging.expire() == [staging_id]
         assert staging.find(staging_id) is None
 

@@ -93,7 +93,7 @@ def test_another_length_is_refused(change: int) -> None:
     batch = staged(store, b"b")
     content = disk.content(path_of(batch))
     disk.overwrite(path_of(batch), content[:change] if change < 0 else content + b"x")
-    with pytest.raises(StagingRefused, match="bytes are staged"):
+    with pytest.raises(StagingRefused, match="bytes, the sealed part"):
         store.publish_now([batch])
     disk.overwrite(path_of(batch), content)
     assert store.publish_now([batch]).ok
@@ -168,7 +168,7 @@ def test_what_a_used_file_takes_counts_once() -> None:
     assert staging.seal(staging_id).size == staging.size
 
 
-def test_spares_that_nobody_wants_are_removed() -> None:
+def test_unused_spares_are_removed() -> None:
     disk = new_disk()
     staging = area(disk)
     used(staging, b"a")

@@ -39,7 +39,7 @@ def test_a_group_without_records_and_one_that_is_gone() -> None:
         store.group_ranges(1, result.end_position)
 
 
-def test_whoever_must_save_is_told_before_files_go() -> None:
+def test_savers_are_called_before_files_are_removed() -> None:
     disk = new_disk()
     store = open_small(disk, file_reserved_hours=1, delete_files_per_round=100)
     told: list[int] = []

@@ -67,7 +67,7 @@ def held(count: int = 9, shown: int = 4) -> tuple[MessageStore, Gate, list[int]]
     gate = Gate(store)
     gate.confirmed._position = ends[shown - 1] + 3  # inside of the next record
     store.replication.require_replicas(gate, 3_000)
-    store.replication.hold_back(gate.confirmed.position, ("OWN",))
+    store.replication.hide_tail(gate.confirmed.position, ("OWN",))
     return store, gate, ends
 
 
@@ -133,7 +133,7 @@ def test_a_group_is_hidden_as_a_whole() -> None:
         gate = Gate(store)
         gate.confirmed._position = position
         store.replication.require_replicas(gate, 3_000)
-        store.replication.hold_back(position)
+        store.replication.hide_tail(position)
         shown = 5 * (position >= first.end_position) + 20 * (position >= second.end_position)
         assert store.offsets("T", 0)[1] == shown
         store.close()

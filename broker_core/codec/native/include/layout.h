@@ -72,6 +72,13 @@ enum {
     KEY_ENTRY_POSITION_AT = 4,
     KEY_ENTRY_TIMESTAMP_AT = 12,
 
+    /* Message in the body of a batch send. Its CRC is always 0. */
+    BATCH_ITEM_MAGIC_AT = 4,
+    BATCH_ITEM_FLAG_AT = 12,
+    BATCH_ITEM_BODY_LENGTH_AT = 16,
+    BATCH_ITEM_BODY_AT = 20,
+    BATCH_ITEM_SIZE_MIN = 22, /* without body and property text */
+
     /* Positions given to the records of a pull response: queue offset of the first record of a run
      * (its low bits) times a size that no record exceeds. */
     WIRE_PLACE_SHIFT = 24,

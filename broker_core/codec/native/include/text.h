@@ -28,6 +28,16 @@ uint32_t java_hash_continue(uint32_t hash, const uint8_t *text, size_t size);
  * bytes written. */
 size_t replace_invalid_utf8(const uint8_t *text, size_t size, uint8_t *out);
 
+/* Writes two upper-case digits per byte; returns the end of what was written. */
+static inline uint8_t *put_hex(uint8_t *out, const uint8_t *bytes, size_t size) {
+    static const char digits[] = "0123456789ABCDEF";
+    for (size_t index = 0; index < size; index++) {
+        *out++ = (uint8_t)digits[bytes[index] >> 4];
+        *out++ = (uint8_t)digits[bytes[index] & 15];
+    }
+    return out;
+}
+
 /* Whether `text` contains 0x01 or 0x02, the separators of property text. */
 int has_separator(const uint8_t *text, size_t size);
 

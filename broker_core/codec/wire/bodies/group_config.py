@@ -10,17 +10,24 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from broker_core.codec.json.dialect import emit_json
-from broker_core.codec.json.fields import I64_MAX, flag_field, object_field, text_field, whole_field
+from broker_core.codec.json.fields import (
+    I32_MAX,
+    I64_MAX,
+    flag_field,
+    is_deeper,
+    object_field,
+    text_field,
+    whole_field,
+)
 from broker_core.errors import InvalidArgument
 
 RETRY_TIMES_MAX_DEFAULT: Final = 16
 # Unknown keys are kept for every group, so their size is limited.
 EXTRA_SIZE_MAX: Final = 16 << 10
-# Deeper values could be stored in a table that cannot be parsed again.
+# The parser of the table file rejects deeper values.
 EXTRA_DEPTH_MAX: Final = 8
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class GroupConfig(NamedTuple):
@@ -79,9 +86,9 @@ def parse_group_config(found: Mapping[str, Any], name_default: str = "") -> Grou
         flag_field(found, "consumeEnable", True),
         flag_field(found, "consumeFromMinEnable", True),
         flag_field(found, "consumeBroadcastEnable", True),
-        whole_field(found, "retryQueueNums", 1, 0, _I32_MAX),
+        whole_field(found, "retryQueueNums", 1, 0, I32_MAX),
         # -1: the group has no limit of its own.
-        whole_field(found, "retryMaxTimes", RETRY_TIMES_MAX_DEFAULT, -1, _I32_MAX),
+        whole_field(found, "retryMaxTimes", RETRY_TIMES_MAX_DEFAULT, -1, I32_MAX),
         whole_field(found, "brokerId", 0, 0, I64_MAX),
         whole_field(found, "whichBrokerWhenConsumeSlowly", 1, 0, I64_MAX),
         flag_field(found, "notifyConsumerIdsChangedEnable", True),
@@ -100,15 +107,7 @@ def group_table_object(groups: Iterable[GroupConfig]) -> dict[str, dict[str, Any
 
 
 def _check_extra(extra: Mapping[str, Any]) -> None:
-    if _depth_exceeds(extra, EXTRA_DEPTH_MAX):
+    if is_deeper(extra, EXTRA_DEPTH_MAX):
         raise InvalidArgument(f"unknown fields of a group are deeper than {EXTRA_DEPTH_MAX}")
     if len(emit_json(extra)) > EXTRA_SIZE_MAX:
         raise InvalidArgument(f"unknown fields of a group have more than {EXTRA_SIZE_MAX} bytes")
-
-
-def _depth_exceeds(value: object, depth: int) -> bool:
-    if isinstance(value, Mapping):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value.values())
-    if isinstance(value, list):
-        return depth == 0 or any(_depth_exceeds(item, depth - 1) for item in value)
-    return False

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import flag_field, list_field, text_field, whole_field
 from broker_core.codec.wire.bodies.subscription_data import (
     SubscriptionData,
@@ -84,9 +84,7 @@ def parse_heartbeat(body: bytes | memoryview) -> HeartbeatData:
     if len(body) > HEARTBEAT_SIZE_MAX:
         raise InvalidArgument(f"a heartbeat of {len(body)} bytes, at most {HEARTBEAT_SIZE_MAX}")
     # Java may write a subscription shared by several groups once.
-    found = parse_json(body, references=True)
-    if not isinstance(found, dict):
-        raise InvalidArgument("a heartbeat is not a JSON object")
+    found = parse_object(body, references=True)
     return HeartbeatData(
         text_field(found, "clientID"),
         tuple(text_field(item, "groupName") for item in _objects(found, "producerDataSet")),
@@ -123,9 +121,9 @@ def _enum_field(found: Mapping[str, Any], name: str, ordinals: Sequence[str], de
     if type(value) is int:
         return ordinals[whole_field(found, name, None, 0, len(ordinals) - 1)]
     text = text_field(found, name, default).upper()
-    # An unknown name is only passed on to tools; it must still have the form of a name.
+    # Unknown names are passed on to tools; they must still have the form of a name.
     if _ENUM_NAME.fullmatch(text) is None:
-        raise InvalidArgument(f"{name} {text[:60]!r} is not the name of a choice")
+        raise InvalidArgument(f"{name} {text[:60]!r} is not the name of an enumeration value")
     return text
 
 
@@ -133,6 +131,6 @@ def _objects(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     items: list[Mapping[str, Any]] = []
     for item in list_field(found, name):
         if not isinstance(item, dict):
-            raise InvalidArgument(f"{name} holds something that is not an object")
+            raise InvalidArgument(f"{name} has an entry that is not an object")
         items.append(item)
     return items

@@ -37,7 +37,7 @@ class LocalRange(NamedTuple):
 
 
 def local_range_fields(found: LocalRange) -> dict[str, str]:
-    """As header fields."""
+    """The header fields of the response."""
     layout = found.layout
     return {
         "directory": layout.directory,
@@ -54,13 +54,13 @@ def local_range_fields(found: LocalRange) -> dict[str, str]:
 
 
 def parse_local_range(ext: Mapping[str, str]) -> LocalRange:
-    """The inverse; raises `InvalidArgument`."""
+    """The inverse of `local_range_fields`; raises `InvalidArgument`."""
 
     def number(name: str, least: int = 0, most: int = I64_MAX) -> int:
         return whole_number(ext.get(name, ""), name, least, most)
 
     if not ext.get("directory"):
-        raise InvalidArgument("a broker told no directory")
+        raise InvalidArgument("the answer to LOCAL_RANGE has no directory")
     layout = StoreLayout(
         ext["directory"],
         ext.get("storeId", ""),

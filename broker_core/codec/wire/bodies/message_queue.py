@@ -14,12 +14,18 @@ from broker_core.codec.json.dialect import (
     RawKeyMap,
     emit_json,
     key_fields,
-    parse_json,
+    parse_object,
 )
-from broker_core.codec.json.fields import flag_field, list_field, text_field, whole_field
+from broker_core.codec.json.fields import (
+    I32_MAX,
+    flag_field,
+    list_field,
+    text_field,
+    whole_field,
+)
 from broker_core.errors import InvalidArgument
 
-QUEUE_ID_MAX: Final = (1 << 31) - 1
+QUEUE_ID_MAX: Final = I32_MAX
 
 
 class MessageQueue(NamedTuple):
@@ -84,7 +90,7 @@ def encode_lock_request(request: QueueLockRequest) -> bytes:
 
 def parse_lock_request(body: bytes | memoryview) -> QueueLockRequest:
     """The inverse of `encode_lock_request`; Go leaves `onlyThisBroker` out."""
-    found = _object(body)
+    found = parse_object(body)
     return QueueLockRequest(
         text_field(found, "clientId"),
         text_field(found, "consumerGroup"),
@@ -100,11 +106,4 @@ def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
 
 def parse_locked_queues(body: bytes | memoryview) -> frozenset[MessageQueue]:
     """The inverse of `encode_locked_queues`."""
-    return frozenset(parse_queue(queue) for queue in list_field(_object(body), "lockOKMQSet"))
-
-
-def _object(body: bytes | memoryview) -> Mapping[str, Any]:
-    found = parse_json(body)
-    if not isinstance(found, dict):
-        raise InvalidArgument("the body is not a JSON object")
-    return found
+    return frozenset(parse_queue(queue) for queue in list_field(parse_object(body), "lockOKMQSet"))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.codec.json.dialect import emit_json, parse_json
+from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import (
+    I32_MAX,
     I64_MAX,
     flag_field,
     list_field,
@@ -21,8 +22,6 @@ from broker_core.codec.json.fields import (
 )
 from broker_core.codec.wire.bodies.topic_config import PERM_MASK
 from broker_core.errors import InvalidArgument
-
-_I32_MAX = (1 << 31) - 1
 
 
 class QueueData(NamedTuple):
@@ -81,7 +80,7 @@ def encode_topic_route(route: TopicRoute) -> bytes:
 
 def decode_topic_route(body: bytes | memoryview) -> TopicRoute:
     """The inverse of `encode_topic_route`, for bodies of any RocketMQ version."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     order = found.get("orderTopicConf")
     return TopicRoute(
         tuple(_parse_broker(broker) for broker in _objects(found, "brokerDatas")),
@@ -102,7 +101,7 @@ def encode_cluster_info(info: ClusterInfo) -> bytes:
 
 def decode_cluster_info(body: bytes | memoryview) -> ClusterInfo:
     """The inverse of `encode_cluster_info`, dialect included."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     brokers = object_field(found, "brokerAddrTable")
     clusters = object_field(found, "clusterAddrTable")
     return ClusterInfo(
@@ -122,7 +121,7 @@ def encode_topic_list(topics: TopicList) -> bytes:
 
 def decode_topic_list(body: bytes | memoryview) -> TopicList:
     """The inverse of `encode_topic_list`."""
-    found = _parsed_object(body)
+    found = parse_object(body, references=True)
     address = found.get("brokerAddr")
     return TopicList(
         _texts(found, "topicList"), None if address is None else text_field(found, "brokerAddr")
@@ -146,7 +145,7 @@ def encode_kv_table(table: Mapping[str, str]) -> bytes:
 
 def decode_kv_table(body: bytes | memoryview) -> dict[str, str]:
     """The inverse of `encode_kv_table`."""
-    table = object_field(_parsed_object(body), "table")
+    table = object_field(parse_object(body, references=True), "table")
     return {key: text_field(table, key) for key in table}
 
 
@@ -193,18 +192,14 @@ def _parse_broker(found: Mapping[str, Any]) -> BrokerData:
 
 def _parse_queue(found: Mapping[str, Any]) -> QueueData:
     # Very old peers and the Go client spell the flag `topicSynFlag`.
-    sys_flag = whole_field(found, "topicSynFlag", 0, 0, _I32_MAX)
+    sys_flag = whole_field(found, "topicSynFlag", 0, 0, I32_MAX)
     return QueueData(
         text_field(found, "brokerName"),
-        whole_field(found, "readQueueNums", None, 0, _I32_MAX),
-        whole_field(found, "writeQueueNums", None, 0, _I32_MAX),
+        whole_field(found, "readQueueNums", None, 0, I32_MAX),
+        whole_field(found, "writeQueueNums", None, 0, I32_MAX),
         whole_field(found, "perm", None, 0, PERM_MASK),
-        whole_field(found, "topicSysFlag", sys_flag, 0, _I32_MAX),
+        whole_field(found, "topicSysFlag", sys_flag, 0, I32_MAX),
     )
-
-
-def _parsed_object(body: bytes | memoryview) -> Mapping[str, Any]:
-    return object_field({"body": parse_json(body, references=True)}, "body")
 
 
 def _objects(found: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
@@ -214,5 +209,5 @@ def _objects(found: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]
 def _texts(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = tuple(list_field(found, name))
     if not all(isinstance(text, str) for text in texts):
-        raise InvalidArgument(f"{name:.100} has an entry that is no text")
+        raise InvalidArgument(f"{name:.100} has an entry that is not a string")
     return texts

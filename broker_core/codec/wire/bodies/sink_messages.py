@@ -26,8 +26,8 @@ from broker_core.codec.json.fields import (
     whole_field,
     whole_number,
 )
-from broker_core.codec.native import encode_batch, measure_batch
-from broker_core.codec.records.column_batch import QUEUE_PLACE, ColumnBatch
+from broker_core.codec.native import encode_batch, measure_batch, new_buffer
+from broker_core.codec.records.column_batch import QUEUE_PLACE, TEMPLATE, Buffer, ColumnBatch
 from broker_core.codec.records.record_layout import BLANK_RESERVE
 from broker_core.codec.records.staged_block import QueueKeys, StagedPart
 from broker_core.errors import InvalidArgument
@@ -39,11 +39,10 @@ IDS_MAX: Final = 100_000
 BROKERS_MAX: Final = 1_000
 QUEUES_MAX: Final = 4_096
 
-# In a description of rows: their number and bytes.
+# The words that every `rows:` description has: number and bytes.
 _ROWS_WORDS_MIN: Final = 2
 # id, count, size, checksum
 _PART_FIELDS: Final = 4
-_TEMPLATE: Final = -1
 _NOTE_MAGIC: Final = b"RMQS"
 _COUNT: Final = struct.Struct(">H")
 _U32_MAX: Final = (1 << 32) - 1
@@ -173,22 +172,26 @@ _NOTE_KINDS: Final = (BATCH_NOTE, PART_NOTE, RUN_NOTE, RESERVE_NOTE, PREPARE_NOT
 # Staged blocks
 
 
-def encode_blocks(batch: ColumnBatch, size_max: int) -> Iterator[tuple[int, memoryview]]:
+def encode_blocks(
+    batch: ColumnBatch, size_max: int, digest: Buffer | None = None
+) -> Iterator[tuple[int, memoryview]]:
     """Yield bodies of STAGE_APPEND of about `size_max` bytes as (rows, body).
 
-    Records are templates: complete but for their log positions.
+    Records are templates: complete but for their log positions. Their digest is added to `digest`.
     """
     _, largest = measure_batch(batch)
     head = block_head(batch.queues)
     size_max = max(size_max, len(head) + largest + BLANK_RESERVE)
     row = 0
     while row < batch.count:
-        block = bytearray(size_max)
+        block = new_buffer(size_max)
         block[: len(head)] = head
         # Each block counts its own records per queue.
         ordinals = memoryview(array("q", bytes(8 * len(batch.queues))))
-        after, end = encode_batch(batch, row, ordinals, 0, block, len(head), len(block), _TEMPLATE)
-        yield after - row, memoryview(block)[:end]
+        after, end = encode_batch(
+            batch, row, ordinals, 0, block, len(head), len(block), TEMPLATE, digest
+        )
+        yield after - row, block[:end]
         row = after
 
 
@@ -241,7 +244,7 @@ def parse_publication(body: bytes | memoryview) -> Publication:
     found = _object(body)
     phase = text_field(found, "phase", WHOLE)
     if phase not in _PHASES:
-        raise InvalidArgument(f"phase is {phase[:40]!r}: this broker does not know it")
+        raise InvalidArgument(f"phase {phase[:40]!r} is unknown to this broker")
     token, others, parts = _parse_attempt(found)
     decided = _parse_decisions(found)
     attempt = _parse_attempt_name(found)
@@ -257,7 +260,7 @@ def parse_ids(body: bytes | memoryview) -> list[str]:
     """Staging ids to drop."""
     found = list_field(_object(body), "ids")
     if len(found) > IDS_MAX or not all(isinstance(item, str) for item in found):
-        raise InvalidArgument(f"ids: give at most {IDS_MAX} texts")
+        raise InvalidArgument(f"ids: give at most {IDS_MAX} strings")
     return list(found)
 
 
@@ -374,7 +377,7 @@ def parse_note(data: bytes) -> SinkNote | None:
 
 
 def checked_name(value: str, what: str, *, required: bool = True) -> str:
-    """`value`, if it may name a sink, a run or a checkpoint."""
+    """`value` if it is a valid name of a sink, a run or a checkpoint."""
     if not value and not required:
         return value
     if not 1 <= len(value) <= NAME_SIZE_MAX or not value.isprintable():
@@ -461,7 +464,7 @@ def _parse_decisions(found: Mapping[str, Any]) -> Decisions:
 
 
 def part_fields(part: StagedPart) -> list[Any]:
-    """A part as a JSON list; its broker is not told its own name."""
+    """A part as a JSON list, without the name of its broker, which receives it."""
     return list(part[:_PART_FIELDS])
 
 
@@ -470,13 +473,13 @@ def parse_part(item: Any) -> StagedPart:
     if not isinstance(item, list) or len(item) != _PART_FIELDS or not isinstance(item[0], str):
         raise InvalidArgument("a part is not [id, count, size, checksum]")
     if not all(type(number) is int and 0 <= number <= I64_MAX for number in item[1:]):
-        raise InvalidArgument("a part has a number that is none")
+        raise InvalidArgument("a part has a field that is not an integer from 0 to 2^63 - 1")
     return StagedPart(*item)
 
 
 def _parse_range(item: Any) -> tuple[int, int]:
     if not isinstance(item, list) or len(item) != 2 or not all(type(n) is int for n in item):
-        raise InvalidArgument("two numbers were expected: [first, next]")
+        raise InvalidArgument("an offset range is not [first, next]")
     return item[0], item[1]
 
 
@@ -497,5 +500,7 @@ def _object(body: bytes | memoryview) -> Mapping[str, Any]:
         raise InvalidArgument("not a JSON object")
     version = whole_field(found, "v", 0)
     if version != VERSION:
-        raise InvalidArgument(f"version {version} of a sink message; this side knows {VERSION}")
+        raise InvalidArgument(
+            f"version {version} of a sink message is not supported; this side reads {VERSION}"
+        )
     return found

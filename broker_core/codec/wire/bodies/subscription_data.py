@@ -54,13 +54,13 @@ class SubscriptionData(NamedTuple):
 
 
 def parse_tag_expression(topic: str, text: str | None, version: int = 0) -> SubscriptionData:
-    """`A || B` by tags; `*`, nothing and spaces mean everything. Raises `InvalidSubscription`."""
+    """`A || B` selects tags; `*`, None or blanks select all. Raises `InvalidSubscription`."""
     if text is None or text.strip() in ("", ALL_MESSAGES):
         return SubscriptionData(topic, version=version)
     _check_size(text)
     tags = _distinct(part.strip() for part in text.split(_SEPARATOR))
     if not tags:
-        raise InvalidSubscription(f"{text[:60]!r} names no tag: give * or tags joined by ||")
+        raise InvalidSubscription(f"{text[:60]!r} contains no tag: give * or tags joined by ||")
     return SubscriptionData(topic, text, tags, _codes(tags), version)
 
 
@@ -76,12 +76,12 @@ def parse_subscription(found: object) -> SubscriptionData:
     _check_size(text)
     if expression_type != TAG:
         if len(expression_type) > len(SQL92):
-            raise InvalidSubscription(f"expressionType {expression_type[:20]!r} is not known")
+            raise InvalidSubscription(f"unknown expressionType {expression_type[:20]!r}")
         return SubscriptionData(
             topic, text, version=version, expression_type=expression_type, class_filter=class_filter
         )
     if class_filter:
-        # The text is a class name; brokers without filter servers let everything through.
+        # The text is a class name; brokers without filter servers deliver every message.
         return SubscriptionData(topic, text, version=version, class_filter=True)
     listed = list_field(found, "tagsSet")
     if not listed:
@@ -104,7 +104,7 @@ def subscription_object(subscription: SubscriptionData) -> dict[str, Any]:
 
 
 def _version(found: Mapping[str, Any]) -> int:
-    """C++ writes the number as a text."""
+    """The version; the C++ client writes it as a string."""
     value = found.get("subVersion")
     if isinstance(value, str):
         return whole_number(value, "subVersion")
@@ -113,7 +113,7 @@ def _version(found: Mapping[str, Any]) -> int:
 
 def _tag(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument("tagsSet holds something that is not a text")
+        raise InvalidArgument("tagsSet has an entry that is not a string")
     return value
 
 
@@ -129,7 +129,7 @@ def _codes(tags: Iterable[str]) -> frozenset[int]:
     try:
         return frozenset(java_hash(tag.encode()) for tag in tags)
     except UnicodeEncodeError:
-        raise InvalidSubscription("a tag holds half a character (a lone surrogate)") from None
+        raise InvalidSubscription("a tag has a lone surrogate, which UTF-8 cannot encode") from None
 
 
 def _check_size(text: str) -> None:

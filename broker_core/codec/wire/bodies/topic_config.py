@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from broker_core.codec.json.dialect import emit_json
-from broker_core.codec.json.fields import flag_field, object_field, text_field, whole_field
+from broker_core.codec.json.fields import (
+    I32_MAX,
+    flag_field,
+    object_field,
+    text_field,
+    whole_field,
+)
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
@@ -22,7 +28,6 @@ UNIT_FLAG: Final = 1
 UNIT_SUBSCRIPTION_FLAG: Final = 2
 
 _NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
-_I32_MAX: Final = (1 << 31) - 1
 
 
 class DataVersion(NamedTuple):
@@ -89,11 +94,11 @@ def parse_topic_config(found: Mapping[str, Any], name_default: str = "") -> Topi
     attributes = object_field(found, "attributes")
     return TopicConfig(
         text_field(found, "topicName", name_default),
-        whole_field(found, "readQueueNums", 16, 0, _I32_MAX),
-        whole_field(found, "writeQueueNums", 16, 0, _I32_MAX),
+        whole_field(found, "readQueueNums", 16, 0, I32_MAX),
+        whole_field(found, "writeQueueNums", 16, 0, I32_MAX),
         whole_field(found, "perm", PERM_READ | PERM_WRITE, 0, PERM_MASK),
         text_field(found, "topicFilterType", "SINGLE_TAG"),
-        whole_field(found, "topicSysFlag", 0, 0, _I32_MAX),
+        whole_field(found, "topicSysFlag", 0, 0, I32_MAX),
         flag_field(found, "order", False),
         {key: text_field(attributes, key) for key in attributes} if attributes else _NO_ATTRIBUTES,
     )

@@ -72,7 +72,7 @@ def test_answers_that_are_errors(
     assert registry.asked == ["/schemas/ids/5"] * attempts
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(RegistryError, match=rf"127\.0\.0\.1:{port}.*ConnectionRefusedError"):

@@ -12,7 +12,8 @@ pytest.importorskip("pyspark")
 from broker_core import errors
 from pyspark_rmq.sink.sink_options import SinkOptions
 from pyspark_rmq.sink.task import context as task_context
-from pyspark_rmq.sink.task.context import JOBS, job_identity, stream_identity
+from pyspark_rmq.sink.task.context import job_identity, stream_identity
+from pyspark_rmq.sink.task.result import JOBS
 
 QUERY = "652ab8cd-01e6-427e-8239-974c949002ef"
 SESSION = "8ff02676-e020-4ea1-89e3-efd91f75a776"

@@ -123,7 +123,7 @@ def test_rows_that_cannot_be_written(columns: dict[str, list[Any]], message: str
         reader(batch, maxMessageSize="4").messages(batch)
 
 
-def test_topics_are_told_apart() -> None:
+def test_topics_are_distinguished() -> None:
     batch = rows(
         value=[b"1", b"2", b"3"], topic=["x", "y", "x"], flag=[1, 2, 3], key=["a", "b", "c"]
     )

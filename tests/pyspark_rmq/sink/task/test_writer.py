@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core import SyncPullConsumer, errors
+from broker_core import SyncPullConsumer, batch_from_arrow, digest_rows, errors
 from pyspark_rmq import EmbeddedBroker, progress
 from pyspark_rmq.sink.guarantee import decide_guarantee
 from pyspark_rmq.sink.publication import abort_batch, batch_content, publish_batch
@@ -230,7 +231,7 @@ def test_messages_of_two_batches_are_refused(sink: Callable[..., Sink]) -> None:
         own.commit(own.write(0, ["a"]), own.write(1, ["b"]))
 
 
-def test_an_empty_batch_needs_nobody(sink: Callable[..., Sink]) -> None:
+def test_an_empty_batch_needs_no_broker(sink: Callable[..., Sink]) -> None:
     own = sink()
     empty = own.write(0, [])
     assert empty.parts == ()
@@ -367,6 +368,24 @@ def test_long_rows_travel_compressed(sink: Callable[..., Sink], guarantee: str) 
     found = own.broker.consume(own.topic)
     assert Counter(message.body.decode() for message in found) == Counter(values)
     assert all(message.size < 2_000 for message in found)
+
+
+def test_the_digest_does_not_depend_on_how_rows_travel(sink: Callable[..., Sink]) -> None:
+    """It is compared with that of a replay, which may run with other options."""
+    values = ["short", "x" * 50_000, "y" * 20_000]
+    columns = {
+        "tags": pa.array(["a", None, "b"], pa.string()),
+        "key": pa.array(["k", "", None], pa.string()),
+        "flag": pa.array([0, 7, 7], pa.int32()),
+    }
+    rows = batch_from_arrow(
+        pa.array(values, pa.string()), (), tags=columns["tags"], keys=columns["key"]
+    )
+    expected = digest_rows(rows, np.array([0, 7, 7], np.int32))
+    for options in ({}, {"shortCircuit": "off"}, {"compression": "zlib"}):
+        written = sink(**options).write(0, values, **columns)
+        assert written.digest % (1 << 64) == expected
+        assert written.size == sum(map(len, values))
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

@@ -13,7 +13,11 @@ from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.options import SourceOptions
-from pyspark_rmq.source.offsets.data_loss import DataLost
+from pyspark_rmq.source.offsets.data_loss import (
+    DataLost,
+    describe_lost,
+    describe_unknown_loss,
+)
 from pyspark_rmq.source.offsets.offset_planning import ranges_between
 from pyspark_rmq.source.offsets.stream_position import StoreIdentity, StreamOffset
 from pyspark_rmq.source.stream_session import Limits, StreamSession
@@ -144,3 +148,22 @@ def test_a_store_without_a_name_is_read_again_from_its_minimum() -> None:
         }
 
     _run(work, failOnDataLoss="false")
+
+
+def test_the_text_names_the_first_queues() -> None:
+    queues = [MessageQueue("T", "broker-a", number) for number in range(8)]
+    same = {queue: 10 + queue.queue_id for queue in queues}
+    text = describe_lost(same, {**dict.fromkeys(queues, 20), queues[0]: 10})
+    assert text.startswith(
+        "42 messages that were read are not in the log any more: 9 of queue 1 of"
+    )
+    assert "6 of queue 4 of T from offset 14 on" in text
+    assert "queue 6" not in text
+    assert "and 2 more queues" in text
+    assert "reading goes on with those" in text
+    assert "goes on after it" in describe_lost({queues[0]: 3}, {queues[0]: 5}, is_repeated=True)
+    # A queue that the position does not have, and one that is still whole.
+    assert "All messages that this query has read" in describe_lost({queues[0]: 3}, {})
+    assert "All messages that this query has read" in describe_lost({queues[0]: 3}, {queues[0]: 3})
+    assert "is not known" in describe_unknown_loss("12.3.abc")
+    assert "12.3.abc" in describe_unknown_loss("12.3.abc")

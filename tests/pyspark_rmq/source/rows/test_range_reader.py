@@ -108,6 +108,38 @@ def test_bodies_that_are_too_large_for_one_batch_when_decompressed(
     assert [body for batch in batches for body in batch.column(0).to_pylist()] == bodies
 
 
+@pytest.mark.parametrize("damaged_reads", [1, 1_000])
+def test_a_run_that_is_read_again_may_be_too_large_for_one_batch(
+    broker: EmbeddedBroker,
+    new_topic: Callable[..., str],
+    options_of: Callable[..., SourceOptions],
+    monkeypatch: pytest.MonkeyPatch,
+    damaged_reads: int,
+) -> None:
+    """A record that fails its checksum here is asked for again; the broker has verified it then."""
+    monkeypatch.setattr(message_batches, "PLAIN_SIZE_MAX", 250_000)
+    topic = new_topic(1)
+    bodies = [b"%d" % n * 100_000 for n in range(7)]
+    send(broker, topic, 0, *(OutgoingMessage(topic, body) for body in bodies))
+    task = Task((QueueRange(topic, "broker-a", 0, 0, len(bodies)),), {})
+    right, left = message_batches.BatchMaker.batch, [damaged_reads]
+
+    def batch(*given: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise errors.CorruptRecord("a file", 0, "checksum")
+        return right(*given)
+
+    monkeypatch.setattr(message_batches.BatchMaker, "batch", batch)
+    batches = read_task(task, options_of(subscribe=topic, shortCircuit="off"), VALUE)
+    if damaged_reads == 1:
+        assert [body for made in batches for body in made.column(0).to_pylist()] == bodies
+    else:
+        with pytest.raises(errors.CorruptRecord):
+            list(batches)
+        assert left[0] == damaged_reads - 2, "asked for again once"
+
+
 def test_tags_are_compared_as_texts(
     broker: EmbeddedBroker, new_topic: Callable[..., str], options_of: Callable[..., SourceOptions]
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker_core import EmbeddedBroker, EmbeddedCluster
-from broker_core.embedded.initial_topics import QUEUES_MAX, initial_topics
 from broker_core.errors import InvalidArgument
+from broker_core.notebook.topic_counts import QUEUES_MAX, topic_counts
 
 
 @pytest.mark.parametrize("made", [EmbeddedBroker, EmbeddedCluster])
@@ -44,9 +44,17 @@ def test_a_number_of_queues_that_cannot_be(made: Callable[..., Any], count: obje
     )
 
 
+@pytest.mark.parametrize("made", [EmbeddedBroker, EmbeddedCluster])
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 128, 7, None])
+def test_a_name_that_no_topic_can_have(made: Callable[..., Any], name: Any) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        made(topics={"orders": 1, name: 1})
+    assert str(refused.value).startswith(f"topics: {name!r}: ")
+
+
 def test_a_copy_is_returned() -> None:
     given = {"orders": 1, "invoices": QUEUES_MAX}
-    found = initial_topics(given)
+    found = topic_counts(given)
     assert found == given
     assert found is not given
-    assert initial_topics(None) == {}
+    assert topic_counts(None) == {}

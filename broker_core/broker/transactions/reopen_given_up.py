@@ -1,4 +1,4 @@
-"""RESUME_CHECK_HALF_MESSAGE: checks of a given-up transaction begin again.
+"""RESUME_CHECK_HALF_MESSAGE: reopens a given-up transaction, so that checks begin again.
 
 The copy for operators becomes a half message again, with a check count of 0. Only such a copy is
 accepted: any other record would become a new message.
@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.broker.request_fields import required_text
-from broker_core.broker.tables.system_topics import (
-    TRANSACTION_GIVEN_UP_TOPIC,
-    TRANSACTION_HALF_TOPIC,
-)
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.half_message import HALF_QUEUE, read_half
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.message_properties import change_properties
 from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC
 from broker_core.errors import CorruptRecord, InvalidArgument, MalformedRecord
 from broker_core.protocol_codes import PutStatus, RequestCode
 from broker_core.remoting.connection import Connection
@@ -26,7 +24,7 @@ from broker_core.remoting.request_dispatch import Handler
 from broker_core.store.message_store import MessageStore
 
 
-class TransactionResumeProcessor:
+class ReopenGivenUpProcessor:
     """Event loop only."""
 
     def __init__(self, *, store: MessageStore) -> None:
