@@ -25,7 +25,13 @@ from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest, send_request_fields
 from broker_core.codec.wire.topic_name import TEMPLATE_TOPIC
-from broker_core.errors import InvalidArgument, NotAcknowledged, RemoteError, RmqError
+from broker_core.errors import (
+    InvalidArgument,
+    NotAcknowledged,
+    RemoteError,
+    RmqError,
+    SystemBusy,
+)
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
 # Large enough to make the overhead per request small; holds a usual Spark batch.
@@ -100,7 +106,10 @@ class BulkProducer:
         first_turn: int = 0,
         wait_store_ok: bool = True,
     ) -> None:
-        """`wait_store_ok=False` accepts stored messages that are not yet flushed or replicated."""
+        """A part is tried `attempts` times; a busy broker is asked again for `timeout_ms`.
+
+        `wait_store_ok=False` accepts stored messages that are not yet flushed or replicated.
+        """
         if attempts < 1 or in_flight < 1:
             raise InvalidArgument(f"attempts={attempts}, in_flight={in_flight}: give 1 or more")
         self._client = client
@@ -175,14 +184,19 @@ class BulkProducer:
         fixed: MessageQueue | None,
     ) -> list[StoredRun]:
         """Send one part, with retries."""
-        backoff = Backoff()
-        for attempt in range(self._attempts):
+        backoff, clock = Backoff(), self._client.clock
+        busy_until = clock.monotonic() + self._timeout_ms / 1000
+        failed = 0
+        while True:
             try:
                 if await self._takes_bulk(target):
                     return [await self._send_bulk(topic, target, body)]
                 return [await self._send_batch(topic, target, body, count)]
             except RmqError as error:
-                if attempt + 1 == self._attempts or not is_worth_another_try(error):
+                # A broker whose disk is slow refuses sends for a second, longer than the attempts.
+                is_busy = isinstance(error, SystemBusy) and clock.monotonic() < busy_until
+                failed += not (is_busy and self._attempts > 1)
+                if failed == self._attempts or not is_worth_another_try(error):
                     raise
                 self.retry_count += 1
                 await backoff.wait()
@@ -191,7 +205,6 @@ class BulkProducer:
                     await self._client.routes.route(topic, refresh=True)
                     if fixed is None:
                         target = await self._choose(topic, (target.broker_name,))
-        raise AssertionError("unreachable")
 
     async def _send_bulk(self, topic: str, target: MessageQueue, body: bytes) -> StoredRun:
         fields = {

@@ -94,9 +94,9 @@ class Appender:
         self.acks = acks
         self._groups = groups
         self._fence = fence
-        self._pressure = AppendPressure(clock, config.page_cache_busy_timeout_ms)
+        self.pressure = AppendPressure(clock, config.page_cache_busy_timeout_ms)
         self._flags = flags
-        self._checks = PutChecks(config, flags, self._pressure)
+        self._checks = PutChecks(config, flags, self.pressure)
         self._crc = config.append_record_crc
         self._body_max = config.message_size_max
         # Queues that accepted a message before: their names are valid and this store is a master.
@@ -109,7 +109,7 @@ class Appender:
         For a known queue, checks that cannot fail are skipped.
         """
         # One long function: a call for each step would take longer than the step itself.
-        pressure, segment = self._pressure, self._segments.last
+        pressure, segment = self.pressure, self._segments.last
         if type(message) is not Message or segment is None or not self._flags.writeable:
             return self._append_checked(message)
         properties = message[5]
@@ -184,7 +184,7 @@ class Appender:
             and not sys_flag & TRANSACTION_PREPARED
             and len(body) <= self._config.message_size_max
             and self._flags.writeable
-            and not self._pressure.busy
+            and not self.pressure.busy
         ):
             result = self._append_known(
                 queue,
@@ -263,7 +263,7 @@ class Appender:
             return None
         self._counters.next[queue] = queue_offset + 1
         end = self._log.position
-        self._stats.put_one(queue[0], end - start, self._pressure.took(started) * 1000)
+        self._stats.put_one(queue[0], end - start, self.pressure.took(started) * 1000)
         self._appended()
         return _new_tuple(PutResult, (_PUT_OK, "", start, end, queue_offset, 1, timestamp, host))
 
@@ -273,7 +273,7 @@ class Appender:
         Skips the checks of names and roles. None when not even the first row could be appended:
         `append_batch` reports the reason.
         """
-        if not self._flags.writeable or self._pressure.busy:
+        if not self._flags.writeable or self.pressure.busy:
             return None
         queues = batch.queues
         before = self._counters.next_offsets(queues)
@@ -296,7 +296,7 @@ class Appender:
             return None
         self._counters.advance(queues, offsets)
         end = self._log.position
-        ms = self._pressure.took(started) * 1000
+        ms = self.pressure.took(started) * 1000
         counts = [count] if len(queues) == 1 else list(map(sub, offsets, before))
         self._stats.put_rows(queues, counts, end - start, ms)
         self._appended(is_rows=True)
@@ -467,7 +467,7 @@ class Appender:
         except OSError as error:
             return self._broken(error)
         self._counters.advance(batch.queues, offsets)
-        self._stats.put(batch.queues, batch.count, size, self._pressure.took(started) * 1000)
+        self._stats.put(batch.queues, batch.count, size, self.pressure.took(started) * 1000)
         self._appended(is_rows=together)
         return self._stored(start, end, first_offset, batch.count, timestamp)
 
@@ -566,7 +566,7 @@ class Appender:
                 f"group at {start}..{self._log.position}, planned {layout.start}..{layout.end}"
             )
         size = layout.end - layout.start
-        self._stats.put((), layout.record_count, size, self._pressure.took(started) * 1000)
+        self._stats.put((), layout.record_count, size, self.pressure.took(started) * 1000)
         self._appended()
         return self._stored(start, layout.end, group_offset, layout.record_count, timestamp)
 

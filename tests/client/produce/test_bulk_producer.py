@@ -17,7 +17,7 @@ from broker_core.client.connection.instance import ClientInstance
 from broker_core.client.produce.bulk_producer import BulkProducer, columns_of
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
-from broker_core.errors import RmqError
+from broker_core.errors import RmqError, SystemBusy
 from broker_core.nameserver.name_server import NameServer
 from tests.broker.running_broker import broker_config, until
 
@@ -117,6 +117,29 @@ def test_refusals_are_raised(tmp_path: Path, run_async: Run) -> None:
         server, broker, client = await started(tmp_path, autoCreateTopicEnable="false")
         with pytest.raises(RmqError, match="Nowhere"):
             await BulkProducer(client).send_bodies("Nowhere", BODIES[:10])
+        await client.stop()
+        await broker.stop()
+        await server.stop()
+
+    run_async(scenario())
+
+
+def test_a_busy_broker_is_asked_again(tmp_path: Path, run_async: Run) -> None:
+    async def scenario() -> None:
+        server, broker, client = await started(tmp_path)
+        await BulkProducer(client).send_bodies("T", BODIES[:1])
+        pressure = broker.context.store.writes.pressure
+        # As after an append that took long.
+        pressure.stalled(600)
+        with pytest.raises(SystemBusy):
+            await BulkProducer(client, attempts=1).send_bodies("T", BODIES[:10])
+        producer = BulkProducer(client, timeout_ms=300_000)
+        sending = asyncio.ensure_future(producer.send_bodies("T", BODIES[:10]))
+        # More often than its three attempts.
+        await until(lambda: producer.retry_count > 3)
+        pressure.stalled(0)
+        runs = await sending
+        assert sum(run.count for run in runs) == 10
         await client.stop()
         await broker.stop()
         await server.stop()
