@@ -96,6 +96,20 @@ def confirmed_is_not_noted() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def rivals_go_on() -> Iterator[None]:
+    """Two masters of one term do not compare their owners."""
+    with mock.patch.object(EpochHistory, "outranks", lambda self, epoch, owner: False):
+        yield
+
+
+@contextlib.contextmanager
+def promotion_is_not_announced() -> Iterator[None]:
+    """A slave that has not met the promoted broker follows the old master when that returns."""
+    with mock.patch.object(simulated_node.Node, "expect_epoch", lambda self, epoch: None):
+        yield
+
+
 # What each bug does to users. Other failures on the way are not a proof.
 BUGS = [
     (ack_before_durable, {Broken.ACKED_LOST}),
@@ -103,6 +117,7 @@ BUGS = [
     (promotion_without_epoch, {Broken.TWO_MASTERS}),
     (everything_shown_after_a_restart, {Broken.SHOWN_EARLY}),
     (confirmed_is_not_noted, {Broken.TAKEN_BACK}),
+    (rivals_go_on, {Broken.TWO_MASTERS}),
 ]
 
 
@@ -121,6 +136,22 @@ def test_planted_bugs_are_found(
                     return
                 others.append(str(violation)[:200])
     pytest.fail(f"{bug.__name__} was not noticed in {EVERYDAY_SEEDS} runs; others: {others[:5]}")
+
+
+def test_an_old_master_acknowledges_nothing_after_an_announced_promotion() -> None:
+    """This seed starts the old master while the promoted broker is down."""
+    run_seed(2308)
+    with promotion_is_not_announced(), pytest.raises(Violation) as caught:
+        run_seed(2308)
+    assert caught.value.broken is Broken.ACKED_LOST
+
+
+def test_two_masters_of_one_term_do_not_remain() -> None:
+    """This seed promotes a slave while the other, promoted before, is down."""
+    seed = 108
+    world = run_seed(seed)
+    assert any(line.endswith("begins a new term") for line in world.trace)
+    run_seed(9697)
 
 
 def test_a_harness_that_breaks_finds_nothing() -> None:
