@@ -467,10 +467,14 @@ class World:
             self._violated(
                 Broken.ACKED_LOST, f"{len(lost)} acknowledged messages are gone: {sorted(lost)[:3]}"
             )
-        aside = b"".join(data for node in self.nodes for data in node.saved_aside())
-        nowhere = [body for body in sorted(lost) if body not in aside]
+        nowhere = self.nowhere(lost)
         if nowhere:
             self._violated(Broken.NOT_SET_ASIDE, f"{len(nowhere)} messages: {nowhere[:3]}")
+
+    def nowhere(self, lost: set[bytes]) -> list[bytes]:
+        """Those of the messages that no cut has saved."""
+        aside = b"".join(data for node in self.nodes for data in node.saved_aside())
+        return [body for body in sorted(lost) if body not in aside]
 
     def _violated(self, broken: Broken, text: str) -> None:
         last = "; ".join(self.trace[-12:])
