@@ -243,7 +243,7 @@ class Node:
         self.shown, self.seen_offset = min(self.shown, error.agreed), 0
         self.start(masters)
 
-    def promote(self, expected: int) -> None:
+    def promote(self, expected: int = 0) -> None:
         """By a new configuration and a restart."""
         assert self.store is not None
         self.store.close()
