@@ -149,6 +149,7 @@ class RequestCode(enum.IntEnum):
     METADATA_CHANGES = 29920
     PROMOTE_BROKER = 29921
     REPLICATION_STATUS = 29922
+    EXPECT_EPOCH = 29923
     # Pop consumption of 5.x; these do not fit into a binary header
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

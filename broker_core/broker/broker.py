@@ -29,6 +29,8 @@ from broker_core.broker.replication.changes import Change, RoleChanges, cut_stor
 from broker_core.broker.replication.feature import ReplicationFeature
 from broker_core.broker.replication.master_discovery import (
     NewerMaster,
+    Rival,
+    expected_epoch,
     find_newer_master,
     id_is_taken,
     next_free_id,
@@ -166,6 +168,8 @@ class Broker:
         self._changes = RoleChanges(self._start_as_configured)
         # Epoch of the master for which this one has stepped down.
         self._stepped_down = 0
+        # Another master has the same term: the next start begins a new one.
+        self._outranks = False
 
     @property
     def context(self) -> BrokerContext:
@@ -225,7 +229,7 @@ class Broker:
             if choose_role:
                 await self._choose_role()
             self._bind_replication(any_port=any_port)
-            await self._start(sockets)
+            await self._start(sockets, await self._expected_epoch())
         except BaseException:
             for bound in sockets:
                 bound.close()
@@ -280,6 +284,16 @@ class Broker:
                 self._stepped_down = newer.epoch
                 self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
 
+    async def _expected_epoch(self) -> int:
+        """Announce the epoch of this start if it is a promotion; its number, 0 otherwise."""
+        if not self.config.is_master:
+            return 0
+        history = stored_history(self.config.store_root)
+        is_promotion = history.role not in (LastRole.MASTER, LastRole.NONE)
+        if not history.epochs or not (is_promotion or self._outranks):
+            return 0
+        return await expected_epoch(self.config, history)
+
     async def _become(self, config: BrokerConfig) -> None:
         before = self.config, self._stepped_down
         await self._stop()
@@ -301,9 +315,22 @@ class Broker:
         self.config = self.config.with_role(BrokerRole.SLAVE, newer.free_id)
         await self._start_as_configured()
 
+    async def _outrank(self, rival: Rival) -> None:
+        """Become newer than another master of the same term, which then steps down."""
+        _log.error(
+            "%s is also a master of this name, and neither was promoted after the other: this "
+            "broker begins a new epoch, and the other one follows it",
+            rival.address,
+        )
+        await self._stop()
+        self._outranks = True
+        await self._start_as_configured()
+
     async def _newer_master(self) -> Callable[[], Change] | None:
-        register = self.registration.again
-        newer = await find_newer_master(self.config, self.role.history, register)
+        register, store_id = self.registration.again, self.context.identity.store_id
+        newer = await find_newer_master(self.config, self.role.history, register, store_id)
+        if isinstance(newer, Rival):
+            return partial(self._outrank, newer)
         return None if newer is None else partial(self._step_down, newer)
 
     async def _same_id(self) -> Callable[[], Change] | None:
@@ -319,12 +346,15 @@ class Broker:
 
     async def _cut(self, error: LogsDiverged) -> None:
         """Save the end of the log that the master lacks, then copy from where the logs agree."""
-        numbering = self.context.store.replication.next_offsets_at(error.agreed)
+        replication = self.context.store.replication
+        numbering = replication.next_offsets_at(error.agreed)
+        count = replication.message_count_from(error.agreed)
         await self._stop()
         path = cut_store(self.config, error, numbering)
         _log.error(
-            "the log diverged from the master's: bytes %d to %d were moved to %s and are no longer "
-            "readable",
+            "the log diverged from the master's: %d messages, bytes %d to %d, were moved to %s and "
+            "are no longer readable",
+            count,
             error.agreed,
             error.end,
             path,
@@ -372,12 +402,13 @@ class Broker:
         bound = self._ha_socket.getsockname()[1]
         self.config = dataclasses.replace(config, ha_listen_port=bound)
 
-    async def _start(self, sockets: list[socket.socket]) -> None:
+    async def _start(self, sockets: list[socket.socket], epoch: int) -> None:
         config = self.config
         self._file_system = self._open_files(config.store_root)
         self._store = MessageStore.open(self._file_system, config.store, clock=self._clock)
         # Before anything can be appended: a master's run begins a new epoch.
-        role = self._role = self._make_role(self._file_system, self._store)
+        role = self._role = self._make_role(self._file_system, self._store, epoch)
+        self._outranks = False
         await self._store.start()
         context = self._context = open_context(
             config,
@@ -407,13 +438,16 @@ class Broker:
         elif self._stepped_down:
             self._changes.watch(config, self._same_id)
 
-    def _make_role(self, file_system: PosixFileSystem, store: MessageStore) -> ReplicationRole:
+    def _make_role(
+        self, file_system: PosixFileSystem, store: MessageStore, epoch: int
+    ) -> ReplicationRole:
         return ReplicationRole(
             self.config,
             self._clock,
             file_system,
             store,
             stepped_down=self._stepped_down,
+            expected_epoch=epoch,
             diverged=lambda error: self._changes.soon(lambda: self._cut(error)),
             newer_seen=lambda epoch: self._changes.look(),
             id_taken=lambda: self._changes.soon(self._take_another_id),

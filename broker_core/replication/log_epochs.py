@@ -130,12 +130,34 @@ class EpochHistory(NamedTuple):
             return mark.position <= later[0].start
         return True if mark.position <= end else None
 
-    def begin(self, owner: str, end: int) -> EpochHistory:
-        """A master starts to append at `end`: a restart, or a promotion when it was none before."""
+    @property
+    def next_term(self) -> int:
+        """Number of the epoch that a promotion starts."""
+        return (self.seen // TERM + 1) * TERM
+
+    def heard_of(self, epoch: int) -> EpochHistory:
+        """This history, once the broker knows that an epoch exists or is about to begin."""
+        return self._replace(seen=max(self.seen, epoch))
+
+    def outranks(self, epoch: int, owner: str) -> bool:
+        """Whether this master continues when another one has an epoch of the same term.
+
+        Both compare the random owners of their runs, so exactly one of them continues. A release
+        that does not report the owner cannot start a new term; it always steps down.
+        """
+        current = self.current
+        same_term = epoch // TERM == self.seen // TERM
+        return current is not None and same_term and current.owner > owner
+
+    def begin(self, owner: str, end: int, *, new_term: bool = False) -> EpochHistory:
+        """A master starts to append at `end`: a restart, or a promotion when it was none before.
+
+        With `new_term` a master that outranks another one becomes newer than it.
+        """
         kept = self.until(end).epochs
         number = self.seen + 1
-        if self.role is not LastRole.MASTER:
-            number = (self.seen // TERM + 1) * TERM
+        if new_term or self.role is not LastRole.MASTER:
+            number = self.next_term
         epochs = (*kept, Epoch(number, owner, end))[-EPOCHS_MAX:]
         return EpochHistory(epochs, number, LastRole.MASTER)
 

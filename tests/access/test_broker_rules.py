@@ -65,7 +65,7 @@ WRITER_MAY = {
     29913, 29914, 29915, 29916,
 }  # fmt: skip
 # What an account of a slave or of a registering broker may ask for.
-BROKER_MAY = {21, 43, 45, 60, 61, 201, 402, 905, 906, 29900, 29920}
+BROKER_MAY = {21, 43, 45, 60, 61, 201, 402, 905, 906, 29900, 29920, 29923}
 # Asked without naming anything: nothing is shown and nothing is changed.
 HARMLESS = {34, 35}
 

@@ -134,7 +134,7 @@ class Node:
         assert self.store is not None
         return self.store.replication.log
 
-    def start(self, masters: list[Node]) -> None:
+    def start(self, masters: list[Node], expected: int = 0) -> None:
         """As `Broker.start`: look for a newer master, open, begin an epoch or follow."""
         self.is_down = False
         self.role = self.wanted_role
@@ -155,13 +155,13 @@ class Node:
             wanted = LastRole.STEPPED_DOWN if stepped_down else LastRole.SLAVE
             self._save(history._replace(role=wanted))
         else:
-            self.lead()
+            self.lead(expected)
 
-    def lead(self) -> None:
+    def lead(self, expected: int) -> None:
         """A new epoch, and a door for slaves."""
         if self.history.role is not LastRole.MASTER:
             self.shown = max(self.shown, self.log.end)
-        self.begin_epoch()
+        self.begin_epoch(expected)
         settings = ReplicaSettings(self.in_sync_replicas)
         waits = self.in_sync_replicas > 1
         confirmed = self.history.confirmed if waits else None
@@ -185,12 +185,14 @@ class Node:
             self.clock,
         )
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, expected: int) -> None:
         """Durable before the first append."""
         confirmed = -1
         if self.in_sync_replicas > 1:
             confirmed = confirmed_at_start(self.history, load_confirmed(self.disk), self.log.end)
-        begun = self.history.begin(f"{self.rng.getrandbits(64):x}", self.log.end)
+        history = self.history.heard_of(expected - 1)
+        owner = f"{self.rng.getrandbits(64):x}"
+        begun = history.begin(owner, self.log.end, new_term=expected > 0)
         self._save(begun._replace(confirmed=confirmed))
 
     def confirmed_moved(self) -> None:
@@ -241,13 +243,33 @@ class Node:
         self.shown, self.seen_offset = min(self.shown, error.agreed), 0
         self.start(masters)
 
-    def promote(self) -> None:
+    def promote(self, expected: int = 0) -> None:
         """By a new configuration and a restart."""
         assert self.store is not None
         self.store.close()
         self._save(self.history._replace(role=LastRole.SLAVE))
         self.wanted_role = BrokerRole.SYNC_MASTER
+        self.start([], expected)
+
+    def become_slave(self) -> None:
+        """By a new configuration and a restart."""
+        assert self.store is not None
+        self.store.close()
+        self.wanted_role = BrokerRole.SLAVE
+        self.stop_serving()
         self.start([])
+
+    def outrank(self, expected: int) -> None:
+        """As `Broker._outrank`: a new term, for another master to find."""
+        assert self.store is not None
+        self.store.close()
+        self.stop_serving()
+        self.start([], expected)
+
+    def expect_epoch(self, epoch: int) -> None:
+        """As `ReplicationRole.expect_epoch`."""
+        if not self.is_master:
+            self._save(self.history.heard_of(epoch))
 
     def has_all(self, end: int) -> bool:
         """Whether everything up to `end` is here, safe and visible."""

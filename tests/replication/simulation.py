@@ -16,6 +16,8 @@ from typing import NamedTuple
 from broker_core.broker.replication.master_discovery import is_newer
 from broker_core.errors import CorruptStore, LogsDiverged, RmqError, StoreUnusable
 from broker_core.protocol_codes import BrokerRole, FlushDiskType, PutStatus
+from broker_core.replication.epoch_file import load_history
+from broker_core.replication.log_epochs import TERM, LastRole
 from broker_core.store.writes.message import Message
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.simulated_disk import SimulatedCrash
@@ -26,6 +28,7 @@ class Broken(enum.Enum):
     """The promises that are checked."""
 
     ACKED_LOST = "acknowledged messages are gone"
+    NOT_SET_ASIDE = "acknowledged messages are in no log and in no file beside it"
     LOGS_DIFFER = "logs or queues are not the same"
     SHOWN_EARLY = "readers see what is not confirmed"
     TAKEN_BACK = "readers no longer see what they have seen"
@@ -238,9 +241,13 @@ class World:
             self._do(node, lambda: node.start(self._masters()))
 
     def _promote(self) -> None:
-        """The operator's rule: the master is down, all slaves are up, the most advanced one."""
+        """The operator's rule: the master is down, all slaves are up, the most advanced one.
+
+        Without it, nothing is promised about acknowledged messages, but one master remains.
+        """
         slaves = [n for n in self.nodes if not n.is_down and not n.is_master]
-        if not self.plan.promotions or self._masters() or len(slaves) < self.plan.slaves:
+        wanted = self.plan.slaves if self.plan.is_sync else 1
+        if not self.plan.promotions or self._masters() or len(slaves) < wanted:
             return
         best = max(slaves, key=_progress)
         if not best.history.until(best.log.end).epochs:
@@ -248,11 +255,28 @@ class World:
             return
         self.trace.append(f"promote {best.name}")
         self._unlink(best)
-        self._do(best, best.promote)
+        self._make_master(best)
         for node in self.nodes:
             # The configuration of the others is changed when they are found to be down.
             if node is not best and not node.is_down:
                 node.wanted_role = BrokerRole.SLAVE
+
+    def _make_master(self, node: Node) -> None:
+        epoch = self._expected_epoch(node)
+        self._do(node, lambda: node.promote(epoch))
+        if node.is_down and load_history(node.disk).role is not LastRole.MASTER:
+            # It failed before its epoch began: the broker goes on as a slave.
+            node.wanted_role = BrokerRole.SLAVE
+
+    def _expected_epoch(self, promoted: Node) -> int:
+        """As `master_discovery.expected_epoch`: all that are up know it before it begins."""
+        others = [n for n in self.nodes if n is not promoted and not n.is_down]
+        highest = max([promoted.history.seen, *(n.history.seen for n in others)])
+        epoch = (highest // TERM + 1) * TERM
+        for node in others:
+            self._do(node, lambda node=node: node.expect_epoch(epoch))
+            self._unlink(node)
+        return epoch
 
     def _guard(self) -> None:
         """A running master finds a newer one."""
@@ -269,6 +293,13 @@ class World:
                     node.start(self._masters())
 
                 self._do(node, restart)
+        for node in self._masters():
+            others = [m for m in self._masters() if m is not node]
+            if any(_outranks(node, other) for other in others):
+                self.trace.append(f"{node.name} begins a new term")
+                self._unlink(node)
+                epoch = self._expected_epoch(node)
+                self._do(node, functools.partial(node.outrank, epoch))
 
     def _pass_time(self) -> None:
         self.clock.advance(self.rng.choice((10, 200, 1_000, 6_000)))
@@ -343,6 +374,8 @@ class World:
             for node in self.nodes:
                 if node.is_down:
                     self._do(node, lambda node=node: node.start(self._masters()))
+            if not any(node.is_down for node in self.nodes):
+                self._repeat_promotion()
             if not self._masters():
                 self._lead_again()
             self._guard()
@@ -370,7 +403,17 @@ class World:
         slaves = [n for n in self.nodes if not n.is_down]
         best = max(slaves, key=_progress)
         self._unlink(best)
-        self._do(best, best.promote)
+        self._make_master(best)
+
+    def _repeat_promotion(self) -> None:
+        """A promotion was announced and did not take place: the operator stops the older master."""
+        masters = self._masters()
+        newest = max((node.history.seen for node in self.nodes if not node.is_down), default=0)
+        if len(masters) == 1 and newest > masters[0].history.seen:
+            (old,) = masters
+            self.trace.append(f"{old.name} is started as a slave")
+            self._unlink(old)
+            self._do(old, old.become_slave)
 
     def _is_healed(self) -> bool:
         masters = self._masters()
@@ -424,10 +467,23 @@ class World:
             self._violated(
                 Broken.ACKED_LOST, f"{len(lost)} acknowledged messages are gone: {sorted(lost)[:3]}"
             )
+        nowhere = self.nowhere(lost)
+        if nowhere:
+            self._violated(Broken.NOT_SET_ASIDE, f"{len(nowhere)} messages: {nowhere[:3]}")
+
+    def nowhere(self, lost: set[bytes]) -> list[bytes]:
+        """Those of the messages that no cut has saved."""
+        aside = b"".join(data for node in self.nodes for data in node.saved_aside())
+        return [body for body in sorted(lost) if body not in aside]
 
     def _violated(self, broken: Broken, text: str) -> None:
         last = "; ".join(self.trace[-12:])
         raise Violation(broken, f"seed {self.seed}, {self.plan}: {text}. Last: {last}")
+
+
+def _outranks(node: Node, other: Node) -> bool:
+    current = other.history.current
+    return current is not None and node.history.outranks(other.history.seen, current.owner)
 
 
 def _progress(node: Node) -> tuple[int, int]:

@@ -100,3 +100,30 @@ def test_agreement_is_never_too_much(seed: int) -> None:
                 theirs, copied = logs[new]
                 logs[new] = (theirs.begin(str(run), len(copied)), copied)
                 leader, run = new, run + 1
+
+
+def test_one_of_two_masters_of_a_term_outranks_the_other() -> None:
+    common = EpochHistory().begin("a", 0)
+    slave = EpochHistory().followed(common.epochs, common.seen)
+    one, two = slave.begin("one", 400), slave.begin("two", 300).begin("zwei", 350)
+    assert (one.seen, two.seen) == (2 * TERM, 2 * TERM + 1)
+    assert two.outranks(one.seen, "one")
+    assert not one.outranks(two.seen, "zwei")
+    # An older release does not report its owner, and cannot begin a new term.
+    assert one.outranks(two.seen, "")
+    # Terms are compared by their numbers alone.
+    assert not two.outranks(common.seen, "a")
+    assert not two.outranks(3 * TERM, "a")
+    assert not EpochHistory().outranks(0, "")
+    newer = two.begin("drei", 400, new_term=True)
+    assert newer.current == Epoch(3 * TERM, "drei", 400)
+    assert newer.role is LastRole.MASTER
+
+
+def test_a_broker_that_heard_of_an_epoch_begins_a_newer_one() -> None:
+    slave = EpochHistory().followed((A, B), 0)
+    told = slave.heard_of(3 * TERM)
+    assert (told.seen, told.epochs, told.role) == (3 * TERM, slave.epochs, LastRole.SLAVE)
+    assert told.heard_of(TERM) == told
+    assert told.next_term == 4 * TERM
+    assert told.begin("d", 600).seen == 4 * TERM

@@ -44,7 +44,9 @@ async def is_copying(slave: Broker) -> None:
 
 
 @on_loop
-async def test_a_promoted_slave_takes_puts_and_the_old_master_follows_it(tmp_path: Path) -> None:
+async def test_a_promoted_slave_takes_puts_and_the_old_master_follows_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with pair(tmp_path) as (old, new):
         put(old, 100)
         await same_log(old, new)
@@ -72,6 +74,7 @@ async def test_a_promoted_slave_takes_puts_and_the_old_master_follows_it(tmp_pat
         assert name == f"{agreed:020d}-{suffix_end:020d}"
         saved = (tmp_path / "master" / "unconfirmed" / name).read_bytes()
         assert b"100..." in saved and b"105..." in saved
+        assert f"6 messages, bytes {agreed} to {suffix_end}, were moved to" in caplog.text
         expected = [b"%d" % n for n in (*range(0, 100, 2), *range(200, 220, 2))]
         await until(lambda: bodies(old) == expected)
         assert bodies(new) == expected

@@ -17,9 +17,10 @@ from broker_core.errors import RmqError
 from broker_core.replication import follower_session, leader_session
 from broker_core.replication.confirmed_note import ConfirmedNote
 from broker_core.replication.log_epochs import Epoch, EpochHistory, LastRole
+from broker_core.store.replication import log_cut
 from broker_core.store.replication.replica_log import ReplicaLog
 from tests.replication import simulated_node
-from tests.replication.simulation import Broken, Violation, run_seed
+from tests.replication.simulation import Broken, Violation, World, run_seed
 
 EVERYDAY_SEEDS = 1_000
 SEEDS = 10_000 if os.environ.get("RMQ_CRASH_LONG") else EVERYDAY_SEEDS
@@ -71,7 +72,7 @@ def promotion_without_epoch() -> Iterator[None]:
     """A slave that becomes master goes on in the epoch of the old one."""
     honest = EpochHistory.begin
 
-    def begin(self: EpochHistory, owner: str, end: int) -> EpochHistory:
+    def begin(self: EpochHistory, owner: str, end: int, *, new_term: bool = False) -> EpochHistory:
         current = self.current
         if current is None:
             return honest(self, owner, end)
@@ -96,6 +97,27 @@ def confirmed_is_not_noted() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def rivals_go_on() -> Iterator[None]:
+    """Two masters of one term do not compare their owners."""
+    with mock.patch.object(EpochHistory, "outranks", lambda self, epoch, owner: False):
+        yield
+
+
+@contextlib.contextmanager
+def cut_without_a_copy() -> Iterator[None]:
+    """The end of a log that its master lacks is truncated and not saved."""
+    with mock.patch.object(log_cut, "_save", lambda *_: ""):
+        yield
+
+
+@contextlib.contextmanager
+def promotion_is_not_announced() -> Iterator[None]:
+    """A slave that has not met the promoted broker follows the old master when that returns."""
+    with mock.patch.object(simulated_node.Node, "expect_epoch", lambda self, epoch: None):
+        yield
+
+
 # What each bug does to users. Other failures on the way are not a proof.
 BUGS = [
     (ack_before_durable, {Broken.ACKED_LOST}),
@@ -103,6 +125,8 @@ BUGS = [
     (promotion_without_epoch, {Broken.TWO_MASTERS}),
     (everything_shown_after_a_restart, {Broken.SHOWN_EARLY}),
     (confirmed_is_not_noted, {Broken.TAKEN_BACK}),
+    (rivals_go_on, {Broken.TWO_MASTERS}),
+    (cut_without_a_copy, {Broken.NOT_SET_ASIDE}),
 ]
 
 
@@ -121,6 +145,27 @@ def test_planted_bugs_are_found(
                     return
                 others.append(str(violation)[:200])
     pytest.fail(f"{bug.__name__} was not noticed in {EVERYDAY_SEEDS} runs; others: {others[:5]}")
+
+
+def test_an_old_master_acknowledges_nothing_after_an_announced_promotion() -> None:
+    """This seed starts the old master while the promoted broker is down."""
+    run_seed(2308)
+    world = World(2308)
+    with promotion_is_not_announced(), pytest.raises(Violation) as caught:
+        world.run()
+    assert caught.value.broken is Broken.ACKED_LOST
+    # Even then they are on disk, where the documentation says.
+    lost = world.acked.difference(*(node.bodies() for node in world.nodes))
+    assert lost
+    assert not world.nowhere(lost)
+
+
+def test_two_masters_of_one_term_do_not_remain() -> None:
+    """This seed promotes a slave while the other, promoted before, is down."""
+    seed = 108
+    world = run_seed(seed)
+    assert any(line.endswith("begins a new term") for line in world.trace)
+    run_seed(9697)
 
 
 def test_a_harness_that_breaks_finds_nothing() -> None:

@@ -92,6 +92,7 @@ class ReplicationFeature(Feature):
                 status=self._role.status,
                 tables=lambda: tables_token(context.topics.version, context.groups.version),
                 promote=self._promote,
+                expect_epoch=self._role.expect_epoch,
             ),
         )
 

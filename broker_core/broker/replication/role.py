@@ -69,11 +69,13 @@ class ReplicationRole:
         store: MessageStore,
         *,
         stepped_down: int = 0,
+        expected_epoch: int = 0,
         diverged: Callable[[LogsDiverged], object] = lambda error: None,
         newer_seen: Callable[[int], object] = lambda epoch: None,
         id_taken: Callable[[], object] = lambda: None,
         tls: ReplicationTls | None = None,
     ) -> None:
+        """`expected_epoch`: the first epoch of a new term, which the other members were told of."""
         self._tls = tls or ReplicationTls()
         self._config = config
         self._clock = clock
@@ -98,7 +100,7 @@ class ReplicationRole:
         self.was_promoted = False
         """Whether this run as a master began on the log of a slave."""
         if config.is_master:
-            self._begin_epoch()
+            self._begin_epoch(expected_epoch)
             self.replicas = self._replica_set()
         else:
             self._hide_tail(self._confirmed_before())
@@ -157,7 +159,9 @@ class ReplicationRole:
 
     def capabilities(self) -> dict[str, str]:
         """Fields of the answer to CAPABILITIES."""
+        current = self.history.current
         return {
+            "replicationOwner": "" if current is None else current.owner,
             "haHandshake": "1",
             "haAddress": self._config.ha_address,
             "replicationEpoch": str(self.epoch),
@@ -190,6 +194,18 @@ class ReplicationRole:
         found["saved_aside"] = self._file_system.list(ASIDE_DIR)
         return found
 
+    def expect_epoch(self, epoch: int) -> int:
+        """Note on a slave that a promotion is about to begin an epoch; the highest one it knows.
+
+        From then on the slave follows no older master. A master only answers.
+        """
+        if not self._config.is_master and epoch > self.history.seen:
+            self._save(self.history.heard_of(epoch))
+            _log.info("a promotion begins epoch %d: this slave follows no older master", epoch)
+            if self._client is not None:
+                self._client.reconnect()
+        return self.history.seen
+
     def check_promotion(self) -> None:
         """Raises `PromotionRefused` when this slave cannot become a master."""
         if self._has_nothing:
@@ -209,9 +225,10 @@ class ReplicationRole:
         is_sync = self._config.store.broker_role is BrokerRole.SYNC_MASTER
         return is_sync and self._config.in_sync_replicas > 1
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, expected: int) -> None:
         """Make a new epoch durable before the first append of this run."""
-        promoted = self.history.role not in (LastRole.MASTER, LastRole.NONE)
+        is_new_term = expected > 0
+        promoted = is_new_term or self.history.role not in (LastRole.MASTER, LastRole.NONE)
         if promoted and self._has_nothing:
             raise InvalidConfig(
                 "brokerRole",
@@ -222,13 +239,15 @@ class ReplicationRole:
         end, confirmed = self._log.end, -1
         if self._waits:
             confirmed = self._confirmed_before()
-        self.history = self.history.begin(uuid.uuid4().hex, end)._replace(confirmed=confirmed)
+        history = self.history.heard_of(expected - 1)
+        begun = history.begin(uuid.uuid4().hex, end, new_term=is_new_term)
+        self.history = begun._replace(confirmed=confirmed)
         save_history(self._file_system, self.history)
         if self._waits:
             self._note = ConfirmedNote(self._file_system, self.epoch, confirmed)
         self.was_promoted = promoted
         if promoted:
-            _log.info("this slave is the master now, epoch %d", self.epoch)
+            _log.info("this broker is the master now, epoch %d", self.epoch)
 
     def _replica_set(self) -> ReplicaSet:
         config, store = self._config, self._store

@@ -114,6 +114,11 @@ class StoreReplication:
         """Set or clear a flag of the broker that refuses puts."""
         self._flags.set(flag, on)
 
+    def message_count_from(self, position: int) -> int:
+        """Messages in the queues whose records are at `position` or after it."""
+        self._scheduler.dispatch_if_due()
+        return sum(queue.max_offset - queue.first_kept(position) for queue in self._queues)
+
     def next_offsets_at(self, position: int) -> tuple[tuple[bytes, int, int], ...]:
         """The next offset of each queue if the log ended at `position`."""
         self._scheduler.dispatch_if_due()

@@ -13,6 +13,7 @@ from broker_core.client.admin.replication import Member, chosen_slave
 from broker_core.codec.json.dialect import parse_json
 from broker_core.errors import InvalidArgument, PromotionRefused
 from broker_core.protocol_codes import RequestCode, ResponseCode
+from broker_core.replication.log_epochs import TERM
 from tests.broker.running_broker import broker_config, running
 from tests.broker.slave_pair import slave_pair
 
@@ -71,6 +72,24 @@ def test_status_and_refusals(run_async: Callable[..., Any], tmp_path: Path) -> N
             assert refused.code != 0 and "already" in (refused.remark or "")
             refused = await pair.slave.ask(RequestCode.PROMOTE_BROKER, brokerRole="SLAVE")
             assert refused.code != 0 and "ASYNC_MASTER" in (refused.remark or "")
+            # A promotion is announced: a slave notes it, a master only answers.
+            known = pair.master.broker.role.history.seen
+            for epoch, name, text in (
+                ("x", "broker-a", "is not the number of an epoch"),
+                (str(1 << 63), "broker-a", "is not the number of an epoch"),
+                ("1", "broker-b", "this is broker 'broker-a'"),
+            ):
+                refused = await pair.slave.ask(
+                    RequestCode.EXPECT_EPOCH, brokerName=name, epoch=epoch
+                )
+                assert refused.code != 0 and text in (refused.remark or "")
+            fields = {"brokerName": "broker-a", "epoch": str(5 * TERM)}
+            answer = await pair.master.ask(RequestCode.EXPECT_EPOCH, **fields)
+            assert answer.ext["epoch"] == str(known) == str(pair.master.broker.role.history.seen)
+            answer = await pair.slave.ask(RequestCode.EXPECT_EPOCH, **fields)
+            assert answer.ext["epoch"] == fields["epoch"]
+            history = pair.slave.broker.role.history
+            assert history.seen == 5 * TERM and history.epochs
             # A slave changes nothing of its own.
             refused = await pair.slave.ask(
                 RequestCode.UPDATE_AND_CREATE_TOPIC,
