@@ -154,11 +154,13 @@ def _written(schema: Any, options: SinkOptions) -> SinkColumns:
     from pyspark_rmq.sink.task.sink_columns import find_columns
 
     if options.key_format != formats.STRING:
+        from pyspark_rmq.payloads.read_columns import refuse_keys
         from pyspark_rmq.payloads.spark_types import writable_type
 
         for field in _fields(schema):
             if field.name.lower() == "key" and not isinstance(field.json_type, str):
-                writable_type(field.json_type, field.name)
+                kind = writable_type(field.json_type, field.name)
+                refuse_keys(field.name, kind, formats.JSON)
     if options.value_format in formats.WITH_FIELDS:
         return find_payload_columns(_fields(schema), options)
     return find_columns(((f.name, f.dataType.simpleString()) for f in schema.fields), options)

@@ -32,6 +32,13 @@ INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
+# Options that only the source has, lower case -> what the sink says.
+FOR_READERS: Final[Mapping[str, str]] = {
+    "includeheaders": "leave it out. The sink writes the column headers with columnNames=kafka,"
+    " else the column properties",
+}
+
+
 def option_instead_of(kafka_option: str) -> str | None:
     """What to say about an option of the Kafka connector; None for any other name."""
     name = kafka_option.lower()

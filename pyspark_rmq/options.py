@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import ClientConfig, errors, parse_tag_expression, read_secret_file
 from pyspark_rmq import columns, option_values
-from pyspark_rmq.kafka_options import option_instead_of
+from pyspark_rmq.kafka_options import FOR_READERS, option_instead_of
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.formats import PayloadOptions
 from pyspark_rmq.payloads.reader_options.time_texts import TimePatterns
@@ -354,6 +354,11 @@ def _unknown(key: str, spellings: Mapping[str, tuple[str, str]], page: str) -> s
         return errors.explained(
             f"option {key!r:.100} is one of Kafka's: {instead}. {page} has all options",
             "kafka-options",
+        )
+    advice = FOR_READERS.get(key.lower())
+    if advice is not None:
+        return errors.explained(
+            f"option {key!r:.100} is for readers: {advice}. {page} has all options", "kafka-options"
         )
     near = difflib.get_close_matches(key.lower(), list(spellings), 1, 0.5)
     hint = f"; did you mean {spellings[near[0]][1]}?" if near else ""

@@ -26,6 +26,8 @@ VALUE_FORMATS: Final = (*WRITTEN_FORMATS, *CHANGES)
 WITH_FIELDS: Final = (JSON, MSGPACK, AVRO, PROTOBUF)
 # Formats with a schema of their own.
 WITH_SCHEMA: Final = (AVRO, PROTOBUF)
+# Formats whose maps have also numbers and booleans as keys.
+WITH_OTHER_KEYS: Final = (MSGPACK, PROTOBUF)
 # Formats whose fields a sample of bodies shows.
 INFERRED: Final = (JSON, MSGPACK)
 SAMPLE_ROWS: Final = 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Callable
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -15,6 +16,7 @@ from pyspark_rmq.payloads.json_encoding import python_rows
 from pyspark_rmq.payloads.json_values import Undecodable
 from pyspark_rmq.payloads.native import plans
 from pyspark_rmq.payloads.object_values import object_converter
+from pyspark_rmq.payloads.spark_types import has_other_keys
 
 
 class MsgpackDecoder:
@@ -23,6 +25,7 @@ class MsgpackDecoder:
     def __init__(self, kind: Any, time_zone: str = UTC) -> None:
         self._kind = kind
         self._convert = object_converter(kind, time_zone)
+        self._of_pairs = _distinct if has_other_keys(kind) else None
         self._planned = plans.planned(plans.MSGPACK, kind, takes_local=time_zone == UTC)
 
     def decode(self, bodies: Any) -> Decoded:
@@ -37,7 +40,7 @@ class MsgpackDecoder:
         bad: list[BadRow] = []
         for row, body in enumerate(bodies.to_pylist()):
             try:
-                values.append(self._convert(_unpacked(body)))
+                values.append(self._convert(_unpacked(body, self._of_pairs)))
             except Undecodable as problem:
                 values.append(None)
                 bad.append(BadRow(row, str(problem)))
@@ -55,12 +58,12 @@ def encode_msgpack(values: Any) -> Any:
     )
 
 
-def _unpacked(body: bytes) -> Any:
+def _unpacked(body: bytes, of_pairs: Callable[[Any], Any] | None) -> Any:
     """Raises `Undecodable`. The size of what is unpacked is bounded by the size of the body."""
     if not body:
         raise Undecodable("the body is empty")
     try:
-        value = msgpack.unpackb(body, strict_map_key=False)
+        value = msgpack.unpackb(body, strict_map_key=False, object_pairs_hook=of_pairs)
     except UnicodeDecodeError:
         raise Undecodable("not msgpack: a text is not UTF-8") from None
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -70,6 +73,14 @@ def _unpacked(body: bytes) -> Any:
     if value is None:
         raise Undecodable("the body is null")
     return value
+
+
+def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The map. Of a key that occurs twice the last value is taken, but True is not the key 1."""
+    found = dict(pairs)
+    if len(found) < len(pairs) and len({(type(key), key) for key, _ in pairs}) > len(found):
+        raise ValueError("a map has equal keys of several types")
+    return found
 
 
 def _plain(value: Any) -> Any:

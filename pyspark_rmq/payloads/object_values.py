@@ -29,7 +29,8 @@ def object_converter(kind: Any, time_zone: str, path: str = "value") -> Convert:
     if pa.types.is_struct(kind):
         convert = _structs(kind, time_zone, path)
     elif pa.types.is_map(kind):
-        convert = _maps(object_converter(kind.item_type, time_zone, f"{path}[]"))
+        of_item = object_converter(kind.item_type, time_zone, f"{path}[]")
+        convert = _maps(_scalars(kind.key_type, time_zone), of_item)
     elif pa.types.is_list(kind):
         convert = _lists(object_converter(kind.value_type, time_zone, f"{path}[]"))
     else:
@@ -61,8 +62,8 @@ def _structs(kind: Any, time_zone: str, path: str) -> Convert:
     return convert
 
 
-def _maps(of_item: Convert) -> Convert:
-    return lambda value: [(_of(str, k), of_item(v)) for k, v in _of(dict, value).items()]
+def _maps(of_key: Convert, of_item: Convert) -> Convert:
+    return lambda value: [(of_key(k), of_item(v)) for k, v in _of(dict, value).items()]
 
 
 def _lists(of_item: Convert) -> Convert:

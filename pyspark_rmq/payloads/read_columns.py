@@ -11,7 +11,7 @@ from broker_core import errors
 from pyspark_rmq.columns import ChosenColumn, choose_columns, column_of, plain_name
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.formats import PayloadOptions
-from pyspark_rmq.payloads.spark_types import arrow_type, has_variant
+from pyspark_rmq.payloads.spark_types import arrow_type, has_other_keys, has_variant
 
 # Roles of payload columns.
 VALUE: Final = "value"
@@ -99,8 +99,11 @@ def _payload_column(
         column = PayloadColumn(field.name, FIELD, arrow_type(field.json_type, field.name))
     else:
         column = None
-    if column is not None and has_variant(column.arrow_type):
-        refuse_variant(field.name, options.value_format if column.role != KEY else formats.JSON)
+    if column is not None:
+        body_format = options.value_format if column.role != KEY else formats.JSON
+        if has_variant(column.arrow_type):
+            refuse_variant(field.name, body_format)
+        refuse_keys(field.name, column.arrow_type, body_format)
     if column is not None and not field.nullable:
         raise errors.InvalidArgument(f"column {field.name} may be null: leave NOT NULL out")
     return column
@@ -112,6 +115,15 @@ def refuse_variant(name: str, value_format: str) -> None:
         raise errors.InvalidArgument(
             f"column {name} has a VARIANT, which valueFormat={value_format} does not have: give"
             " valueFormat=json, or a text and parse_json of it"
+        )
+
+
+def refuse_keys(name: str, kind: Any, value_format: str) -> None:
+    """Raises `InvalidArgument` for keys of a MAP that the format does not have."""
+    if value_format not in formats.WITH_OTHER_KEYS and has_other_keys(kind):
+        raise errors.InvalidArgument(
+            f"column {name} has a MAP whose keys are not STRING, which {value_format} does not"
+            f" have: give MAP<STRING, …>, or valueFormat={' or '.join(formats.WITH_OTHER_KEYS)}"
         )
 
 

@@ -39,6 +39,7 @@ _SIMPLE: Final[Mapping[str, Any]] = {
     "timestamp_ntz": TIMESTAMP_NTZ,
     "variant": VARIANT,
 }
+_KEYS: Final = ("string", "boolean", "byte", "short", "integer", "long")
 _SQL_NAMES: Final = {
     **{kind: name for name, kind in _SIMPLE.items()},
     pa.int8(): "tinyint",
@@ -65,9 +66,12 @@ def arrow_type(spark_type: Any, path: str) -> Any:
         return pa.list_(pa.field("element", arrow_type(spark_type["elementType"], f"{path}[]")))
     if kind == "map":
         _refuse_not_null(spark_type["valueContainsNull"], f"values of {path}")
-        if spark_type["keyType"] != "string":
-            raise errors.InvalidArgument(f"{path} is a map whose keys are not STRING")
-        return pa.map_(pa.string(), arrow_type(spark_type["valueType"], f"{path}[]"))
+        key, item = spark_type["keyType"], spark_type["valueType"]
+        if key not in _KEYS:
+            raise errors.InvalidArgument(
+                f"{path} is a map whose keys are not STRING, BOOLEAN or of an integer type"
+            )
+        return pa.map_(_SIMPLE[key], arrow_type(item, f"{path}[]"))
     raise errors.InvalidArgument(_unsupported(path, str(kind)))
 
 
@@ -86,6 +90,13 @@ def has_variant(kind: Any) -> bool:
     return any(has_variant(one) for one in inner)
 
 
+def has_other_keys(kind: Any) -> bool:
+    """Whether it is a map whose keys are not texts, or has one inside."""
+    if pa.types.is_map(kind) and usual_type(kind.key_type) != pa.string():
+        return True
+    return any(has_other_keys(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def usual_type(kind: Any) -> Any:
     """The reader's form of a writer's type, whose zones and offsets depend on settings of Spark."""
     if is_variant(kind):
@@ -93,7 +104,7 @@ def usual_type(kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, usual_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(pa.string(), usual_type(kind.item_type))
+        return pa.map_(usual_type(kind.key_type), usual_type(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", usual_type(kind.value_type)))
     if pa.types.is_timestamp(kind):

@@ -25,6 +25,7 @@ from tests.interop.java_store import JavaStore
 from tests.interop.maven_artifacts import PeerUnavailable, resolved_jars
 from tests.interop.node_client import NODE_VERSIONS, node_modules
 from tests.interop.peer_releases import PROTOBUF_VERSION, releases
+from tests.interop.spark_avro import SPARK_AVRO_VERSION, spark_avro_jar
 from tests.required_peers import REQUIRE_PEERS, peers_are_required
 
 
@@ -38,6 +39,7 @@ def _peers() -> Iterator[tuple[str, Callable[[], object]]]:
     coordinates = [f"com.google.protobuf:protobuf-java-util:{PROTOBUF_VERSION}"]
     name = f"protobuf-java-util-{PROTOBUF_VERSION}"
     yield f"Protobuf for Java {PROTOBUF_VERSION}", partial(resolved_jars, name, coordinates)
+    yield f"spark-avro {SPARK_AVRO_VERSION}", spark_avro_jar
     # All of them: the source and the sink are tried on each in every run.
     for version in SERVER_VERSIONS:
         yield f"Apache broker {version}", partial(server_class_path, version)

@@ -375,6 +375,33 @@ def test_avro_of_the_java_library(
         reader.schema("value STRUCT<id: INT>").load(source).collect()
 
 
+def test_maps_with_other_keys(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "shop.desc"
+    path.write_bytes(shop_messages.descriptor_set())
+    row = "map(1, 10, -2, 20) AS int, map(9000000000L, 30) AS long, map(true, 4, false, 5) AS yes"
+    frame = spark.sql(f"SELECT {row} UNION ALL SELECT map(), map(), map()").coalesce(1)
+    fields = "int MAP<INT, INT>, long MAP<BIGINT, INT>, yes MAP<BOOLEAN, INT>"
+    message = {"value.schema.file": str(path), "value.message.name": "shop.Keyed"}
+    for given in ({"valueFormat": "msgpack"}, {"valueFormat": "protobuf", **message}):
+        topic = new_topic(1)
+        options = {**broker.options, **given}
+        frame.write.format("rmq").options(**options).mode("append").save(topic)
+        reader = spark.read.format("rmq").options(**options, flattenValue="true").schema(fields)
+        found = [one.asDict() for one in reader.load(topic).collect()]
+        assert sorted(found, key=repr) == sorted(
+            (one.asDict() for one in frame.collect()), key=repr
+        )
+    for body_format in ("json", "debezium-json"):
+        reader = spark.read.format("rmq").options(**broker.options, valueFormat=body_format)
+        with pytest.raises(Exception, match="keys are not STRING"):
+            reader.schema("value STRUCT<after: STRUCT<m: MAP<INT, INT>>>").load(topic).collect()
+    keyed = frame.selectExpr("int AS key", "'x' AS value").write.format("rmq")
+    with pytest.raises(Exception, match="column key has a MAP whose keys are not STRING"):
+        keyed.options(**broker.options, keyFormat="json").mode("append").save(topic)
+
+
 def test_protobuf(
     spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -25,9 +25,9 @@ def array_of(kind: Any) -> dict[str, Any]:
     return {"type": "array", "elementType": kind, "containsNull": True}
 
 
-def map_of(kind: Any) -> dict[str, Any]:
-    """A MAP from STRING to nullable values."""
-    return {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": True}
+def map_of(kind: Any, key: str = "string") -> dict[str, Any]:
+    """A MAP to nullable values."""
+    return {"type": "map", "keyType": key, "valueType": kind, "valueContainsNull": True}
 
 
 def fields_of(kind: Any) -> dict[str, Any] | None:
@@ -46,7 +46,7 @@ def ddl_of(kind: Any) -> str:
         return f"struct<{', '.join(inside)}>"
     if kind["type"] == "array":
         return f"array<{ddl_of(kind['elementType'])}>"
-    return f"map<string, {ddl_of(kind['valueType'])}>"
+    return f"map<{kind['keyType']}, {ddl_of(kind['valueType'])}>"
 
 
 def quoted(name: str) -> str:

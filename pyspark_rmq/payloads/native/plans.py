@@ -162,7 +162,9 @@ def _children(kind: Any) -> list[tuple[str, Any]] | None:
     if pa.types.is_list(kind):
         return [("", kind.value_type)]
     if pa.types.is_map(kind):
-        return [("", kind.key_type), ("", kind.item_type)]
+        # Other keys are left to the decoders in Python.
+        is_plain = kind.key_type == pa.string()
+        return [("", kind.key_type), ("", kind.item_type)] if is_plain else None
     if pa.types.is_decimal128(kind):
         return [] if 0 <= kind.scale <= kind.precision else None
     return [] if kind in _SCALARS else None

@@ -98,11 +98,12 @@ def _messages(descriptor: Any, kind: Any, path: str) -> Convert:
 def _fields(field: Any, kind: Any, path: str) -> Convert:
     if is_map(field):
         key, item = field.message_type.fields
-        if pa.types.is_map(kind) and key.type == key.TYPE_STRING:
+        if pa.types.is_map(kind):
+            of_key = _singles(key, kind.key_type, f"a key of {path}")
             of_item = _singles(item, kind.item_type, f"{path}[]")
             if item.message_type:
-                return lambda found: [(key, of_item(found[key])) for key in found]
-            return lambda found: [(key, of_item(value)) for key, value in found.items()]
+                return lambda found: [(of_key(key), of_item(found[key])) for key in found]
+            return lambda found: [(of_key(key), of_item(value)) for key, value in found.items()]
     elif field.is_repeated:
         if pa.types.is_list(kind):
             of_item = _singles(field, kind.value_type, f"{path}[]")

@@ -34,9 +34,10 @@ def _message(descriptor: Any, path: str, above: tuple[str, ...]) -> Any:
 def _field(field: Any, path: str, above: tuple[str, ...]) -> Any:
     if is_map(field):
         key, item = field.message_type.fields
-        if key.type != key.TYPE_STRING:
+        of_key = _single(key, path, above)
+        if of_key.startswith("decimal"):
             raise undescribed(path, f"a map with keys of type {shown_type(key)}")
-        return map_of(_single(item, f"{path}[]", above))
+        return map_of(_single(item, f"{path}[]", above), of_key)
     if field.is_repeated:
         return array_of(_single(field, f"{path}[]", above))
     return _single(field, path, above)

@@ -85,8 +85,9 @@ def _fields(field: Any, kind: Any, path: str) -> Put:
     name = field.name
     if is_map(field):
         key, item = field.message_type.fields
-        if pa.types.is_map(kind) and key.type == key.TYPE_STRING:
-            return _maps(item, kind.item_type, name, f"{path}[]")
+        if pa.types.is_map(kind):
+            of_key = _scalars(key, kind.key_type, f"a key of {path}")
+            return _maps(item, kind.item_type, name, f"{path}[]", of_key)
     elif field.is_repeated:
         if pa.types.is_list(kind):
             return _lists(field, kind.value_type, name, f"{path}[]")
@@ -129,20 +130,20 @@ def _lists(field: Any, kind: Any, name: str, path: str) -> Put:
     )
 
 
-def _maps(item: Any, kind: Any, name: str, path: str) -> Put:
+def _maps(item: Any, kind: Any, name: str, path: str, of_key: Callable[[Any], Any]) -> Put:
     if item.message_type:
         fill = _inner(item, kind, path)
 
         def put_messages(message: Any, value: Any) -> None:
             for key, one in value.items():
-                fill(getattr(message, name)[key], _present(one, path))
+                fill(getattr(message, name)[of_key(key)], _present(one, path))
 
         return put_messages
     convert = _scalars(item, kind, path)
 
     def put(message: Any, value: Any) -> None:
         for key, one in value.items():
-            getattr(message, name)[key] = convert(_present(one, path))
+            getattr(message, name)[of_key(key)] = convert(_present(one, path))
 
     return put
 

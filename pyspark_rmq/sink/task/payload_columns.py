@@ -16,7 +16,7 @@ import pyarrow as pa
 from broker_core import errors
 from pyspark_rmq.payloads import formats
 from pyspark_rmq.payloads.avro.encoding import AvroEncoder
-from pyspark_rmq.payloads.read_columns import SchemaField, refuse_variant
+from pyspark_rmq.payloads.read_columns import SchemaField, refuse_keys, refuse_variant
 from pyspark_rmq.payloads.registry.frames import framed
 from pyspark_rmq.payloads.spark_types import has_variant, writable_type
 from pyspark_rmq.sink.sink_options import SinkOptions
@@ -77,6 +77,7 @@ def find_payload_columns(fields: Sequence[SchemaField], options: SinkOptions) ->
     for name, kind in kinds:
         if has_variant(kind):
             refuse_variant(name, options.value_format)
+        refuse_keys(name, kind, options.value_format)
     candidates: dict[str, tuple[Place, Any]] = {f.name: (i, f.json_type) for i, f in payload}
     if value is not None:
         at["value"] = value[0]
@@ -129,8 +130,10 @@ def _fields_of(index: int, field: SchemaField, value_format: str) -> dict[str, t
             f"column value is {field.simple_type}, and valueFormat={value_format} encodes a STRUCT,"
             " MAP or ARRAY: leave valueFormat out to write it as it is"
         )
-    if has_variant(writable_type(kind, field.name)):
+    written = writable_type(kind, field.name)
+    if has_variant(written):
         refuse_variant(field.name, value_format)
+    refuse_keys(field.name, written, value_format)
     if isinstance(kind, str) or kind["type"] != "struct":
         return {}
     return {one["name"]: ((index, n), one["type"]) for n, one in enumerate(kind["fields"])}

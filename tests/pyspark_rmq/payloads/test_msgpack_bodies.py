@@ -64,6 +64,38 @@ def test_bad_bodies(body: bytes, reason: str) -> None:
     assert decoded.values.to_pylist() == [None, {"id": "x", "at": None}]
 
 
+@pytest.mark.parametrize(
+    ("key", "body", "found"),
+    [
+        (pa.int32(), b"\x82\x01\xa1a\xfb\xa1b", [(1, "a"), (-5, "b")]),
+        (pa.int64(), b"\x81\xcf" + b"\x7f" + b"\xff" * 7 + b"\xc0", [((1 << 63) - 1, None)]),
+        (pa.bool_(), b"\x82\xc3\xa1a\xc2\xa1b", [(True, "a"), (False, "b")]),
+        # As for texts, the last value of a key that occurs twice.
+        (pa.int32(), b"\x82\x01\xa1a\x01\xa1b", [(1, "b")]),
+        (pa.int64(), b"\x81\xcf" + b"\xff" * 8 + b"\xc0", "which is not MAP"),
+        (pa.int8(), b"\x81\xcc\xc8\xa1a", "value.m is {200: 'a'}, which is not MAP"),
+        (pa.int32(), b"\x81\xa11\xa1a", "which is not MAP"),
+        (pa.int32(), b"\x81\xc3\xa1a", "which is not MAP"),
+        (pa.int32(), b"\x81\xc0\xa1a", "which is not MAP"),
+        (pa.bool_(), b"\x81\x01\xa1a", "which is not MAP"),
+        (pa.string(), b"\x81\x01\xa1a", "which is not MAP"),
+        # In Python True is the key 1.
+        (pa.int32(), b"\x82\x01\xa1a\xc3\xa1b", "equal keys of several types"),
+        (pa.bool_(), b"\x82\xc3\xa1a\x01\xa1b", "equal keys of several types"),
+        (pa.int32(), b"\x82\x01\xa1a\xca\x3f\x80\0\0\xa1b", "equal keys of several types"),
+    ],
+)
+def test_keys_of_maps(key: Any, body: bytes, found: Any) -> None:
+    decoder = MsgpackDecoder(pa.struct([("m", pa.map_(key, pa.string()))]))
+    decoded = decoder.decode(pa.array([b"\x81\xa1m" + body, b"\x80"], pa.binary()))
+    if isinstance(found, str):
+        [(row, reason)] = decoded.bad
+        assert row == 0 and found in reason
+    else:
+        assert not decoded.bad
+        assert repr(decoded.values.to_pylist()) == repr([{"m": found}, {"m": None}])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_decoded_or_bad(body: bytes) -> None:

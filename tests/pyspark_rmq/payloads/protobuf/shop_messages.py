@@ -13,7 +13,7 @@ from pyspark_rmq.payloads.spark_types import TIMESTAMP
 _OPTIONAL, _REQUIRED, _REPEATED = 1, 2, 3
 _TYPES = {
     "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9,
-    "message": 11, "bytes": 12, "uint32": 13, "enum": 14, "sint64": 18,
+    "message": 11, "bytes": 12, "uint32": 13, "enum": 14, "sint32": 17, "sint64": 18,
 }  # fmt: skip
 
 # Name -> type, for `proto3` without presence, unless it is a message or marked with ?.
@@ -53,6 +53,10 @@ def _add_fields(message: Any, fields: dict[str, str], label: int = _OPTIONAL) ->
         if mark == "?":
             field.proto3_optional = True
             field.oneof_index = 1
+
+
+# Maps of the message Keyed -> the type of their keys.
+KEYS = {"int": "int32", "long": "int64", "zig": "sint32", "small": "uint32", "yes": "bool"}
 
 
 def _file() -> Any:
@@ -99,8 +103,15 @@ def _flat_file() -> Any:
             field.oneof_index = 0
     numbered = file.message_type.add(name="Numbered")
     _add_fields(numbered, {"counts": "*message:.shop.Numbered.CountsEntry"})
-    for message, key in ((flat, "string"), (numbered, "int32")):
+    for message, key in ((flat, "string"), (numbered, "uint64")):
         entry = message.nested_type.add(name="CountsEntry")
+        entry.options.map_entry = True
+        _add_fields(entry, {"key": key, "value": "int32"})
+    keyed = file.message_type.add(name="Keyed")
+    entries = {name: f"*message:.shop.Keyed.{name.title()}Entry" for name in KEYS}
+    _add_fields(keyed, entries)
+    for name, key in KEYS.items():
+        entry = keyed.nested_type.add(name=f"{name.title()}Entry")
         entry.options.map_entry = True
         _add_fields(entry, {"key": key, "value": "int32"})
     file.message_type.add(name="Empty")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker_core import errors
 from pyspark_rmq.payloads.protobuf.bodies import ProtobufDecoder
+from pyspark_rmq.payloads.protobuf.encoding import ProtobufEncoder
 from pyspark_rmq.payloads.protobuf.messages import message_class
 from pyspark_rmq.payloads.spark_types import TIMESTAMP
 from tests.pyspark_rmq.payloads.protobuf.shop_messages import KIND, given
@@ -53,6 +54,44 @@ def field(name: str) -> Any:
 )  # fmt: skip
 def test_golden_bytes(name: str, body: str, value: Any) -> None:
     assert decode(field(name), bytes.fromhex(body)) == ([{name: value}], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "body", "found"),
+    [
+        ("int", pa.int32(), "0a0d 08ffffffffffffffffff01 1007", -1),
+        ("int", pa.int8(), "0a04 0805 1007", 5),
+        ("int", pa.int8(), "0a05 08c801 1007", "a key of value.int is 200, which is not TINYINT"),
+        ("long", pa.int64(), "120d 0880808080808080808001 1007", -(1 << 63)),
+        ("zig", pa.int32(), "1a04 0801 1007", -1),
+        ("small", pa.int64(), "2208 08ffffffff0f 1007", (1 << 32) - 1),
+        ("small", pa.int32(), "2208 08ffffffff0f 1007", "is 4294967295, which is not INT"),
+        ("yes", pa.bool_(), "2a04 0801 1007", True),
+        ("yes", pa.bool_(), "2a02 1007", False),
+    ],
+)
+def test_keys_of_maps(name: str, key: Any, body: str, found: Any) -> None:
+    kind = pa.struct([(name, pa.map_(key, pa.int32()))])
+    values, bad = decode(kind, bytes.fromhex(body), message="shop.Keyed")
+    if isinstance(found, str):
+        assert values == [None] and found in bad[0]
+    else:
+        assert (repr(values), bad) == (repr([{name: [(found, 7)]}]), [])
+
+
+def test_keys_of_other_types_have_no_column() -> None:
+    for name, key in (("int", pa.string()), ("yes", pa.int32()), ("long", pa.bool_())):
+        kind = pa.struct([(name, pa.map_(key, pa.int32()))])
+        with pytest.raises(errors.InvalidArgument, match=f"a key of value.{name} is "):
+            ProtobufDecoder(kind, given("shop.Keyed"))
+        with pytest.raises(errors.InvalidArgument, match=f"a key of value.{name} is "):
+            ProtobufEncoder(kind, given("shop.Keyed"))
+
+
+def test_a_key_that_the_field_does_not_hold_is_not_written() -> None:
+    rows = pa.array([{"small": [(-1, 2)]}], pa.struct([("small", pa.map_(pa.int64(), pa.int32()))]))
+    with pytest.raises(errors.InvalidArgument, match=r"a key of value.small is -1, which is not"):
+        ProtobufEncoder(rows.type, given("shop.Keyed")).encode(rows)
 
 
 def test_a_message_in_itself_is_read_as_deep_as_the_columns() -> None:

@@ -27,10 +27,19 @@ def test_every_type() -> None:
     assert decoder.decode(pa.array([b""], pa.binary())).bad == []
 
 
+def test_keys_of_maps() -> None:
+    found = ddl_of(protobuf_column(shop_messages.given("shop.Keyed")))
+    assert found == (
+        "struct<`int`: map<integer, integer>, `long`: map<long, integer>,"
+        " `zig`: map<integer, integer>, `small`: map<long, integer>,"
+        " `yes`: map<boolean, integer>>"
+    )
+
+
 def test_types_without_a_column() -> None:
     with pytest.raises(errors.InvalidArgument, match=r"value\.next is message shop\.Order, which"):
         protobuf_column(shop_messages.given())
-    with pytest.raises(errors.InvalidArgument, match="map with keys of type int32"):
+    with pytest.raises(errors.InvalidArgument, match="map with keys of type uint64"):
         protobuf_column(shop_messages.given("shop.Numbered"))
     with pytest.raises(errors.InvalidArgument, match=r"message shop\.Empty without fields"):
         protobuf_column(shop_messages.given("shop.Empty"))
