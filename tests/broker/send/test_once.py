@@ -1,4 +1,4 @@
-"""SEND_ONCE stores one message per id, whatever is asked at the same moment and after a restart."""
+"""SEND_ONCE stores one message per id, for concurrent requests and after a restart."""
 
 from __future__ import annotations
 
