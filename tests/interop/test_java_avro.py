@@ -21,6 +21,7 @@ from pyspark_rmq.payloads.schema_options import NONE
 from tests.pyspark_rmq.payloads.avro.typed_schemas import given
 from tests.pyspark_rmq.payloads.native import compared_decoders
 
+pytestmark = pytest.mark.interop
 pyspark = pytest.importorskip("pyspark")
 
 TIMEOUT_S = 300

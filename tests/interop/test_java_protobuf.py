@@ -20,6 +20,8 @@ from tests.interop.peer_releases import PROTOBUF_VERSION
 from tests.pyspark_rmq.payloads.native.compared_decoders import damaged, shown
 from tests.pyspark_rmq.payloads.protobuf.shop_messages import KIND, descriptor_set, given
 
+pytestmark = pytest.mark.interop
+
 TIMEOUT_S = 300
 SOURCE = Path(__file__).parent / "java_protobuf" / "ProtobufBodies.java"
 # In Protobuf's JSON form, where 64-bit integers are texts and bytes Base64.

@@ -30,6 +30,8 @@ from tests.cli.rmq_process import LIMIT_S
 from tests.embedded.one_topic import send
 from tests.pyspark_rmq.source.test_stream_session import Query
 
+pytestmark = pytest.mark.crash
+
 
 def options_of(name_server: str, **more: str) -> SourceOptions:
     given = {
