@@ -12,6 +12,7 @@ from collections.abc import Callable
 from broker_core.storage.files.file_system import DiskUsage
 from broker_core.storage.files.posix_file_system import PosixFile, PosixFileSystem
 from broker_core.storage.files.record_locks import FileKey
+from broker_core.storage.log.segment_sequence import COMMIT_LOG_DIR
 
 
 def _pass() -> None:
@@ -43,7 +44,7 @@ class DiskFaults:
     def watch_syncs(
         self, before: Callable[[], None] | None, after: Callable[[], None] | None
     ) -> None:
-        """Call something before and after each sync; None: nothing."""
+        """Call something before and after each sync of messages; None: nothing."""
         self.before_sync = before or _pass
         self.after_sync = after or _pass
 
@@ -57,16 +58,18 @@ class DiskFaults:
             or self.after_sync is not _pass
         )
 
-    def sync(self, path: str, sync: Callable[[], None]) -> None:
+    def sync(self, path: str, sync: Callable[[], None], *, has_messages: bool) -> None:
         """Sync one file, with the active faults."""
-        self.before_sync()
+        if has_messages:
+            self.before_sync()
         if self._sync_delay_s:
             self._released.wait(self._sync_delay_s)
         if self.fails_syncs:
             self.has_failed = True
             raise OSError(errno.EIO, "failing_sync: a fault on purpose", path)
         sync()
-        self.after_sync()
+        if has_messages:
+            self.after_sync()
 
     def check_room(self, path: str) -> None:
         """Raise what a full disk raises."""
@@ -77,7 +80,7 @@ class DiskFaults:
 class FaultyFile(PosixFile):
     """One file on a disk with faults."""
 
-    __slots__ = ("_faults",)
+    __slots__ = ("_faults", "_is_empty")
 
     def __init__(
         self,
@@ -90,13 +93,18 @@ class FaultyFile(PosixFile):
     ) -> None:
         super().__init__(path, full_path, descriptor, key, writable)
         self._faults = faults
+        # The first sync of a new file of the log makes its blocks durable, before any message.
+        self._is_empty = False
 
     def sync(self) -> None:
         """Make content and length durable, or not."""
         if self._faults.concerns_syncs:
-            self._faults.sync(self.path, super().sync)
+            is_log = self.path.startswith(f"{COMMIT_LOG_DIR}/")
+            has_messages = is_log and not self._is_empty
+            self._faults.sync(self.path, super().sync, has_messages=has_messages)
         else:
             super().sync()
+        self._is_empty = False
 
     @property
     def sync_descriptor(self) -> int:
@@ -113,6 +121,7 @@ class FaultyFile(PosixFile):
         """A full disk has no more blocks."""
         self._faults.check_room(self.path)
         super().allocate(start, size)
+        self._is_empty = True
 
 
 class FaultyFileSystem(PosixFileSystem):

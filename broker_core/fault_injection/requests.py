@@ -53,8 +53,8 @@ KILL_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "stage-done": "it is sealed, the answer is not sent",
         "publish-received": "an exactly-once batch is about to be published",
         "publish-done": "it is published, the answer is not sent",
-        _BEFORE_SYNC: "the broker is about to make a file durable",
-        _AFTER_SYNC: "the file is durable and nothing was acknowledged",
+        _BEFORE_SYNC: "the broker is about to make messages durable",
+        _AFTER_SYNC: "messages are durable and not acknowledged",
     }
 )
 # Without these a client would be dropped from its group.
