@@ -17,6 +17,7 @@ from broker_core.codec.records.message_properties import (
     DELAY,
     REAL_QID,
     REAL_TOPIC,
+    TIMER_PROPERTIES,
     change_properties,
     split_properties,
 )
@@ -25,9 +26,6 @@ from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, topic_name_problem
 from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.storage.log.append_group import GROUP_TOPIC
 from broker_core.store.writes.message import Message
-
-# A level takes precedence over the times that 5.x clients may set.
-TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _QUEUE_ID: Final = re.compile(rb"[0-9]{1,9}")
@@ -53,6 +51,7 @@ def delay_level(text: str) -> int:
 def park(topic: str, queue_id: int, text: bytes, level: int, level_max: int) -> Parked:
     """Parked form of a message for `topic`; a level above the last becomes the last."""
     level = _capped(level, level_max)
+    # A level takes precedence over the times that 5.x clients may set.
     changes = dict.fromkeys(TIMER_PROPERTIES, "") | _origin(topic, queue_id, level)
     return Parked(SCHEDULE_TOPIC, level - 1, change_properties(text, changes))
 
