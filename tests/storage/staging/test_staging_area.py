@@ -263,7 +263,7 @@ class TestRestart:
     def test_who_makes_room_learns_how_much_is_staged(self) -> None:
         told: list[int] = []
         staging = area(new_disk())
-        staging.on_growth = told.append
+        staging.report_growth(told.append)
         first, second = staging.begin(), staging.begin()
         staging.append(first, run_of(b"a" * 100), 1)
         size = told[-1]
