@@ -92,7 +92,7 @@ class FaultyFile(PosixFile):
         self._faults = faults
 
     def sync(self) -> None:
-        """Make content and length durable, or not."""
+        """Make content and length durable; fails or waits as the faults say."""
         if self._faults.concerns_syncs:
             self._faults.sync(self.path, super().sync)
         else:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.brokers import broker_stats, runtime_info
-from broker_core.client.admin.groups import Progress, all_groups, group_progress
+from broker_core.client.admin.groups import Progress, group_progress, user_groups
 from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import QueueSpan, topic_masters, topic_status
 from broker_core.client.pull.consumer import PullConsumer
@@ -17,10 +17,6 @@ from broker_core.client.pull.stream import READER_GROUP
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import RemoteError
 
-# The last one is the name under which `PullConsumer` and Spark's tasks read without a group.
-_SYSTEM_GROUPS: Final = (
-    "CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", READER_GROUP,
-)  # fmt: skip
 # Read at once from one queue for `tail`.
 _ASKED_AT_ONCE: Final = 16
 _PULL_MAX: Final = 32
@@ -135,8 +131,9 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
     names = {group} if group else set()
     if not group:
         for address in (await admin.masters()).values():
-            listed = await all_groups(admin, address)
-            names.update(name for name in listed if not name.startswith(_SYSTEM_GROUPS))
+            names.update(await user_groups(admin, address))
+        # The name under which `PullConsumer` and Spark's tasks read without a group.
+        names.discard(READER_GROUP)
     rows = []
     for name in sorted(names):
         try:
