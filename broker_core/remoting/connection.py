@@ -37,9 +37,9 @@ from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.limits.unauthenticated_limits import restrict, unrestrict
 from broker_core.remoting.liveness import Liveness
-from broker_core.remoting.peer_address import peer_address
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.limited_log import LimitedLog
+from broker_core.runtime.peer_host import peer_address
 
 _log = logging.getLogger(__name__)
 
@@ -333,7 +333,7 @@ class Connection(asyncio.BaseProtocol):
         """Admit or refuse the peer."""
         # Not checked: uvloop's transports have the methods and no common base.
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = peer_address(transport)
+        self.peer = peer_address(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
         host_load = self._owner.budget.admit(self.peer[0])
         if host_load is None:

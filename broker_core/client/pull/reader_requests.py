@@ -188,7 +188,9 @@ def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"{broker_name}: {error}") from None
     if same and len(same) != len(ends):
-        raise UnexpectedAnswer(f"{broker_name}: {len(ends)} end offsets, but {len(same)} values in same")
+        raise UnexpectedAnswer(
+            f"{broker_name}: {len(ends)} end offsets, but {len(same)} values in same"
+        )
     has_run = ext.get("hasRun", "")
     if has_run == RunAnswer.UNSURE.value:
         raise ServiceNotAvailable(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.settings.sink_limits import in_properties
+from broker_core.broker.sink.limits import in_properties
 from broker_core.codec.wire.bodies.sink_messages import (
     COMPLETE,
     PART_NOTE,
