@@ -388,7 +388,7 @@ def test_a_broker_that_does_not_run() -> None:
     assert "could not be reached" in gone._repr_html_()  # type: ignore[operator]
 
 
-def test_a_stopped_broker_says_so() -> None:
+def test_a_stopped_broker_is_named_as_stopped() -> None:
     stopped = EmbeddedBroker()
     with stopped:
         pass

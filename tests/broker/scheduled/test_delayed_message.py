@@ -28,7 +28,7 @@ def test_a_parked_message_remembers_where_it_belongs() -> None:
     }  # fmt: skip
 
 
-def test_text_and_mapping_are_parked_alike() -> None:
+def test_text_and_mapping_give_the_same_delayed_record() -> None:
     properties = {"own": "1", "DELAY": "4", "TIMER_DELAY_SEC": "9", "TIMER_DELIVER_MS": "1"}
     message = parked(Message("T", b"", 3, properties=properties), 4, 18)
     topic, queue_id, text = park("T", 3, encode_properties(properties), 4, 18)

@@ -79,7 +79,7 @@ def test_times_that_no_broker_takes(name: str, value: str) -> None:
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_a_broker_without_timers_says_so() -> None:
+def test_a_broker_without_timers_rejects_timer_messages() -> None:
     with pytest.raises(RemoteError, match="timerWheelEnable") as refused:
         TimerRules(False, 1).due_ms({"TIMER_DELAY_MS": "3"}, NOW)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
@@ -151,7 +151,7 @@ def test_a_recall_names_its_message() -> None:
     assert stored_due_ms(text) == NOW
 
 
-def test_a_message_stored_anew_counts_how_often() -> None:
+def test_a_rolled_message_counts_its_rolls() -> None:
     record = MessageRecord("rmq_sys_wheel_timer", 0, b"x", b"REAL_TOPIC\x01T\x02")
     record = record._replace(physical_offset=77)
     once = rolled_timer(record)

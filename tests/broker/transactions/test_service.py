@@ -230,7 +230,7 @@ def test_a_copy_of_another_broker_is_found_without_our_file() -> None:
     after.stop()
 
 
-def test_a_half_that_another_broker_stored_anew_and_ended_before() -> None:
+def test_a_half_that_another_broker_stored_again_and_ended_before() -> None:
     broker = HalfStore().start()
     broker.send(b"first")
     again = broker.send(b"again")

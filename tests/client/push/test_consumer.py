@@ -219,7 +219,7 @@ def test_an_offset_that_is_gone_is_corrected_and_kept(run_async: Run) -> None:
     run_async(run())
 
 
-def test_a_reset_starts_the_queue_anew(run_async: Run) -> None:
+def test_a_reset_starts_the_queue_again(run_async: Run) -> None:
     broker = GroupBroker(10)
 
     async def run() -> None:

@@ -260,7 +260,7 @@ class TestRestart:
         disk.clock.advance(HOUR_MS + 1)
         assert store.staging.expire() == [batch.staging_id]
 
-    def test_who_makes_room_learns_how_much_is_staged(self) -> None:
+    def test_growth_is_reported_with_the_total(self) -> None:
         told: list[int] = []
         staging = area(new_disk())
         staging.report_growth(told.append)
