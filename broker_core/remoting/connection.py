@@ -129,12 +129,17 @@ class Connection(asyncio.BaseProtocol):
         "peer",
     )
 
-    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        loop: asyncio.AbstractEventLoop,
+        places_body: Callable[[RemotingCommand, int], bool] | None = None,
+    ) -> None:
         limits = owner.limits
         self._owner = owner
         self._loop = loop
         self._parser = FrameParser(
-            limits.frame_size_max, limits.header_size_max, owner.decode_header
+            limits.frame_size_max, limits.header_size_max, owner.decode_header, places_body
         )
         self._in_flight = InFlightRequests(loop)
         self._sign = owner.sign_request
@@ -555,8 +560,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
     __slots__ = ("_buffer", "_woken_at")
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(owner, loop)
-        self._parser.places_body = self._is_records
+        super().__init__(owner, loop, self._is_records)
         # For all other data.
         self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
         self._woken_at = 1
