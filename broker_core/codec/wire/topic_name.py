@@ -47,6 +47,11 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
 
 
+def is_system_group(name: str) -> bool:
+    """Whether a group belongs to the servers."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
 def topic_name_problem(name: object) -> str | None:
     """Why `name` cannot be a topic, or None if it can."""
     if not isinstance(name, str | bytes):
@@ -59,11 +64,6 @@ def topic_name_problem(name: object) -> str | None:
 def group_name_problem(name: str | bytes) -> str | None:
     """Why `name` cannot be a producer or consumer group, or None if it can."""
     return _problem(_text(name), "group", GROUP_SIZE_MAX)
-
-
-def is_system_group(name: str) -> bool:
-    """Whether a group belongs to the servers."""
-    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def _text(name: str | bytes) -> str:

@@ -264,7 +264,7 @@ class TestSubscriptions:
         a.end()
         assert _text(clients, "T") == "two"
 
-    def test_a_group_that_comes_back_starts_again(self, clients: Clients) -> None:
+    def test_a_group_that_comes_back_starts_anew(self, clients: Clients) -> None:
         a, b = OpenConnection(1), OpenConnection(2)
         clients.consume(a, A, "CG", "T:new", version=9)
         a.end()
@@ -282,7 +282,7 @@ class TestSubscriptions:
         assert clients.table.heartbeat(a, full, 0, 0) == {"CG"}
         assert clients.table.subscription("CG", "T") is None
 
-    def test_subscribers_of_a_topic(self, clients: Clients) -> None:
+    def test_who_subscribes(self, clients: Clients) -> None:
         clients.consume(OpenConnection(), A, "g1", "T", "U")
         clients.consume(OpenConnection(), B, "g2", "T")
         assert clients.table.groups_of("T") == {"g1", "g2"}
