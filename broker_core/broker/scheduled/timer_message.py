@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.broker.scheduled.delayed_message import Parked, delivered
+from broker_core.broker.scheduled.delayed_message import StoredForm, delivered
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records import message_properties as names
@@ -107,7 +107,7 @@ def commit_due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     return due_ms if due_ms > now_ms else None
 
 
-def park_timer(topic: str, queue_id: int, text: bytes, due_ms: int) -> Parked:
+def timer_form(topic: str, queue_id: int, text: bytes, due_ms: int) -> StoredForm:
     """Waiting form of a message for `topic` with this property text."""
     changes = {
         TIMER_OUT_MS: str(out_ms(due_ms)),
@@ -115,7 +115,7 @@ def park_timer(topic: str, queue_id: int, text: bytes, due_ms: int) -> Parked:
         names.REAL_QID: str(queue_id),
         TIMER_ROLL_TIMES: "",
     }
-    return Parked(TIMER_TOPIC, TIMER_QUEUE, change_properties(text, changes))
+    return StoredForm(TIMER_TOPIC, TIMER_QUEUE, change_properties(text, changes))
 
 
 def stored_due_ms(text: bytes) -> int | None:

@@ -171,10 +171,10 @@ def test_delayed_by_its_level_after_the_commit(broker: HalfStore) -> None:
     offset = broker.send(b"x", "T", 1, DELAY="2")
     broker.commit(offset)
     assert broker.bodies("T", 1) == []
-    (parked,) = broker.records(SCHEDULE_TOPIC, 1)
-    assert (parked.properties["REAL_TOPIC"], parked.properties["REAL_QID"]) == ("T", "1")
-    assert parked.sys_flag == 8
-    assert parked.prepared_transaction_offset == broker.half(offset).record.physical_offset
+    (waiting,) = broker.records(SCHEDULE_TOPIC, 1)
+    assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("T", "1")
+    assert waiting.sys_flag == 8
+    assert waiting.prepared_transaction_offset == broker.half(offset).record.physical_offset
 
 
 # Offsets and files
