@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.brokers import broker_stats, runtime_info
-from broker_core.client.admin.groups import Progress, group_progress, user_groups
+from broker_core.client.admin.groups import Progress, all_groups, group_progress
 from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import QueueSpan, topic_masters, topic_status
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.client.pull.stream import READER_GROUP
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.topic_name import is_system_group
 from broker_core.errors import RemoteError
 
 # Read at once from one queue for `tail`.
@@ -131,9 +132,8 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
     names = {group} if group else set()
     if not group:
         for address in (await admin.masters()).values():
-            names.update(await user_groups(admin, address))
-        # The name under which `PullConsumer` and Spark's tasks read without a group.
-        names.discard(READER_GROUP)
+            listed = await all_groups(admin, address)
+            names.update(name for name in listed if not _is_system_group(name))
     rows = []
     for name in sorted(names):
         try:
@@ -148,6 +148,11 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
             if not queue.topic.startswith("%RETRY%") or progress.behind
         ]
     return rows
+
+
+def _is_system_group(name: str) -> bool:
+    """Also the name under which `PullConsumer` and Spark's tasks read without a group."""
+    return name == READER_GROUP or is_system_group(name)
 
 
 async def last_messages(consumer: PullConsumer, topic: str, count: int) -> list[ReceivedMessage]:
