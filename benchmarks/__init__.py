@@ -1,1 +1,5 @@
-"""Benchmarks: run `store.py`; the other modules are its parts."""
+"""Benchmarks.
+
+Commands: `broker`, `replication`, `store`, `payloads`, `spark_source` and `spark_sink`; `report`
+runs all of them and writes the page. The other modules are their parts.
+"""

@@ -80,7 +80,7 @@ def problems(run: Run) -> list[str]:
 
 
 def head(machine: Machine, runs: Sequence[Run]) -> list[str]:
-    """How it was made, said so that a reader can judge it."""
+    """How the figures were measured."""
     calls = [call for run in runs for call in run.calls]
     is_quick = any("--quick" in call.command for call in calls)
     size = "quick runs: few rows, three rounds" if is_quick else "full runs"

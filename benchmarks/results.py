@@ -1,4 +1,4 @@
-"""What a benchmark says: lines for people, and records for `report.py`.
+"""The output of a benchmark: lines for people, and records for `report.py`.
 
     ratio NAME VALUE goal >=X (LOW to HIGH in N rounds, over PEER)
     row TABLE | NAME at X | SETTINGS: MEDIAN UNIT (LOW to HIGH, N rounds)

@@ -87,7 +87,7 @@ def compare(
 
 
 def ratio_of(ours: Figure, peer: Figure) -> Ratio:
-    """Of the medians; the range is that of the rounds, each of ours over the peer's same round."""
+    """Ratio of the medians; the range is that of the ratios, round by round."""
     pairs = [one / other for one, other in zip(ours.values, peer.values, strict=True)]
     return Ratio(ours.median / peer.median, min(pairs), max(pairs), len(pairs))
 

@@ -30,7 +30,7 @@ from broker_core import MessageQueue, SyncPullConsumer
 from tests.interop.server_processes import BROKER_NAME
 
 VALUE: Final = "value BINARY"
-# Those of Kafka's source; for its timestampType, which RocketMQ has not, another INT.
+# Those of Kafka's source; another INT replaces its timestampType, which RocketMQ lacks.
 SEVEN: Final = (
     "key STRING, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " reconsumeTimes INT"

@@ -64,7 +64,7 @@ async def put_rate(store: MessageStore, producers: int, count: int) -> float:
 
 
 async def measure(root: Path, quick: bool) -> None:
-    """All rates in turns, so that a noisy moment hits them alike."""
+    """All rates in turns, so that a noisy moment affects all of them."""
     store = MessageStore.open(root / "flush", StoreConfig())
     await store.start()
     rates: dict[str, list[float]] = {"raw": [], "1": [], "16": [], "256": []}

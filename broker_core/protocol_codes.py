@@ -11,6 +11,14 @@ VERSION_4_9_8 = 409
 MASTER_ID: Final = 0
 """Broker id of a master; slaves have others."""
 
+# Bits of a pull's sysFlag.
+PULL_COMMIT_OFFSET: Final = 1
+PULL_MAY_SUSPEND: Final = 2
+PULL_HAS_SUBSCRIPTION: Final = 4
+
+FIRST_RETRY_LEVEL: Final = 3
+"""Delay level of the first redelivery of a message that was sent back."""
+
 
 class RequestCode(enum.IntEnum):
     """What a request asks for."""

@@ -1,4 +1,4 @@
-"""The ten lines of the README: put a message, read it back."""
+"""The store example of the README: put a message, read it back."""
 
 from __future__ import annotations
 

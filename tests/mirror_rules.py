@@ -163,9 +163,6 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         ),
         TestedTogether("cluster_node", "tests/embedded/test_embedded_cluster.py", _STEPS),
     ),
-    "broker_core/flush": (
-        TestedTogether("flush_job", "tests/flush/test_flush_service.py", _STEPS),
-    ),
     "broker_core/remoting/tls": (
         TestedTogether("certificate_watch listener", "tests/remoting/tls/test_context.py", _STEPS),
     ),

@@ -129,6 +129,11 @@ VIOLATIONS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/broker/a.py", "broker.__dict__.update(parts)"),
         ("pyspark_rmq/a.py", "globals()[name] = 1"),
     ],
+    source_rules.no_late_binding: [
+        ("broker_core/a.py", "class A:\n    def f(self):\n        self.gate.on_refusal = self.f"),
+        ("broker_core/a.py", "staging.on_growth = lambda size: None"),
+        ("pyspark_rmq/a.py", "other.hook = partial(f, 1) if other else None"),
+    ],
     source_rules.no_print: [
         ("broker_core/a.py", "print(1)"),
         ("tests/a.py", "print(1)"),
@@ -251,6 +256,12 @@ NEIGHBOURS: dict[Rule, list[tuple[str, str]]] = {
         ("broker_core/a.py", "object.__setattr__(self, 'name', 1)"),
         ("broker_core/a.py", "class A:\n    def f(self):\n        return {**self.__dict__}"),
         ("broker_core/__init__.py", "globals()[name] = 1"),
+    ],
+    source_rules.no_late_binding: [
+        ("broker_core/a.py", "class A:\n    def f(self):\n        self.hook = self.f"),
+        ("broker_core/a.py", "def f(): ...\nlease.deadline = f()"),
+        ("broker_core/fault_injection/a.py", "link.hook = lambda: None"),
+        ("tests/a.py", "other.hook = lambda: None"),
     ],
     source_rules.no_print: [
         ("broker_core/cli/a.py", "print(1)"),

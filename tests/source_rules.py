@@ -69,6 +69,12 @@ MAY_SET_BY_NAME: Mapping[str, str] = {
     "pyspark_rmq/payloads/protobuf/encoding.py": "fields of a protobuf message are attributes",
 }
 
+# File or folder -> why its code may give functions to other objects by assignment.
+MAY_BIND_LATE: Mapping[str, str] = {
+    "broker_core/fault_injection/": "faults begin and end while the broker serves",
+    "broker_core/remoting/limits/unauthenticated_limits.py": "lifted after authentication",
+}
+
 # Path -> why this file may name what no other may.
 MAY_NAME_THEM: Mapping[str, str] = {
     "tests/broker/test_planted_code.py": "plants pickles and checks that none of them runs",
@@ -91,6 +97,7 @@ MAY_CATCH_ALL: Mapping[str, str] = {
     "broker_core/runtime/worker.py": "hands a job's failure to its owner, who raises it",
     "pyspark_rmq/prove/__main__.py": "any failure of the harness has its own exit code",
     "pyspark_rmq/source/rows/local_reader.py": "falls back to the network after any failure",
+    "setup.py": "compilers fail in many ways, and the package works without compiled code",
 }
 
 MAY_PRINT = ("broker_core/cli/", "examples/", "tools/", "benchmarks/")
@@ -228,7 +235,7 @@ def _is_false(value: ast.expr) -> bool:
 
 def no_blind_except(file: SourceFile) -> Iterator[str]:
     """Catch what you can name. A handler that ends by raising again hides nothing."""
-    if file.path in MAY_CATCH_ALL or file.path == "setup.py":
+    if file.path in MAY_CATCH_ALL:
         return
     for node in file.nodes:
         if not isinstance(node, ast.ExceptHandler) or not _catches_all(node.type):
@@ -350,6 +357,37 @@ def no_setting_by_name(file: SourceFile) -> Iterator[str]:
             and ast.unparse(node.value) != "self"
         ):
             yield file.finding(node, "__dict__ of another object")
+
+
+def no_late_binding(file: SourceFile) -> Iterator[str]:
+    """An object gets the functions that it calls as arguments, or by a method that names them."""
+    if not file.path.startswith(("broker_core/", "pyspark_rmq/")):
+        return
+    if file.path.startswith(tuple(MAY_BIND_LATE)):
+        return
+    functions = {
+        node.name for node in file.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    for node in file.nodes:
+        if not isinstance(node, ast.Assign) or not _is_function(node.value, functions):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) not in {
+                "self",
+                "cls",
+            }:
+                yield file.finding(node, f"{ast.unparse(target)} is set from outside: pass it")
+
+
+def _is_function(value: ast.expr, functions: set[str]) -> bool:
+    """A function that is not called here: a method of `self`, a lambda or a partial."""
+    if isinstance(value, ast.IfExp):
+        return _is_function(value.body, functions) or _is_function(value.orelse, functions)
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func) in {"partial", "functools.partial"}
+    if isinstance(value, ast.Attribute):
+        return ast.unparse(value.value) == "self" and value.attr in functions
+    return isinstance(value, ast.Lambda)
 
 
 def no_print(file: SourceFile) -> Iterator[str]:

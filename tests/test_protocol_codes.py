@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
 
 
@@ -24,3 +26,10 @@ def test_a_status_tells_whether_the_message_is_stored() -> None:
 def test_some_numbers_of_rocketmq() -> None:
     assert (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE) == (310, 11)
     assert (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST) == (0, 17)
+
+
+def test_the_page_on_formats_lists_our_own_requests() -> None:
+    page = (Path(__file__).parent.parent / "docs/formats.md").read_text(encoding="utf-8")
+    own = [code for code in RequestCode if 29_900 <= code < 30_000]
+    assert own
+    assert not [code.name for code in own if f"| {code.value} | {code.name} |" not in page]

@@ -46,6 +46,9 @@ _NOT_SIGNED: Final = "the access key or the signature is missing or wrong"
 # Used for unknown access keys, so that timing does not reveal which keys exist.
 _UNKNOWN: Final = Account("", os.urandom(32))
 
+OnRefusal = Callable[[Connection, RemotingCommand, NoPermission], None]
+"""Called for each refusal with the peer, the request and the reason."""
+
 
 class NoResources:
     """`Resources` of a server without a log or sinks: requests name topics and groups directly."""
@@ -82,6 +85,7 @@ class AccessGate:
         resources: Resources | None = None,
         is_strict: bool = False,
         broker_name: str = "",
+        on_refusal: OnRefusal | None = None,
     ) -> None:
         """`broker_name` is that of the broker behind the gate; empty for a name server."""
         self._handler = handler
@@ -93,8 +97,7 @@ class AccessGate:
         self.accounts = accounts
         # Number of refused requests, for the metrics.
         self.refused_count = 0
-        # Called for each refusal with the peer, the code and the reason.
-        self.on_refusal: Callable[[Connection, RemotingCommand, NoPermission], None] | None = None
+        self._on_refusal = on_refusal
 
     def __call__(
         self, connection: Connection, command: RemotingCommand
@@ -104,8 +107,8 @@ class AccessGate:
             self._check(connection, command)
         except NoPermission as error:
             self.refused_count += 1
-            if self.on_refusal is not None:
-                self.on_refusal(connection, command, error)
+            if self._on_refusal is not None:
+                self._on_refusal(connection, command, error)
             raise
         return self._handler(connection, command)
 

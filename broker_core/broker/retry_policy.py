@@ -6,11 +6,8 @@ Pure. Retries use the delay levels: the n-th one waits at level 3 + n, so that 1
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker_core.codec.wire.bodies.group_config import RETRY_TIMES_MAX_DEFAULT
-
-FIRST_RETRY_LEVEL: Final = 3
+from broker_core.protocol_codes import FIRST_RETRY_LEVEL
 
 
 def times_max(of_group: int, asked: int | None) -> int:

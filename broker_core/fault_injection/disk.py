@@ -97,7 +97,7 @@ class FaultyFile(PosixFile):
         self._is_empty = False
 
     def sync(self) -> None:
-        """Make content and length durable, or not."""
+        """Make content and length durable; fails or waits as the faults say."""
         if self._faults.concerns_syncs:
             is_log = self.path.startswith(f"{COMMIT_LOG_DIR}/")
             has_messages = is_log and not self._is_empty

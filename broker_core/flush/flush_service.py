@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from broker_core.config import StoreConfig
 from broker_core.errors import StoreFenced
-from broker_core.flush.flush_job import FlushJob
 from broker_core.flush.flush_policy import FlushView, commit_policy, sync_policy
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import Clock
@@ -40,6 +40,16 @@ OVERLAP_WAITERS_MIN = 64
 OVERLAP_FACTOR = 1.25
 # For at most this many waiters the owner polls for the end of the sync.
 AWAKE_WAITERS_MAX = 4
+
+
+class FlushJob(NamedTuple):
+    """The steps of a job, in order: copies, syncs, then the store state."""
+
+    copies: tuple[tuple[Segment, int, int], ...]
+    syncs: tuple[Segment, ...]
+    commit_target: int
+    sync_target: int
+    state: StoreState | None
 
 
 class FlushService:

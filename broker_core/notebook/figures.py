@@ -15,12 +15,9 @@ from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.client.pull.stream import READER_GROUP
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
+from broker_core.codec.wire.topic_name import is_system_group
 from broker_core.errors import RemoteError
 
-# The last one is the name under which `PullConsumer` and Spark's tasks read without a group.
-_SYSTEM_GROUPS: Final = (
-    "CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", READER_GROUP,
-)  # fmt: skip
 # Read at once from one queue for `tail`.
 _ASKED_AT_ONCE: Final = 16
 _PULL_MAX: Final = 32
@@ -136,7 +133,7 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
     if not group:
         for address in (await admin.masters()).values():
             listed = await all_groups(admin, address)
-            names.update(name for name in listed if not name.startswith(_SYSTEM_GROUPS))
+            names.update(name for name in listed if not _is_system_group(name))
     rows = []
     for name in sorted(names):
         try:
@@ -151,6 +148,11 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
             if not queue.topic.startswith("%RETRY%") or progress.behind
         ]
     return rows
+
+
+def _is_system_group(name: str) -> bool:
+    """Also the name under which `PullConsumer` and Spark's tasks read without a group."""
+    return name == READER_GROUP or is_system_group(name)
 
 
 async def last_messages(consumer: PullConsumer, topic: str, count: int) -> list[ReceivedMessage]:

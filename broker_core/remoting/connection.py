@@ -37,9 +37,9 @@ from broker_core.remoting.limits.connection_load import ConnectionLoad
 from broker_core.remoting.limits.request_budget import HostLoad, RequestBudget
 from broker_core.remoting.limits.unauthenticated_limits import restrict, unrestrict
 from broker_core.remoting.liveness import Liveness
-from broker_core.remoting.peer_address import peer_address
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.limited_log import LimitedLog
+from broker_core.runtime.peer_host import peer_address
 
 _log = logging.getLogger(__name__)
 
@@ -129,12 +129,17 @@ class Connection(asyncio.BaseProtocol):
         "peer",
     )
 
-    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        loop: asyncio.AbstractEventLoop,
+        places_body: Callable[[RemotingCommand, int], bool] | None = None,
+    ) -> None:
         limits = owner.limits
         self._owner = owner
         self._loop = loop
         self._parser = FrameParser(
-            limits.frame_size_max, limits.header_size_max, owner.decode_header
+            limits.frame_size_max, limits.header_size_max, owner.decode_header, places_body
         )
         self._in_flight = InFlightRequests(loop)
         self._sign = owner.sign_request
@@ -333,7 +338,7 @@ class Connection(asyncio.BaseProtocol):
         """Admit or refuse the peer."""
         # Not checked: uvloop's transports have the methods and no common base.
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = peer_address(transport)
+        self.peer = peer_address(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(high=self._owner.limits.write_buffer_high)
         host_load = self._owner.budget.admit(self.peer[0])
         if host_load is None:
@@ -555,8 +560,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
     __slots__ = ("_buffer", "_woken_at")
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(owner, loop)
-        self._parser.places_body = self._is_records
+        super().__init__(owner, loop, self._is_records)
         # For all other data.
         self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
         self._woken_at = 1

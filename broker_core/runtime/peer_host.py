@@ -1,4 +1,4 @@
-"""Hosts of peers, and what limits per host count as one."""
+"""Addresses of peers, and what limits per host count as one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ def host_of(address: object) -> str:
         return "local"
     host = str(address[0]).partition("%")[0]
     return host[len("::ffff:") :] if host.startswith("::ffff:") and "." in host else host
+
+
+def peer_address(name: object) -> tuple[str, int]:
+    """Host and port from a socket's `peername`."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ("local", 0)
+    return (host_of(name), int(name[1]))
 
 
 def is_loopback_host(host: str) -> bool:

@@ -95,7 +95,7 @@ class StoreScheduler:
         self._flush_worker.exchange(start_worker("rmq-flush", loop, waits_at_once=is_slave))
         self._background.exchange(ThreadWorker("rmq-background", loop.call_soon_threadsafe))
         self._page_prefault = PagePrefault(self._log, self._background, singly=not self._is_async)
-        self._staging.on_growth = self._page_prefault.expect
+        self._staging.report_growth(self._page_prefault.expect)
         self._schedule_tick()
 
     def stop(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from broker_core import MessageQueue, errors
 
@@ -13,6 +15,10 @@ UNREADABLE: Final = "unreadable body"
 
 class BadRecord(errors.RmqError):
     """A body does not match the format or the schema, and badRecords=fail."""
+
+
+class Undecodable(ValueError):
+    """A body is not of its format, or not of its type. The text is the reason."""
 
 
 class BadRow(NamedTuple):
@@ -48,6 +54,19 @@ class Decoder(Protocol):
 
     def decode(self, bodies: Any) -> Decoded:
         """The payload of each body, a binary array without nulls."""
+
+
+def decoded_by_row(bodies: Any, kind: Any, decode: Callable[[bytes], Any]) -> Decoded:
+    """`decode` of each body as an array of type `kind`; null where it raises `Undecodable`."""
+    values: list[Any] = []
+    bad: list[BadRow] = []
+    for row, body in enumerate(bodies.to_pylist()):
+        try:
+            values.append(decode(body))
+        except Undecodable as problem:
+            values.append(None)
+            bad.append(BadRow(row, str(problem)))
+    return Decoded(pa.array(values, kind), bad)
 
 
 def place_of(queue: MessageQueue, offset: int) -> str:

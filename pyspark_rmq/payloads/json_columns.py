@@ -24,14 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from pyspark_rmq.number_arrays import number_array
-from pyspark_rmq.payloads.bad_records import BadRow, Decoded
+from pyspark_rmq.payloads.bad_records import BadRow, Decoded, Undecodable
 from pyspark_rmq.payloads.formats import UTC
-from pyspark_rmq.payloads.json_values import (
-    DEPTH_MAX,
-    Undecodable,
-    converter,
-    parse,
-)
+from pyspark_rmq.payloads.json_values import DEPTH_MAX, converter, parse
 from pyspark_rmq.payloads.native import plans
 from pyspark_rmq.payloads.nested_arrays import with_leaves
 from pyspark_rmq.payloads.reader_options.time_texts import USUAL, TimeTexts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import decimal
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -34,7 +35,7 @@ def encode_json(values: Any) -> Any:
         rows = [_with_variants(row, values.type) for row in rows]
     if any(map(_has_words, leaves(prepared))):
         rows = [_with_words(row) for row in rows]
-    return pa.array([_dumped(row) for row in rows], pa.binary())
+    return pa.array([json_text(row, _OPTIONS, plain_value) for row in rows], pa.binary())
 
 
 def python_rows(values: Any, name: str) -> list[Any]:
@@ -89,14 +90,16 @@ def _with_dicts(value: Any, kind: Any) -> Any:
     return found
 
 
-def _dumped(row: Any) -> bytes:
+def json_text(row: Any, options: int, default: Callable[[Any], Any]) -> bytes:
+    """The JSON text of Python values; `options` and `default` are those of orjson."""
     try:
-        return orjson.dumps(row, default=_plain, option=_OPTIONS)
+        return orjson.dumps(row, default=default, option=options)
     except orjson.JSONEncodeError as error:
         raise errors.InvalidArgument(f"a row cannot be written as JSON: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Binary values as Base64, decimals as numbers."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pyspark_rmq.payloads.bad_records import Undecodable
 from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, is_variant, sql_name
 
@@ -41,10 +42,6 @@ _NOT_NUMBERS: Final = {
 _CONTEXT: Final = decimal.Context(prec=4 * _DIGITS_MAX, rounding=decimal.ROUND_HALF_UP)
 
 Convert = Callable[[Any], Any]
-
-
-class Undecodable(ValueError):
-    """A body is not JSON, or not of its type. The text is the reason."""
 
 
 class _Number(str):

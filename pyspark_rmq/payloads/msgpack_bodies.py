@@ -10,10 +10,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pyarrow as pa
 
-from pyspark_rmq.payloads.bad_records import BadRow, Decoded
+from pyspark_rmq.payloads.bad_records import Decoded, Undecodable, decoded_by_row
 from pyspark_rmq.payloads.formats import UTC
 from pyspark_rmq.payloads.json_encoding import python_rows
-from pyspark_rmq.payloads.json_values import Undecodable
 from pyspark_rmq.payloads.native import plans
 from pyspark_rmq.payloads.object_values import object_converter
 from pyspark_rmq.payloads.spark_types import has_other_keys
@@ -36,15 +35,9 @@ class MsgpackDecoder:
 
     def by_row(self, bodies: Any) -> Decoded:
         """The reference: body by body."""
-        values: list[Any] = []
-        bad: list[BadRow] = []
-        for row, body in enumerate(bodies.to_pylist()):
-            try:
-                values.append(self._convert(_unpacked(body, self._of_pairs)))
-            except Undecodable as problem:
-                values.append(None)
-                bad.append(BadRow(row, str(problem)))
-        return Decoded(pa.array(values, self._kind), bad)
+        return decoded_by_row(
+            bodies, self._kind, lambda body: self._convert(_unpacked(body, self._of_pairs))
+        )
 
 
 def encode_msgpack(values: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pyspark_rmq.payloads.json_values import Convert, Undecodable, decimals
+from pyspark_rmq.payloads.bad_records import Undecodable
+from pyspark_rmq.payloads.json_values import Convert, decimals
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
 from pyspark_rmq.payloads.times import date_days, timestamp_micros
 

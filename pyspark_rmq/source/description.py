@@ -16,7 +16,6 @@ from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.offsets.topic_discovery import TopicDiscovery
 
 _DLQ: Final = "%DLQ%"
-_SYSTEM_GROUPS: Final = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
 _QUEUE: Final = "topic STRING, broker STRING, partition INT"
 _SPAN: Final = "minOffset BIGINT, maxOffset BIGINT, messages BIGINT, newest TIMESTAMP"
 
@@ -144,9 +143,9 @@ async def _wanted_groups(admin: Admin, options: SourceOptions) -> dict[str, dict
     """Group -> broker -> its configuration there."""
     found: dict[str, dict[str, Any]] = {}
     for broker, address in (await admin.masters()).items():
-        for name, config in (await admin_groups.all_groups(admin, address)).items():
-            is_system = name.startswith(_SYSTEM_GROUPS)
-            if name == options.group or not (options.group or is_system):
+        groups = admin_groups.all_groups if options.group else admin_groups.user_groups
+        for name, config in (await groups(admin, address)).items():
+            if name == options.group or not options.group:
                 found.setdefault(name, {})[broker] = config
     if options.group and not found:
         raise errors.InvalidArgument(f"no broker knows group {options.group}")

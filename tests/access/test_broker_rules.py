@@ -242,7 +242,7 @@ async def _every_cell_of_a_broker(tmp_path: Path) -> None:
 
 
 def test_resources_of_others_are_refused(tmp_path: Path) -> None:
-    """The same requests about topic U, group H and sink R: nothing of it is in the accounts."""
+    """The same requests about topic U, group H and sink R: no account names these."""
 
     def other(text: str) -> str:
         return {"T": "U", "G": "H", "S": "R"}.get(text, text)

@@ -77,7 +77,7 @@ def test_the_messages_of_a_batch_are_what_its_bits_say() -> None:
 
 
 def test_authorisation_reads_only_the_names_of_a_batch() -> None:
-    """Bits that cannot be read are none of its business."""
+    """It does not decode the bit sets of messages, so a wrong one is no error here."""
     assert batch_ack_names(batch(ack(b"", b="no base64 %"), ack(b"", b=5))) == {("G", "T")}
 
 

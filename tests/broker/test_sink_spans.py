@@ -168,7 +168,7 @@ def test_a_prepared_part_is_kept() -> None:
 
 
 def test_a_later_attempt_completes_what_was_decided() -> None:
-    """Even if its writer has lost sight of it, because the next batch was on one broker only."""
+    """Even if its writer no longer asks for it, because the next batch was on one broker only."""
     two = cluster()
 
     def stop(name: str, publication: Publication) -> None:
@@ -186,7 +186,7 @@ def test_a_later_attempt_completes_what_was_decided() -> None:
 
 
 def test_a_broker_that_was_taken_away_after_its_last_batch() -> None:
-    """What this writer has completed everywhere it need not ask about again."""
+    """A writer does not ask again about batches that it has completed on all brokers."""
     three = cluster(A, B, C)
     three.write(identity(0), {name: {T0: [f"0/{name}".encode()]} for name in (A, B, C)})
     asked: list[tuple[str, str, int]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.broker.scheduled.timer_delivery import TimerDelivery
 from broker_core.broker.scheduled.timer_intake import Recalled
-from broker_core.broker.scheduled.timer_message import out_ms, park_timer
+from broker_core.broker.scheduled.timer_message import out_ms, timer_form
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.message_properties import encode_properties
@@ -55,9 +55,9 @@ class TimerStore(ServiceStore):
         """`put` without waiting for the disk."""
         due_ms = self.clock.wall_ms() + in_ms
         given = {"UNIQ_KEY": f"id-{body.decode()}", **properties}
-        parked = park_timer(topic, 0, encode_properties(given), due_ms)
+        waiting = timer_form(topic, 0, encode_properties(given), due_ms)
         result = self.store.append_text(
-            parked.topic, parked.queue_id, body, parked.text, born_host=self.store.store_host
+            waiting.topic, waiting.queue_id, body, waiting.text, born_host=self.store.store_host
         )
         assert result.ok, result
         return result

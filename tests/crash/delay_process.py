@@ -1,7 +1,7 @@
-"""A process that parks messages and delivers them until it is killed, and the judge of its store.
+"""A process that delays messages and delivers them until it is killed, and the judge of its store.
 
 Run as `python -m tests.crash.delay_process ROOT MODE FIRST_NUMBER`: prints `ready`, then the number
-of every message whose parking was acknowledged.
+of every message whose send was acknowledged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
-from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.scheduled.delayed_message import delayed
 from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.protocol_codes import FlushDiskType
@@ -64,14 +64,14 @@ class _Broker:
 
 
 async def serve(root: Path, mode: str, number: int) -> None:
-    """Park without end."""
+    """Delay messages without end."""
     broker = _Broker(root, mode)
     await broker.start()
     sys.stdout.write("ready\n")
     while True:
         numbers = range(number, number + BATCH)
         results = await asyncio.gather(
-            *(broker.store.put(parked(Message("T", b"%d" % n), 1 + n % 2, 2)) for n in numbers)
+            *(broker.store.put(delayed(Message("T", b"%d" % n), 1 + n % 2, 2)) for n in numbers)
         )
         assert all(result.ok for result in results)
         sys.stdout.write("".join(f"{n}\n" for n in numbers))
@@ -90,7 +90,7 @@ async def _turn() -> None:
 
 
 async def check_delivered(root: Path, mode: str, acknowledged: set[int]) -> tuple[list[str], int]:
-    """Deliver what is pending, then compare; problems, and how many messages were parked."""
+    """Deliver what is pending, then compare; problems, and how many messages were delayed."""
     broker = _Broker(root, mode)
     await broker.start()
     while broker.delivery.pending_count:
@@ -100,7 +100,7 @@ async def check_delivered(root: Path, mode: str, acknowledged: set[int]) -> tupl
     waiting = [body for queue_id in (0, 1) for body in _bodies(store, SCHEDULE_TOPIC, queue_id)]
     copies = Counter(_bodies(store, "T", 0))
     problems = [f"{body!r} delivered {copies[body]} times" for body in waiting if copies[body] != 1]
-    problems += [f"{body!r} was never parked" for body in copies.keys() - set(waiting)]
+    problems += [f"{body!r} was never delayed" for body in copies.keys() - set(waiting)]
     known = {int(body) for body in waiting}
     problems += [f"{number} is lost" for number in sorted(acknowledged - known)]
     broker.close()

@@ -1,9 +1,9 @@
-"""Parked messages are delivered exactly once, wherever the broker is killed or the power is cut.
+"""Delayed messages are delivered exactly once, wherever the broker is killed or the power is cut.
 
-A seeded run parks, delivers, saves and restarts. Before every file operation that changes what a
+A seeded run delays, delivers, saves and restarts. Before every file operation that changes what a
 crash may leave, the disk is taken as a kill and as power cuts would leave it; a new broker goes on
 from there until nothing is pending. Some of these brokers are killed on the way, too. Then every
-parked message that is in the log must be there exactly once more, under its own topic, each level
+delayed message that is in the log must be there exactly once more, under its own topic, each level
 in order. The last part does the same to a real process with real kills.
 """
 
@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from broker_core.broker.scheduled.delay_progress import DelayProgress
-from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.delayed_message import waiting_position
 from broker_core.store.message_store import MessageStore
-from tests.broker.parked_store import ParkedStore
+from tests.broker.delay_store import DelayStore
 from tests.crash.delay_process import check_delivered, serve
 from tests.crash.watched_run import MODES, WatchedRun, first_problem, killed_process, run_seeds
 from tests.fakes.simulated_disk import SimulatedDisk
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.crash
 ALL_DUE_MS = 40_000
 
 
-class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
-    """Parks, delivers, saves and restarts."""
+class DelayRun(WatchedRun[DelayStore, frozenset[bytes]]):
+    """Delays, delivers, saves and restarts."""
 
     second_crash_within = 120
 
@@ -41,8 +41,8 @@ class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
         self._number = 0
         super().__init__(seed, settings)
 
-    def started(self, disk: SimulatedDisk) -> ParkedStore:
-        return ParkedStore(disk, **self.settings).start()
+    def started(self, disk: SimulatedDisk) -> DelayStore:
+        return DelayStore(disk, **self.settings).start()
 
     def doings(self) -> list[Callable[[], None]]:
         doings = [self._park] * 4 + [self._pass_time] * 5 + [self.other_traffic] * 2
@@ -51,10 +51,10 @@ class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
     def promised(self) -> frozenset[bytes]:
         return frozenset(self.safe)
 
-    def finish(self, broker: ParkedStore, promise: frozenset[bytes]) -> None:
+    def finish(self, broker: DelayStore, promise: frozenset[bytes]) -> None:
         _finish(broker)
 
-    def problems_of(self, broker: ParkedStore, promise: frozenset[bytes]) -> list[str]:
+    def problems_of(self, broker: DelayStore, promise: frozenset[bytes]) -> list[str]:
         return problems_of(broker, promise)
 
     def _park(self) -> None:
@@ -62,7 +62,7 @@ class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
             self._number += 1
             body = b"%d" % self._number
             topic, queue_id = self.rng.choice((("T", 0), ("T", 1), ("U", 0)))
-            self.broker.park(body, self.rng.randint(1, 4), topic, queue_id=queue_id)
+            self.broker.delay(body, self.rng.randint(1, 4), topic, queue_id=queue_id)
             self.safe.add(body)
 
     def _pass_time(self) -> None:
@@ -71,16 +71,16 @@ class DelayRun(WatchedRun[ParkedStore, frozenset[bytes]]):
             self.broker.store.scheduler.tick()
 
 
-def _finish(broker: ParkedStore) -> None:
+def _finish(broker: DelayStore) -> None:
     broker.advance(ALL_DUE_MS)
     broker.store.flush()
 
 
-def problems_of(broker: ParkedStore, safe: frozenset[bytes]) -> list[str]:
+def problems_of(broker: DelayStore, safe: frozenset[bytes]) -> list[str]:
     """What is wrong with a log in which everything should have been delivered."""
     records = [r for topic in ("T", "U") for q in (0, 1) for r in broker.records(topic, q)]
     copies = Counter(record.body for record in records)
-    waiting = broker.parked_records()
+    waiting = broker.delayed_records()
     known = {record.body for record in waiting}
     problems = [f"{body!r} is lost" for body in sorted(safe - known)]
     problems += [
@@ -90,7 +90,7 @@ def problems_of(broker: ParkedStore, safe: frozenset[bytes]) -> list[str]:
     place = {record.physical_offset: (record.queue_id, record.queue_offset) for record in waiting}
     next_offset: dict[int, int] = {}
     for record in sorted(records, key=lambda record: record.physical_offset):
-        position = parked_position(record.prepared_transaction_offset)
+        position = waiting_position(record.prepared_transaction_offset)
         queue_id, offset = place[position if position is not None else -1]
         if offset != next_offset.get(queue_id, 0):
             problems.append(f"level {queue_id + 1}: {offset} came out of order")
@@ -125,8 +125,8 @@ def test_found_when_the_log_is_not_read(mode: str, monkeypatch: pytest.MonkeyPat
 
 def _cut_after_saving() -> list[str]:
     """Deliver and save with ASYNC_FLUSH, then lose what was not synced."""
-    broker = ParkedStore(**MODES["async"]).start()
-    broker.park(b"x", 1)
+    broker = DelayStore(**MODES["async"]).start()
+    broker.delay(b"x", 1)
     broker.advance(3_000)
     assert broker.bodies() == [b"x"]
     nothing = next(iter(broker.disk.crash_states(2)))

@@ -26,7 +26,7 @@ def snapshot(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_the_first_continues(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     first, second = Promises(), Promises()
     with StoreProcess(directory, first) as owner:

@@ -182,7 +182,7 @@ def test_the_writer_stops_and_the_coordinator_forgets_all_of_it(step: tuple[str,
 
 
 def test_several_attempts_are_forgotten() -> None:
-    """The number of the next attempt is below that of the part that the other broker keeps."""
+    """The next attempt has a lower number than the part that the other broker keeps."""
     two = two_brokers()
     before = two.brokers[A].disk.copy()
     for _ in range(5):

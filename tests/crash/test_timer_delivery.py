@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from broker_core.broker.scheduled import timer_progress, timer_runs
-from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.delayed_message import waiting_position
 from broker_core.broker.scheduled.timer_message import is_recall
 from broker_core.broker.scheduled.timer_progress import TimerProgress
 from broker_core.store.message_store import MessageStore
@@ -98,7 +98,7 @@ def problems_of(
     records = broker.waiting_records()
     waiting = [record for record in records if not is_recall(record.property_text)]
     taken = {
-        parked_position(record.prepared_transaction_offset)
+        waiting_position(record.prepared_transaction_offset)
         for record in records
         if is_recall(record.property_text)
     }

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from broker_core.broker.scheduled.timer_delivery import TimerDelivery
-from broker_core.broker.scheduled.timer_message import is_recall, park_timer, recalled_key
+from broker_core.broker.scheduled.timer_message import is_recall, recalled_key, timer_form
 from broker_core.broker.scheduled.timer_progress import TIMER_PROGRESS_FILE
 from broker_core.broker.scheduled.timer_runs import RUNS_DIR
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
@@ -66,9 +66,9 @@ class _Broker:
         self.delivery.start()
 
     def append(self, number: int, due_ms: int) -> PutResult:
-        parked = park_timer("T", 0, b"UNIQ_KEY\x01k%d\x02" % number, due_ms)
+        waiting = timer_form("T", 0, b"UNIQ_KEY\x01k%d\x02" % number, due_ms)
         host = self.store.store_host
-        return self.store.append_text(*parked[:2], b"%d" % number, parked.text, born_host=host)
+        return self.store.append_text(*waiting[:2], b"%d" % number, waiting.text, born_host=host)
 
     def close(self) -> None:
         self.delivery.stop()

@@ -48,7 +48,7 @@ def is_given_away(port: int) -> bool:
         return True
 
 
-def test_a_held_port_is_for_those_who_name_it() -> None:
+def test_a_held_port_can_be_bound_only_by_naming_it() -> None:
     ports = HeldPorts()
     first, second = ports.hold(), ports.hold()
     assert first != second

@@ -17,7 +17,7 @@ POOL = {"transient_pool_enable": True, "transient_pool_size": 2}
 
 
 class TestGroupCommit:
-    def test_one_sync_serves_everyone_who_came_meanwhile(self) -> None:
+    def test_one_sync_covers_all_appends_made_during_the_last_one(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
         released: list[int] = []
@@ -106,7 +106,7 @@ class TestGroupCommit:
             worker.run_next()
         assert under_way == [0] * 4 * 200
 
-    def test_few_who_are_woken_share_one_sync(self) -> None:
+    def test_few_waiters_share_one_sync(self) -> None:
         worker = ManualWorker()
         log = FlushedLog(worker)
         under_way: list[int] = []

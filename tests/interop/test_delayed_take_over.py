@@ -14,7 +14,7 @@ import pytest
 
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
-from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.scheduled.delayed_message import delayed
 from broker_core.codec.records.record_layout import UNIT
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.runtime.clock import SystemClock
@@ -60,8 +60,8 @@ class OurBroker:
         self.store.on_arrival(lambda topic, _, __: self._grown.set())
         return self
 
-    async def park(self, body: bytes, level: int) -> None:
-        assert (await self.store.put(parked(Message("T", body, tags="A"), level, 18))).ok
+    async def delay(self, body: bytes, level: int) -> None:
+        assert (await self.store.put(delayed(Message("T", body, tags="A"), level, 18))).ok
 
     async def until_delivered(self, count: int) -> None:
         while len(self.bodies()) < count:
@@ -107,12 +107,12 @@ def test_there_and_back(version: str, tmp_path: Path, run_async: Callable[..., A
     async def run() -> None:
         ours = await OurBroker(root).start()
         for body in (b"1", b"2", b"3"):
-            await ours.park(body, 1)
+            await ours.delay(body, 1)
         await ours.until_delivered(3)
         assert ours.bodies() == [b"1", b"2", b"3"]
         # Due when Apache has the directory, unless the machine stands still right here.
-        await ours.park(b"4", 3)
-        await ours.park(b"5", 3)
+        await ours.delay(b"4", 3)
+        await ours.delay(b"5", 3)
         ours.stop()
 
         await _apache_delivers(version, tmp_path, 5)
@@ -122,7 +122,7 @@ def test_there_and_back(version: str, tmp_path: Path, run_async: Callable[..., A
         assert stored is not None
         assert (stored["offsetTable"]["1"], stored["offsetTable"]["3"]) == (3, 2)
         assert "logPosition" not in stored
-        await back.park(b"6", 1)
+        await back.delay(b"6", 1)
         await back.until_delivered(6)
         assert back.bodies() == [b"1", b"2", b"3", b"4", b"5", b"6"]
         back.stop()

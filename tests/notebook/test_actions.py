@@ -160,11 +160,12 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
     assert len(broker.topic(topic).tail(50)) == 10
 
     with SyncAdmin(broker.name_server) as admin:
-        admin.create_group("billing")
-        admin.commit_offset("billing", admin.queues(topic)[0], 2)
+        for group in ("billing", "CID_orders"):
+            admin.create_group(group)
+            admin.commit_offset(group, admin.queues(topic)[0], 2)
     lag = broker.topic(topic).lag()
-    assert list(lag["lag"]) == [3, 5]
-    assert set(lag["group"]) == {"billing"}
+    assert list(lag["lag"]) == [3, 5, 3, 5]
+    assert set(lag["group"]) == {"billing", "CID_orders"}
     assert list(broker.lag("billing")["committed"]) == [2, 0]
 
     stats = broker.stats().set_index("name")["value"]
@@ -387,7 +388,7 @@ def test_a_broker_that_does_not_run() -> None:
     assert "could not be reached" in gone._repr_html_()  # type: ignore[operator]
 
 
-def test_a_stopped_broker_says_so() -> None:
+def test_a_stopped_broker_is_named_as_stopped() -> None:
     stopped = EmbeddedBroker()
     with stopped:
         pass

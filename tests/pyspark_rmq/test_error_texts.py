@@ -212,7 +212,7 @@ def test_a_checkpoint_of_another_store(
     latest = session.latest(old, Limits(), may_wait=False)
     assert text_of(lambda: connected.call(latest), DataLost) == (
         f"the checkpoint belongs to another store of broker broker-a: that was {'f' * 32}, this is"
-        f" {store}, a new one or another cluster's. To begin anew, use a new checkpoint directory"
+        f" {store}, a new one or another cluster's. To start over, use a new checkpoint directory"
         " (checkpointLocation) or delete this one; to keep it and read the new store from its first"
         " message, set failOnDataLoss=false; to keep the messages of an embedded broker from run to"
         " run, give it a directory: EmbeddedBroker(store=…)\n"

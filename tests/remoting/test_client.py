@@ -94,7 +94,7 @@ def test_both_sides_ask_at_the_same_time(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_a_client_without_a_handler_says_so(run_async: Callable[..., Any]) -> None:
+def test_a_client_without_a_handler_answers_not_supported(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
             back = await connection.request(RemotingCommand(307), PATIENT_MS)
@@ -218,7 +218,7 @@ def test_reconnecting(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_one_attempt_for_all_who_wait(run_async: Callable[..., Any]) -> None:
+def test_concurrent_requests_share_one_connection_attempt(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), client() as caller:
             connections = await asyncio.gather(

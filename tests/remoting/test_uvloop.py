@@ -75,7 +75,7 @@ def test_a_slow_reader() -> None:
 
 
 def test_a_connection_that_is_given_up_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is made, and the time for it is over, in one turn of the loop: after a pause, say."""
+    """It is made and its time limit ends in one turn of the loop, as after a pause."""
 
     async def scenario() -> None:
         async with serving() as (_, address), client() as caller:

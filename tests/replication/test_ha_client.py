@@ -34,7 +34,7 @@ async def test_an_empty_slave_copies_everything_and_serves_it(tmp_path: Path) ->
 
 
 @on_loop
-async def test_a_slave_goes_on_after_its_restart(tmp_path: Path) -> None:
+async def test_a_slave_continues_after_its_restart(tmp_path: Path) -> None:
     async with pair(tmp_path) as (master, slave):
         put(master, 2000, size=1000)
         await same_log(master, slave)

@@ -175,7 +175,7 @@ async def test_the_longer_slave_is_chosen_though_the_other_one_heard_of_a_newer_
 
 
 @on_loop
-async def test_a_slave_that_never_copied_is_refused_and_goes_on(tmp_path: Path) -> None:
+async def test_a_slave_that_never_copied_is_not_promoted_and_continues(tmp_path: Path) -> None:
     async with running(config_of(tmp_path, BrokerRole.SLAVE, 1, "")) as slave:
         features = slave.features
         with pytest.raises(PromotionRefused, match="never copied"):

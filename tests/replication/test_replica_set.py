@@ -63,7 +63,7 @@ class Fed:
 
 
 @on_loop
-async def test_who_sends_alone_is_copied_in_the_turn_of_the_append() -> None:
+async def test_a_single_append_is_sent_in_its_own_turn() -> None:
     fed = Fed(2)
     # How many send together is known after a turn.
     fed.append()
@@ -81,7 +81,7 @@ async def test_who_sends_alone_is_copied_in_the_turn_of_the_append() -> None:
 
 
 @on_loop
-async def test_who_sends_with_others_shares_a_frame() -> None:
+async def test_appends_of_one_turn_share_a_frame() -> None:
     fed = Fed(2)
     for _ in range(3):
         start = fed.log.end

@@ -135,7 +135,7 @@ async def ask_metrics_port() -> None:
 
 
 @pytest.mark.parametrize("ask", [ask_remoting_port, ask_metrics_port])
-def test_accepting_goes_on_after_the_last_descriptor(
+def test_accepting_continues_after_the_last_descriptor(
     ask: Callable[[], Coroutine[Any, Any, None]],
     monkeypatch: pytest.MonkeyPatch,
     run_async: Run,

@@ -193,7 +193,7 @@ class Spy:
         return getattr(self._lane, name)
 
 
-def test_an_owner_that_stays_awake_hears_each_sync_once(
+def test_an_owner_that_stays_awake_is_notified_of_each_sync_once(
     files: tuple[int, int], run_async: Callable[..., Any]
 ) -> None:
     log, note = files
@@ -365,7 +365,7 @@ def test_an_owner_stays_awake_for_a_moment_only(
     served(scenario, run_async)
 
 
-def test_an_owner_that_is_awake_hears_of_a_failure(run_async: Callable[..., Any]) -> None:
+def test_an_owner_that_is_awake_is_notified_of_a_failure(run_async: Callable[..., Any]) -> None:
     reader, writer = os.pipe()
 
     async def scenario(worker: LaneWorker) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.remoting.limits.request_budget import RequestBudget
-from broker_core.runtime.peer_host import counted_host, is_loopback_host
+from broker_core.runtime.peer_host import counted_host, is_loopback_host, peer_address
 from tests.remoting.peers import small_limits
 
 
@@ -30,3 +30,9 @@ def test_loopback() -> None:
     assert is_loopback_host("local")
     assert not is_loopback_host("10.0.0.1")
     assert not is_loopback_host("2001:db8:1:2::/64")
+
+
+def test_ipv4_peers_of_an_ipv6_socket_keep_their_form() -> None:
+    assert peer_address(("::ffff:10.0.0.9", 5, 0, 0)) == ("10.0.0.9", 5)
+    assert peer_address(("fe80::1%eth0", 5, 0, 2)) == ("fe80::1", 5)
+    assert peer_address("") == ("local", 0)

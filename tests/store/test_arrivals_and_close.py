@@ -31,7 +31,7 @@ def test_a_listener_never_finds_a_part_of_a_group() -> None:
     assert set(seen) == {(200, 200)}
 
 
-def test_a_close_whose_flush_fails_says_so_and_releases_everything() -> None:
+def test_a_close_whose_flush_fails_raises_and_releases_everything() -> None:
     disk = new_disk()
     store = open_small(disk, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     assert store.append(Message("T", b"only in the page cache")).ok

@@ -372,7 +372,7 @@ def test_every_public_call_is_in_this_file() -> None:
 
 
 @pytest.mark.parametrize("name", CLOSED_CALLS)
-def test_a_closed_store_says_so(name: str) -> None:
+def test_a_closed_store_raises_store_closed(name: str) -> None:
     disk = new_disk()
     store = open_small(disk)
     store.put_now(Message("T", b"a", keys="key"))

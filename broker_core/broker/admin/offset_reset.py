@@ -19,7 +19,6 @@ from broker_core.broker.request_fields import (
 from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.offset_table import OffsetTable
-from broker_core.broker.tables.system_topics import TRANSACTION_GROUP
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.dialect import emit_json
 from broker_core.codec.wire.bodies.message_queue import (
@@ -30,6 +29,7 @@ from broker_core.codec.wire.bodies.message_queue import (
 )
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,

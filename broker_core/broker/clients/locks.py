@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.access.asking_account import asking_account
-from broker_core.broker.tables.client_table import CLIENT_ID_SIZE_MAX, ClientTable
+from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.queue_locks import QueueLocks
 from broker_core.broker.tables.topic_table import TopicTable
+from broker_core.codec.wire.bodies.heartbeat_data import CLIENT_ID_SIZE_MAX
 from broker_core.codec.wire.bodies.message_queue import (
     MessageQueue,
     QueueLockRequest,

@@ -8,11 +8,11 @@ from broker_core.broker.request_fields import optional_flag, required_number, re
 from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.offset_table import OffsetTable
-from broker_core.broker.tables.system_topics import TRANSACTION_GROUP
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.wire.bodies.message_queue import QUEUE_ID_MAX
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
 from broker_core.errors import InvalidArgument, NoPermission, RemoteError
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection

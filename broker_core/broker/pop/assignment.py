@@ -17,6 +17,7 @@ from broker_core.broker.tables.request_modes import POP, PULL, RequestMode, Requ
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.dialect import emit_json, parse_object
 from broker_core.codec.json.fields import text_field
+from broker_core.codec.wire.bodies.heartbeat_data import BROADCASTING
 from broker_core.codec.wire.bodies.message_queue import MessageQueue, queue_object
 from broker_core.codec.wire.bodies.route_data import TopicRoute
 from broker_core.codec.wire.bodies.topic_config import PERM_READ
@@ -28,7 +29,6 @@ from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 
-_BROADCASTING: Final = "BROADCASTING"
 _STRATEGIES: Final[Mapping[str, Allocation]] = {
     "AVG": allocate_average,
     "AVG_BY_CIRCLE": allocate_by_circle,
@@ -84,7 +84,7 @@ class AssignmentProcessor:
         group = text_field(found, "consumerGroup")
         queues = await self._queues(topic)
         mode = RequestMode(PULL)
-        if text_field(found, "messageModel", "") != _BROADCASTING:
+        if text_field(found, "messageModel", "") != BROADCASTING:
             mode = self._mode(topic, group)
             strategy = text_field(found, "strategyName", "")
             allocate = _STRATEGIES.get(strategy)

@@ -44,17 +44,20 @@ from broker_core.errors import (
     RemoteError,
     TopicNotExist,
 )
-from broker_core.protocol_codes import GetStatus, RequestCode, ResponseCode
+from broker_core.protocol_codes import (
+    PULL_COMMIT_OFFSET,
+    PULL_HAS_SUBSCRIPTION,
+    PULL_MAY_SUSPEND,
+    GetStatus,
+    RequestCode,
+    ResponseCode,
+)
 from broker_core.remoting.connection import Connection
 from broker_core.remoting.request_dispatch import Handler
 from broker_core.runtime.sized_cache import SizedCache
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reads.filtered_read import RecordFilter
 from broker_core.store.reads.message_reader import GetResult
-
-COMMIT: Final = 1
-SUSPEND: Final = 2
-HAS_SUBSCRIPTION: Final = 4
 
 # Longest hold; clients time out after half a minute.
 SUSPEND_MS_MAX: Final = 300_000
@@ -160,7 +163,7 @@ class PullMessageProcessor:
             None if subscription.is_by_tag else self._sql(subscription, flags),
             group.broker_id_when_slow,
         )
-        if flags & COMMIT and not self._slave_reads.is_slave():
+        if flags & PULL_COMMIT_OFFSET and not self._slave_reads.is_slave():
             commit = optional_number(ext, "commitOffset", -1)
             if commit >= 0:
                 self._offsets.commit(group_name, topic_name, queue_id, commit)
@@ -172,7 +175,7 @@ class PullMessageProcessor:
                 self._answer(connection, command, pull, moved)
                 return None
         suspend_ms = 0
-        if flags & SUSPEND:
+        if flags & PULL_MAY_SUSPEND:
             suspend_ms = self.hold_ms(optional_number(ext, "suspendTimeoutMillis", 0))
         self.serve(connection, command, pull, suspend_ms)
         return None
@@ -221,7 +224,7 @@ class PullMessageProcessor:
             subscription = _parsed(text)
             return (subscription.codes if subscription.tags else None), None
         subscription = SubscriptionData(topic, text, expression_type=kind)
-        return None, self._sql(subscription, HAS_SUBSCRIPTION)
+        return None, self._sql(subscription, PULL_HAS_SUBSCRIPTION)
 
     def serve(
         self, connection: Connection, command: RemotingCommand, pull: Pull, suspend_ms: int
@@ -245,7 +248,7 @@ class PullMessageProcessor:
     def _subscription(
         self, group: str, topic: str, flags: int, ext: Mapping[str, str]
     ) -> SubscriptionData:
-        if flags & HAS_SUBSCRIPTION:
+        if flags & PULL_HAS_SUBSCRIPTION:
             kind, text = ext.get("expressionType") or TAG, ext.get("subscription", ALL_MESSAGES)
             if kind != TAG:
                 return SubscriptionData(topic, text, expression_type=kind)
@@ -279,7 +282,7 @@ class PullMessageProcessor:
         found = _compiled(subscription.sub_string)
         if isinstance(found, SqlFilter):
             return found
-        if flags & HAS_SUBSCRIPTION:
+        if flags & PULL_HAS_SUBSCRIPTION:
             raise InvalidSubscription(found)
         # The heartbeat that brought it was accepted; clients know this code for a bad expression.
         raise RemoteError(ResponseCode.FILTER_DATA_NOT_EXIST, found)

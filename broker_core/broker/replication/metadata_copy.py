@@ -33,13 +33,13 @@ from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.log_identity import LogIdentity
 from broker_core.broker.tables.offset_table import OffsetChanges, OffsetKey, OffsetTable
 from broker_core.broker.tables.request_modes import RequestModes
-from broker_core.broker.tables.system_topics import TRANSACTION_GROUP
 from broker_core.broker.tables.topic_table import TopicTable, adopt_topics
 from broker_core.codec.json.dialect import emit_json
 from broker_core.codec.json.fields import object_field, whole_field, whole_number
 from broker_core.codec.wire.bodies.group_config import parse_group_table
 from broker_core.codec.wire.bodies.topic_config import parse_data_version, parse_topic_table
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
 from broker_core.errors import InvalidArgument, LimitReached, RemoteError, RmqError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.client import RemotingClient

@@ -28,7 +28,6 @@ from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.log_identity import LogIdentity
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.request_modes import RequestModes
-from broker_core.broker.tables.system_topics import TRANSACTION_GROUP
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.dialect import emit_json
 from broker_core.codec.json.fields import object_field
@@ -39,6 +38,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     topic_table_object,
 )
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
 from broker_core.errors import InvalidArgument, LimitReached, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection

@@ -2,7 +2,7 @@
 
 The file has RocketMQ's format and two fields of ours: the log, and the position in it up to which
 the offsets include every delivered copy. After that position the log is authoritative, because a
-delivered copy names its parked record. So a start scans only what was written since the last save,
+delivered copy names its waiting record. So a start scans only what was written since the last save,
 and after a crash exactly the missing copies are delivered. A save waits until what it refers to is
 durable: no power cut can lose a copy whose message is recorded as delivered.
 """
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.delayed_message import waiting_position
 from broker_core.codec.json.fields import object_field, text_field, whole_field, whole_number
 from broker_core.codec.wire.bodies.topic_config import (
     DataVersion,
@@ -135,7 +135,7 @@ class DelayProgress:
     def _read_log(self, position: int) -> None:
         """Account for the copies in the log after `position`.
 
-        A copy follows its parked record, so nothing before the oldest undelivered one matters.
+        A copy follows its waiting record, so nothing before the oldest undelivered one matters.
         """
         oldest = self._oldest_pending()
         if oldest is None:
@@ -145,12 +145,12 @@ class DelayProgress:
         if size > GROWTH_MAX:
             _log.info("looking for delivered messages in the last %d MB of the log", size >> 20)
         for _, prepared in self._store.prepared_offsets(start):
-            parked_at = parked_position(prepared)
-            if parked_at is not None and parked_at >= oldest:
-                self._delivered(parked_at)
+            waits_at = waiting_position(prepared)
+            if waits_at is not None and waits_at >= oldest:
+                self._delivered(waits_at)
 
     def _oldest_pending(self) -> int | None:
-        """Log position of the first parked record that the offsets do not count as delivered."""
+        """Log position of the first waiting record that the offsets do not count as delivered."""
         found = []
         for topic, queue_id in self._store.queues():
             if topic != SCHEDULE_TOPIC:
@@ -159,9 +159,9 @@ class DelayProgress:
             found += [position for position, _, _ in units]
         return min(found, default=None)
 
-    def _delivered(self, parked_at: int) -> None:
+    def _delivered(self, waits_at: int) -> None:
         try:
-            record = self._store.message_at(parked_at)
+            record = self._store.message_at(waits_at)
         except CorruptRecord as error:
             # It cannot be delivered a second time: its record is unreadable.
             _log.warning("a delivered message can no longer be read: %s", str(error))
@@ -171,7 +171,7 @@ class DelayProgress:
         queue_id, offset = record.queue_id, record.queue_offset
         units = self._store.units(SCHEDULE_TOPIC, queue_id, offset, 1)
         # Another broker may have deleted the topic and counted from 0 again.
-        if units and units[0][0] == parked_at and offset >= self.offset(queue_id):
+        if units and units[0][0] == waits_at and offset >= self.offset(queue_id):
             self.advance(queue_id, offset + 1)
 
     # Saving

@@ -1,8 +1,8 @@
-"""The records of a delayed message: the parked form and the delivered copy.
+"""The records of a delayed message: the waiting record and the delivered copy.
 
-Pure. A parked message is stored in `SCHEDULE_TOPIC_XXXX`, one queue per level; REAL_TOPIC and
+Pure. A delayed message is stored in `SCHEDULE_TOPIC_XXXX`, one queue per level; REAL_TOPIC and
 REAL_QID have its destination. The delivered copy is stored there. It has the log position of the
-parked record, inverted, in PREPARED TRANSACTION OFFSET, so the log shows which messages were
+waiting record, inverted, in PREPARED TRANSACTION OFFSET, so the log shows which messages were
 delivered, even after a crash. Inverted, because 0 is a valid position, and because positive values
 belong to the half messages of transactions.
 """
@@ -17,6 +17,7 @@ from broker_core.codec.records.message_properties import (
     DELAY,
     REAL_QID,
     REAL_TOPIC,
+    TIMER_PROPERTIES,
     change_properties,
     split_properties,
 )
@@ -26,17 +27,14 @@ from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.storage.log.append_group import GROUP_TOPIC
 from broker_core.store.writes.message import Message
 
-# A level takes precedence over the times that 5.x clients may set.
-TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _QUEUE_ID: Final = re.compile(rb"[0-9]{1,9}")
-# A copy to one of these would be parked again or misread.
+# A copy to one of these would be delayed again or misread.
 _NEVER_REAL: Final = frozenset({SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, GROUP_TOPIC.decode()})
 
 
-class Parked(NamedTuple):
-    """Topic, queue and property text of a parked message."""
+class StoredForm(NamedTuple):
+    """Topic, queue and property text under which a message is stored."""
 
     topic: str
     queue_id: int
@@ -50,15 +48,16 @@ def delay_level(text: str) -> int:
     return int(text)
 
 
-def park(topic: str, queue_id: int, text: bytes, level: int, level_max: int) -> Parked:
-    """Parked form of a message for `topic`; a level above the last becomes the last."""
+def delayed_form(topic: str, queue_id: int, text: bytes, level: int, level_max: int) -> StoredForm:
+    """Waiting form of a message for `topic`; a level above the last becomes the last."""
     level = _capped(level, level_max)
+    # A level takes precedence over the times that 5.x clients may set.
     changes = dict.fromkeys(TIMER_PROPERTIES, "") | _origin(topic, queue_id, level)
-    return Parked(SCHEDULE_TOPIC, level - 1, change_properties(text, changes))
+    return StoredForm(SCHEDULE_TOPIC, level - 1, change_properties(text, changes))
 
 
-def parked(message: Message, level: int, level_max: int) -> Message:
-    """`park` for a message with its properties as a mapping."""
+def delayed(message: Message, level: int, level_max: int) -> Message:
+    """`delayed_form` for a message with its properties as a mapping."""
     level = _capped(level, level_max)
     kept = {name: v for name, v in message.properties.items() if name not in TIMER_PROPERTIES}
     return message._replace(
@@ -69,7 +68,7 @@ def parked(message: Message, level: int, level_max: int) -> Message:
 
 
 def delivered(record: MessageRecord) -> MessageRecord:
-    """The copy of a parked record for its destination; `MalformedRecord` without one.
+    """The copy of a waiting record for its destination; `MalformedRecord` without one.
 
     The property text is unchanged, DELAY, REAL_TOPIC and REAL_QID included, as in RocketMQ. The
     store fills in offsets, store time and store host.
@@ -91,7 +90,7 @@ def delivered(record: MessageRecord) -> MessageRecord:
 
 
 def shortened(record: MessageRecord) -> MessageRecord:
-    """The same copy without the parking properties, for a property text at its size limit.
+    """The same copy without the properties of the delay, for a property text at its size limit.
 
     A record of another broker may fill the text completely; our checksum needs 20 bytes.
     """
@@ -99,8 +98,8 @@ def shortened(record: MessageRecord) -> MessageRecord:
     return record._replace(property_text=change_properties(record.property_text, changes))
 
 
-def parked_position(prepared_offset: int) -> int | None:
-    """Log position of the parked record whose copy has this PREPARED TRANSACTION OFFSET."""
+def waiting_position(prepared_offset: int) -> int | None:
+    """Log position of the waiting record whose copy has this PREPARED TRANSACTION OFFSET."""
     return ~prepared_offset if prepared_offset < 0 else None
 
 

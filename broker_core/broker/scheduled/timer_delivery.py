@@ -107,7 +107,7 @@ class TimerDelivery:
         if waiting and roll_after_ms(reserved_hours) < self._roll_after_ms:
             return (
                 f"{waiting} timer messages wait in files that would be removed before their time; "
-                "set it in broker.conf and start the broker again, which stores them anew"
+                "set it in broker.conf and start the broker again, which stores them again"
             )
         return None
 

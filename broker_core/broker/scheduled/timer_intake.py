@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.delayed_message import waiting_position
 from broker_core.broker.scheduled.timer_message import (
     PRECISION_MS,
     TIMER_QUEUE,
@@ -214,7 +214,7 @@ class TimerIntake:
     def _waiting(self, topic: str, unique_key: str, now_ms: int) -> Iterator[MessageRecord]:
         """Waiting records with this key. They are not due yet, so none was delivered."""
         found = self._store.query(TIMER_TOPIC, unique_key, QUERY_COUNT)
-        ended = {parked_position(record.prepared_transaction_offset) for record in found}
+        ended = {waiting_position(record.prepared_transaction_offset) for record in found}
         for record in found:
             text = record.property_text
             due_ms = stored_due_ms(text)
@@ -242,7 +242,7 @@ class TimerIntake:
         recall = self._store.message_at(position)
         if recall is None:
             return
-        target = parked_position(recall.prepared_transaction_offset)
+        target = waiting_position(recall.prepared_transaction_offset)
         if target is not None:
             if not self._has_ended(target):
                 self._take_back_at(target)

@@ -15,19 +15,22 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.broker.scheduled.delayed_message import Parked, delivered
+from broker_core.broker.scheduled.delayed_message import StoredForm, delivered
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records import message_properties as names
-from broker_core.codec.records.message_properties import change_properties, encode_properties
+from broker_core.codec.records.message_properties import (
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_PROPERTIES,
+    change_properties,
+    encode_properties,
+)
 from broker_core.codec.records.message_record import MessageRecord
 from broker_core.errors import MalformedRecord, RemoteError
 from broker_core.protocol_codes import ResponseCode
 
 TIMER_QUEUE: Final = 0
-TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
@@ -36,7 +39,7 @@ RECALL_TAG: Final = "_RECALL_TAG_"
 # RocketMQ's precision.
 PRECISION_MS: Final = 1_000
 
-_ASKING_NAMES: Final = (b"TIMER_DELAY_SEC\x01", b"TIMER_DELAY_MS\x01", b"TIMER_DELIVER_MS\x01")
+_ASKING_NAMES: Final = tuple(f"{name}\x01".encode() for name in TIMER_PROPERTIES)
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 
@@ -104,7 +107,7 @@ def commit_due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     return due_ms if due_ms > now_ms else None
 
 
-def park_timer(topic: str, queue_id: int, text: bytes, due_ms: int) -> Parked:
+def timer_form(topic: str, queue_id: int, text: bytes, due_ms: int) -> StoredForm:
     """Waiting form of a message for `topic` with this property text."""
     changes = {
         TIMER_OUT_MS: str(out_ms(due_ms)),
@@ -112,7 +115,7 @@ def park_timer(topic: str, queue_id: int, text: bytes, due_ms: int) -> Parked:
         names.REAL_QID: str(queue_id),
         TIMER_ROLL_TIMES: "",
     }
-    return Parked(TIMER_TOPIC, TIMER_QUEUE, change_properties(text, changes))
+    return StoredForm(TIMER_TOPIC, TIMER_QUEUE, change_properties(text, changes))
 
 
 def stored_due_ms(text: bytes) -> int | None:
@@ -188,7 +191,7 @@ def rolled_timer(record: MessageRecord) -> MessageRecord:
 
 
 def _asked(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    for name in (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS):
+    for name in TIMER_PROPERTIES:
         if name in properties:
             return name, properties[name]
     return None

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.broker.scheduled.delayed_message import parked_position
+from broker_core.broker.scheduled.delayed_message import waiting_position
 from broker_core.broker.scheduled.timer_intake import OtherBroker, TimerIntake
 from broker_core.broker.scheduled.timer_message import TIMER_QUEUE, is_recall, property_bytes
 from broker_core.broker.scheduled.timer_runs import (
@@ -223,7 +223,7 @@ class TimerProgress:
             _log.info("looking for ended timer messages in the last %d MB of the log", size >> 20)
         in_queue = array("q")
         for mark, prepared in self._store.prepared_offsets(max(start, 0)):
-            position = parked_position(prepared)
+            position = waiting_position(prepared)
             if position is None:
                 continue
             if first is not None and position >= first:

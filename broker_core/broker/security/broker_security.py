@@ -131,8 +131,8 @@ class BrokerSecurity:
             resources=resources,
             is_strict=self._config.acl_strict_signature,
             broker_name=self._config.broker_name,
+            on_refusal=self._refused,
         )
-        self._gate.on_refusal = self._refused
         return self._gate
 
     def needs_account(self, host: str) -> bool:

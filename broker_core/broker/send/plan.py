@@ -14,14 +14,14 @@ from random import Random
 from typing import Final
 
 from broker_core.broker.retry_policy import resend_is_dead, times_max
-from broker_core.broker.scheduled.delayed_message import Parked, delay_level, park
+from broker_core.broker.scheduled.delayed_message import StoredForm, delay_level, delayed_form
 from broker_core.broker.scheduled.timer_intake import Recalled
 from broker_core.broker.scheduled.timer_message import (
     TIMER_DELETE_KEY,
     TimerRules,
     names_timer,
     out_ms,
-    park_timer,
+    timer_form,
 )
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.new_topics import NewTopics
@@ -157,15 +157,15 @@ class SendPlanner:
         if due_ms is not None and not half and TIMER_DELETE_KEY in pairs:
             return self._recall_plan(name, queue_id, pairs[TIMER_DELETE_KEY], due_ms)
         text = change_properties(request.properties.encode(), changes)
-        stored = Parked(name, queue_id, text)
+        stored = StoredForm(name, queue_id, text)
         handle = ""
         if half:
             # The time is applied at the commit; here it is only validated.
-            stored = Parked(TRANSACTION_HALF_TOPIC, HALF_QUEUE, text)
+            stored = StoredForm(TRANSACTION_HALF_TOPIC, HALF_QUEUE, text)
         elif level > 0:
-            stored = park(name, queue_id, text, level, self._delay_level_max)
+            stored = delayed_form(name, queue_id, text, level, self._delay_level_max)
         elif due_ms is not None:
-            stored = park_timer(name, queue_id, text, due_ms)
+            stored = timer_form(name, queue_id, text, due_ms)
             if not name.startswith("%"):
                 handle = RecallHandle(name, self._broker_name, out_ms(due_ms), unique).encode()
         body = command.body

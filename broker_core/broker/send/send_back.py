@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
 from broker_core.broker.retry_policy import retry_level, times_max
-from broker_core.broker.scheduled.delayed_message import park
+from broker_core.broker.scheduled.delayed_message import delayed_form
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.topic_table import TopicTable
@@ -122,7 +122,7 @@ class SendBackProcessor:
         if level is not None:
             count = max(1, min(group.retry_queue_count, target.write_queue_count))
             queue_id = self._choose_queue(count)
-            topic, queue_id, text = park(topic, queue_id, text, level, self._level_count)
+            topic, queue_id, text = delayed_form(topic, queue_id, text, level, self._level_count)
         result = self._store.append_text(
             topic,
             queue_id,

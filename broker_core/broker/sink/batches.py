@@ -189,7 +189,7 @@ class SinkBatches:
             raise SinkFenced(
                 ResponseCode.SINK_FENCED,
                 f"sink {identity.sink} belongs to query {sink.query}, which published batch "
-                f"{sink.last} last, not to query {identity.query}: a query that begins anew counts "
+                f"{sink.last} last, not to query {identity.query}: a query that starts over counts "
                 "its batches from 0, and they would be taken for those of the other one. Nothing "
                 f"of batch {identity.batch} was written. Start query {sink.query} again with its "
                 f"checkpoint, or give query {identity.query} another sinkId",

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from broker_core.broker.settings.sink_limits import check_part_fits, in_properties
 from broker_core.broker.sink.batches import SinkBatches
+from broker_core.broker.sink.limits import check_part_fits, in_properties
 from broker_core.broker.sink.sink_record import PublishedBatch, Sink
 from broker_core.broker.sink.staging import SinkStaging
 from broker_core.broker.sink.staging_verification import StagingVerification

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Final
 
-from broker_core.broker.settings.sink_limits import naming_properties
+from broker_core.broker.sink.limits import naming_properties
 from broker_core.codec.native import body_crc, find_unusual, inspect_run
 from broker_core.codec.records.column_batch import encode_places
 from broker_core.codec.records.record_layout import (

@@ -25,7 +25,11 @@ from typing import Final
 from broker_core.access.accounts import TRUSTED_PEER, Account
 from broker_core.broker.request_fields import checked_group, checked_topic
 from broker_core.broker.tables.group_table import GroupTable
-from broker_core.codec.wire.bodies.heartbeat_data import ConsumerData, HeartbeatData
+from broker_core.codec.wire.bodies.heartbeat_data import (
+    CLIENT_ID_SIZE_MAX,
+    ConsumerData,
+    HeartbeatData,
+)
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import InvalidArgument, LimitReached, NoPermission, RmqError
@@ -35,7 +39,6 @@ from broker_core.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-CLIENT_ID_SIZE_MAX: Final = 255
 # Bytes that one client, and all together, may take in this table. Clients within the free share are
 # not counted, so that large ones cannot keep the others out.
 CLIENT_SIZE_MAX: Final = 4 << 20

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from broker_core.broker.request_fields import checked_group
 from broker_core.broker.tables.named_table import NamedTable
-from broker_core.broker.tables.system_topics import SYSTEM_GROUPS, is_system_group
 from broker_core.codec.json.fields import object_field
 from broker_core.codec.wire.bodies.group_config import (
     GroupConfig,
@@ -24,7 +23,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     data_version_object,
     parse_data_version,
 )
-from broker_core.codec.wire.topic_name import group_name_problem
+from broker_core.codec.wire.topic_name import SYSTEM_GROUPS, group_name_problem, is_system_group
 from broker_core.errors import LimitReached
 from broker_core.runtime.clock import Clock
 from broker_core.storage.files.json_table import JsonTable

@@ -1,4 +1,4 @@
-"""Topics and groups that every broker has, and which of them clients may not send to.
+"""Topics that every broker has, and which of them clients may not send to.
 
 Pure: names, sizes and permissions. `TopicTable` creates the topics when it loads.
 """
@@ -22,7 +22,6 @@ from broker_core.codec.wire.topic_name import (
     SELF_TEST_TOPIC,
     SYSTEM_TOPIC_PREFIX,
     TEMPLATE_TOPIC,
-    TOOLS_GROUP,
     TRANSACTION_GIVEN_UP_TOPIC,
 )
 from broker_core.storage.log.append_group import GROUP_TOPIC
@@ -34,21 +33,6 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 APPEND_GROUP_TOPIC: Final = GROUP_TOPIC.decode()
 
 SCHEDULE_QUEUE_COUNT: Final = 18
-
-# Its offsets say how far transactions have ended.
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-SYSTEM_GROUPS: Final = (
-    TOOLS_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    TRANSACTION_GROUP,
-)
-# Groups of the servers; created even where clients may not create groups.
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 _FIXED_NAMES: Final = frozenset(
     {
@@ -142,11 +126,6 @@ def refuses_sends(name: str) -> bool:
 def refuses_pulls(name: str) -> bool:
     """Whether only the broker itself may read this topic."""
     return name in _UNREADABLE
-
-
-def is_system_group(name: str) -> bool:
-    """Whether a group belongs to the servers."""
-    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def _topic(name: str, queue_count: int, perm: int = _READ_WRITE) -> TopicConfig:

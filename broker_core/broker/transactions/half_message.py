@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.request_fields import checked_group
-from broker_core.broker.scheduled.delayed_message import delay_level, park
-from broker_core.broker.scheduled.timer_message import commit_due_ms, park_timer
+from broker_core.broker.scheduled.delayed_message import delay_level, delayed_form
+from broker_core.broker.scheduled.timer_message import commit_due_ms, timer_form
 from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, refuses_sends
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_properties import change_properties
@@ -124,12 +124,12 @@ def committed(half: Half, level_max: int, now_ms: int = 0) -> MessageRecord:
     level = _level(record.properties)
     due_ms = commit_due_ms(record.properties, now_ms) if level < 1 else None
     if due_ms is not None:
-        parked = park_timer(half.topic, half.queue_id, record.property_text, due_ms)
+        form = timer_form(half.topic, half.queue_id, record.property_text, due_ms)
     elif level < 1 or level_max < 1:
         return copy
     else:
-        parked = park(half.topic, half.queue_id, record.property_text, level, level_max)
-    return copy._replace(topic=parked.topic, queue_id=parked.queue_id, property_text=parked.text)
+        form = delayed_form(half.topic, half.queue_id, record.property_text, level, level_max)
+    return copy._replace(topic=form.topic, queue_id=form.queue_id, property_text=form.text)
 
 
 def shortened(copy: MessageRecord) -> MessageRecord:

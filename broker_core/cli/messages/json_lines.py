@@ -9,12 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker_core.cli.exit_codes import CommandFailed
-from broker_core.client.produce.outgoing_message import (
-    RESERVED_PROPERTIES,
-    TIMER_PROPERTIES,
-    OutgoingMessage,
-)
-from broker_core.codec.records.message_properties import SHARDING_KEY
+from broker_core.client.produce.outgoing_message import RESERVED_PROPERTIES, OutgoingMessage
+from broker_core.codec.records.message_properties import SHARDING_KEY, TIMER_PROPERTIES
 
 FIELDS: Final = (
     "body", "bodyEncoding", "keys", "tags", "properties", "shardingKey", "delayLevel", "delayMs",

@@ -11,7 +11,7 @@ from broker_core.client.admin.topics import topic_masters
 from broker_core.codec.json.fields import list_field, object_field, text_field, whole_field
 from broker_core.codec.wire.bodies.group_config import GroupConfig, parse_group_table
 from broker_core.codec.wire.bodies.message_queue import MessageQueue, parse_queue_map
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, is_system_group
 from broker_core.errors import ConsumerNotOnline, GroupNotExist, RemoteError, TopicNotExist
 from broker_core.protocol_codes import RequestCode, ResponseCode
 
@@ -54,6 +54,12 @@ async def all_groups(admin: Admin, address: str) -> dict[str, GroupConfig]:
     found = answer_object(address, answer)
     table = read_answer(address, _group_table, found)
     return {group.name: group for group in table}
+
+
+async def user_groups(admin: Admin, address: str) -> dict[str, GroupConfig]:
+    """`all_groups` without those of the servers."""
+    found = await all_groups(admin, address)
+    return {name: group for name, group in found.items() if not is_system_group(name)}
 
 
 def _group_table(found: Mapping[str, Any]) -> tuple[GroupConfig, ...]:

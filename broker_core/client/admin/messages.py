@@ -10,13 +10,11 @@ from broker_core.client.admin.answers import answer_object
 from broker_core.client.admin.groups import consumer_connections, group_progress
 from broker_core.client.admin.topics import topic_groups, topic_masters
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.bodies.heartbeat_data import BROADCASTING, CONSUME_ACTIVELY
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.message_id import encode_message_id
 from broker_core.errors import BrokerNotExist, ConsumerNotOnline, InvalidArgument, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
-
-BROADCASTING = "BROADCASTING"
-PULLS = "CONSUME_ACTIVELY"
 
 
 class Track(NamedTuple):
@@ -43,7 +41,7 @@ async def _track(admin: Admin, group: str, record: MessageRecord) -> Track:
         live = await consumer_connections(admin, group)
     except ConsumerNotOnline:
         return Track(group, "NOT_ONLINE")
-    if live.consume_type == PULLS:
+    if live.consume_type == CONSUME_ACTIVELY:
         return Track(group, "PULL")
     if live.message_model == BROADCASTING:
         return Track(group, "CONSUME_BROADCASTING")

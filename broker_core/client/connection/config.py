@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker_core.client.connection.security import check_security
+from broker_core.codec.wire.bodies.heartbeat_data import CLIENT_ID_SIZE_MAX
 from broker_core.config import RemotingLimits
 from broker_core.errors import InvalidArgument, InvalidConfig
 from broker_core.remoting.client import parse_address
@@ -18,7 +19,6 @@ BODY_SIZE_MAX: Final = 4 << 20
 DECOMPRESSED_SIZE_MAX: Final = 16 << 20
 COMPRESS_FROM_SIZE: Final = 4096
 
-_CLIENT_ID_SIZE_MAX: Final = 255
 # An address reserved for documentation. Connecting a UDP socket sends nothing.
 _PROBED_ADDRESS: Final = ("192.0.2.1", 9)
 
@@ -68,8 +68,8 @@ class ClientConfig:
         object.__setattr__(self, "address_rewrite", MappingProxyType(rewrite))
         if not self.client_id:
             object.__setattr__(self, "client_id", new_client_id())
-        if len(self.client_id) > _CLIENT_ID_SIZE_MAX or not self.client_id.isprintable():
-            accepted = f"printable text of at most {_CLIENT_ID_SIZE_MAX} characters"
+        if len(self.client_id) > CLIENT_ID_SIZE_MAX or not self.client_id.isprintable():
+            accepted = f"printable text of at most {CLIENT_ID_SIZE_MAX} characters"
             raise InvalidConfig("client_id", self.client_id, accepted)
         for name in _POSITIVE:
             _check_whole(name, getattr(self, name), 1, 1 << 31)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from broker_core.client.produce.outgoing_message import TIMER_PROPERTIES
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_record import COMPRESSED, COMPRESSION_TYPE_BITS
@@ -46,7 +45,7 @@ ACTED_ON: Final = (
     names.CRC32,
     FIRST_POP_TIME,
     POP_CK,
-    *sorted(TIMER_PROPERTIES),
+    *names.TIMER_PROPERTIES,
     "TIMER_DELAY_LEVEL",
     "TIMER_DEL_UNIQKEY",
     "TIMER_DEQUEUE_MS",

@@ -17,6 +17,8 @@ from broker_core.errors import InvalidArgument, MessageTooLarge
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _DELAY_LEVEL_MAX: Final = 1_000
+# RocketMQ's property names for a delivery time are accepted, too.
+_TIMER_PROPERTIES: Final = frozenset(names.TIMER_PROPERTIES)
 
 # Set by this client from other fields, by brokers or by consumers.
 RESERVED_PROPERTIES: Final = frozenset(
@@ -76,10 +78,6 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 
 
-# RocketMQ's property names for a delivery time are accepted, too.
-TIMER_PROPERTIES: Final = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-
-
 class OutgoingMessage(NamedTuple):
     """A message to send.
 
@@ -107,7 +105,7 @@ class OutgoingMessage(NamedTuple):
         """Whether it has a delivery time."""
         if self.deliver_at_ms is not None or self.delay_ms is not None:
             return True
-        return not TIMER_PROPERTIES.isdisjoint(self.properties) if self.properties else False
+        return not _TIMER_PROPERTIES.isdisjoint(self.properties) if self.properties else False
 
 
 def property_text(message: OutgoingMessage, unique_id: str) -> str:

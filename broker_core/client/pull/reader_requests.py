@@ -188,12 +188,14 @@ def _parsed(answer: RemotingCommand, broker_name: str) -> TopicEnds:
     except InvalidArgument as error:
         raise UnexpectedAnswer(f"{broker_name}: {error}") from None
     if same and len(same) != len(ends):
-        raise UnexpectedAnswer(f"{broker_name}: {len(ends)} ends, and {len(same)} in same")
+        raise UnexpectedAnswer(
+            f"{broker_name}: {len(ends)} end offsets, but {len(same)} values in same"
+        )
     has_run = ext.get("hasRun", "")
     if has_run == RunAnswer.UNSURE.value:
         raise ServiceNotAvailable(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"only a broker of {broker_name} answers that may not have all that was read",
+            f"the only broker of {broker_name} that answers may lack messages that were read",
         )
     return TopicEnds(
         ends,

@@ -7,8 +7,8 @@ body that cannot be decompressed is an error of that one message, raised on acce
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
+from broker_core.client.connection.config import DECOMPRESSED_SIZE_MAX
 from broker_core.client.pull.message_display import message_html, message_line, message_text
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.column_batch import Buffer
@@ -19,8 +19,6 @@ from broker_core.codec.records.record_layout import I32
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import CorruptRecord, MalformedRecord
-
-DECOMPRESSED_SIZE_MAX: Final = 16 << 20
 
 
 class ReceivedMessage:

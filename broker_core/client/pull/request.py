@@ -7,11 +7,12 @@ from typing import Final, NamedTuple
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.protocol_codes import RequestCode
-
-COMMIT_OFFSET: Final = 1
-MAY_SUSPEND: Final = 2
-HAS_SUBSCRIPTION: Final = 4
+from broker_core.protocol_codes import (
+    PULL_COMMIT_OFFSET,
+    PULL_HAS_SUBSCRIPTION,
+    PULL_MAY_SUSPEND,
+    RequestCode,
+)
 
 # Answer timeout, in addition to the time that the broker may hold the request.
 ANSWER_TIMEOUT_MS: Final = 10_000
@@ -49,12 +50,12 @@ def pull_command(
     to_master: bool,
 ) -> RemotingCommand:
     """PULL_MESSAGE. It carries the subscription, so no heartbeat is needed before it."""
-    sys_flag = HAS_SUBSCRIPTION
+    sys_flag = PULL_HAS_SUBSCRIPTION
     commits = to_master and request.commit_offset >= 0
     if commits:
-        sys_flag |= COMMIT_OFFSET
+        sys_flag |= PULL_COMMIT_OFFSET
     if request.suspend_ms > 0:
-        sys_flag |= MAY_SUSPEND
+        sys_flag |= PULL_MAY_SUSPEND
     ext = {
         "consumerGroup": group,
         "topic": queue.topic,

@@ -20,12 +20,11 @@ from broker_core.codec.records.record_layout import HOST_BITS
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, TEMPLATE_TOPIC
 from broker_core.errors import RmqError
-from broker_core.protocol_codes import RequestCode
+from broker_core.protocol_codes import FIRST_RETRY_LEVEL, RequestCode
 
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 5_000
-_FIRST_RETRY_LEVEL: Final = 3
 # A limit that the copy exceeds already, so that it goes to the dead-letter queue.
 _NO_MORE_TRIES: Final = 0
 
@@ -70,7 +69,7 @@ class SendBack:
         record = message.record
         retry_topic = RETRY_TOPIC_PREFIX + self._group
         times = message.reconsume_times + 1
-        level = delay_level if delay_level > 0 else _FIRST_RETRY_LEVEL + message.reconsume_times
+        level = delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times
         properties = {
             **message.properties,
             names.RETRY_TOPIC: message.topic,

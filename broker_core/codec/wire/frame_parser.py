@@ -3,7 +3,7 @@
 Lengths are checked as soon as they have arrived and before any memory is allocated for them. Memory
 grows with the bytes received, never with the bytes announced. A body is copied once.
 
-Clients, which trust their server, set `places_body`: when it returns True, memory for the whole
+Clients, which trust their server, give `places_body`: when it returns True, memory for the whole
 body is allocated at once, the socket is read into `body_room`, and nothing is copied.
 """
 
@@ -69,6 +69,7 @@ class FrameParser:
         frame_size_max: int = 16 << 20,
         header_size_max: int = 64 << 10,
         decode: HeaderDecoder = decode_header,
+        places_body: Callable[[RemotingCommand, int], bool] | None = None,
     ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
@@ -82,7 +83,7 @@ class FrameParser:
         self._discards_body = False
         # Called with a command whose body has not arrived, and the size of that body. If it returns
         # True, the body is received in place and is a read-only memoryview, else it is bytes.
-        self.places_body: Callable[[RemotingCommand, int], bool] | None = None
+        self.places_body = places_body
         # Size of the last frame that `next_command` returned or began.
         self.frame_size = 0
         self._data = b""

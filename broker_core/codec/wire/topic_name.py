@@ -28,9 +28,28 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 TRANSACTION_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of tools, and of requests that name no group."""
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Its offsets say how far transactions have ended."""
+SYSTEM_GROUPS: Final = (
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+"""Groups of the servers; created even where clients may not create groups."""
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
+
+
+def is_system_group(name: str) -> bool:
+    """Whether a group belongs to the servers."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def topic_name_problem(name: object) -> str | None:

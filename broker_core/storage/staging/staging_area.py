@@ -154,8 +154,7 @@ class StagingArea:
         # Ids of prepared parts, which do not expire.
         self._kept: set[str] = set()
         self._closed = False
-        self.on_growth: Callable[[int], object] | None = None
-        """Called with the total of staged bytes when it grows."""
+        self._on_growth: Callable[[int], object] | None = None
         self._spares = StagingFileReuse(
             file_system, STAGING_DIR, clock, self._worker, size_max // SPARE_SHARE
         )
@@ -167,6 +166,10 @@ class StagingArea:
             lease = Lease(clock.monotonic())
             self._drafts[name] = Draft(file.size, lease, DraftState.SEALED)
             file.close()
+
+    def report_growth(self, callback: Callable[[int], object]) -> None:
+        """Call `callback` with the total of staged bytes whenever it grows."""
+        self._on_growth = callback
 
     @property
     def size(self) -> int:
@@ -503,13 +506,13 @@ class StagingArea:
         return part
 
     def _grown(self) -> None:
-        if self.on_growth is not None:
+        if self._on_growth is not None:
             sizes = [
                 draft.size if draft.state is DraftState.OPEN else draft.disk_size
                 for draft in self._drafts.values()
                 if draft.state is DraftState.OPEN or draft.state is DraftState.SEALED
             ]
-            self.on_growth(sum(sizes))
+            self._on_growth(sum(sizes))
 
     def _check_room(self, draft: Draft, more: int) -> None:
         size = max(draft.size + more - draft.disk_size, 0)

@@ -17,15 +17,14 @@ import pyarrow as pa
 
 from broker_core import errors
 from pyspark_rmq.payloads.avro.schemas import AvroType, parse_schema
-from pyspark_rmq.payloads.bad_records import BadRow, Decoded
-from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.bad_records import Decoded, Undecodable, decoded_by_row
 from pyspark_rmq.payloads.native.avro_plan import planned_avro
+from pyspark_rmq.payloads.registry.frames import FRAME_SIZE
 from pyspark_rmq.payloads.schema_options import ALWAYS, NONE, SchemaOptions
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ, sql_name
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 
-_FRAME_SIZE: Final = 5
 _I64: Final = range(-(1 << 63), 1 << 63)
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
@@ -67,20 +66,12 @@ class AvroDecoder:
 
     def by_row(self, bodies: Any) -> Decoded:
         """The reference: body by body."""
-        values: list[Any] = []
-        bad: list[BadRow] = []
-        for row, body in enumerate(bodies.to_pylist()):
-            try:
-                values.append(self._value(body))
-            except Undecodable as problem:
-                values.append(None)
-                bad.append(BadRow(row, str(problem)))
-        return Decoded(pa.array(values, self._kind), bad)
+        return decoded_by_row(bodies, self._kind, self._value)
 
     def _value(self, body: bytes) -> Any:
         if self._framing == NONE:
             return _whole(self._by_id[None], body, 0)
-        is_framed = len(body) >= _FRAME_SIZE and body[0] == 0
+        is_framed = len(body) >= FRAME_SIZE and body[0] == 0
         if self._framing == ALWAYS or None not in self._by_id:
             if not is_framed:
                 raise Undecodable("not Avro with a schema id: it does not begin with a zero byte")
@@ -102,11 +93,11 @@ class AvroDecoder:
         )
 
     def _framed(self, body: bytes) -> Any:
-        number = int.from_bytes(body[1:_FRAME_SIZE], "big")
+        number = int.from_bytes(body[1:FRAME_SIZE], "big")
         read = self._by_id.get(number, self._by_id.get(None))
         if read is None:
             raise Undecodable(f"no schema file has id {number}")
-        return _whole(read, body, _FRAME_SIZE)
+        return _whole(read, body, FRAME_SIZE)
 
 
 def _whole(read: Read, body: bytes, start: int) -> Any:

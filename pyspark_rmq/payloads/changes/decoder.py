@@ -13,17 +13,10 @@ import pyarrow as pa
 from broker_core import errors
 from pyspark_rmq.number_arrays import number_array
 from pyspark_rmq.payloads import formats
-from pyspark_rmq.payloads.bad_records import BadRow, Decoded
+from pyspark_rmq.payloads.bad_records import BadRow, Decoded, Undecodable
 from pyspark_rmq.payloads.changes.envelopes import ENVELOPES, Millis
 from pyspark_rmq.payloads.json_columns import absent
-from pyspark_rmq.payloads.json_values import (
-    Convert,
-    Undecodable,
-    converter,
-    is_number,
-    number,
-    parse,
-)
+from pyspark_rmq.payloads.json_values import Convert, converter, is_number, number, parse
 from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, sql_name
 

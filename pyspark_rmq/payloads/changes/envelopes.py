@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pyspark_rmq.payloads import formats
-from pyspark_rmq.payloads.json_values import Undecodable, is_number
+from pyspark_rmq.payloads.bad_records import Undecodable
+from pyspark_rmq.payloads.json_values import is_number
 
 # Field -> type; empty for those whose type the user chooses.
 COMMON: Final[Mapping[str, str]] = {

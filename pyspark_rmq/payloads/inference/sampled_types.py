@@ -14,13 +14,14 @@ import msgpack  # type: ignore[import-untyped]
 
 from broker_core import errors
 from pyspark_rmq.payloads import formats
+from pyspark_rmq.payloads.bad_records import Undecodable
 from pyspark_rmq.payloads.inference.described import (
     DECIMAL_DIGITS_MAX,
     array_of,
     fields_of,
     struct_of,
 )
-from pyspark_rmq.payloads.json_values import Undecodable, is_number, parse
+from pyspark_rmq.payloads.json_values import is_number, parse
 
 _NULL: Final = "void"
 _I64: Final = range(-(1 << 63), 1 << 63)

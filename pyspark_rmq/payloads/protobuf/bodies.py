@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from broker_core import errors
-from pyspark_rmq.payloads.bad_records import BadRow, Decoded
-from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.bad_records import Decoded, Undecodable, decoded_by_row
 from pyspark_rmq.payloads.native.protobuf_plan import planned_protobuf
 from pyspark_rmq.payloads.protobuf.messages import (
     TIMESTAMP_NAME,
@@ -53,15 +52,7 @@ class ProtobufDecoder:
 
     def by_row(self, bodies: Any) -> Decoded:
         """The reference: body by body."""
-        values: list[Any] = []
-        bad: list[BadRow] = []
-        for row, body in enumerate(bodies.to_pylist()):
-            try:
-                values.append(self._value(body))
-            except Undecodable as problem:
-                values.append(None)
-                bad.append(BadRow(row, str(problem)))
-        return Decoded(pa.array(values, self._kind), bad)
+        return decoded_by_row(bodies, self._kind, self._value)
 
     def _value(self, body: bytes) -> Any:
         message = self._message()

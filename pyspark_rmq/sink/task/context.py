@@ -49,7 +49,7 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
     if not options.sink_id:
         return TaskIdentity(job, 0, job, *_attempt(context), once=True)
     if options.batch_id is not None:
-        # Inside foreachBatch the batches belong to that query: another one, which begins anew, may
+        # Inside foreachBatch the batches belong to that query: another one, which starts over, may
         # give the same number to rows that look the same.
         attempt = _attempt(context)
         return TaskIdentity(options.sink_id, options.batch_id, job, *attempt, query=query or JOBS)

@@ -12,12 +12,12 @@ _log = logging.getLogger(__name__)
 
 REMEDY: Final = (
     "To go on without what is lost, set failOnDataLoss=false; to keep messages longer, raise"
-    " fileReservedTime on the broker; to begin anew, use a new checkpoint directory"
+    " fileReservedTime on the broker; to start over, use a new checkpoint directory"
 )
 _NAMED_MAX: Final = 5
 
 NEW_STORE_REMEDY: Final = (
-    "To begin anew, use a new checkpoint directory (checkpointLocation) or delete this one; to keep"
+    "To start over, use a new checkpoint directory (checkpointLocation) or delete this one; to keep"
     " it and read the new store from its first message, set failOnDataLoss=false; to keep the"
     " messages of an embedded broker from run to run, give it a directory: EmbeddedBroker(store=…)"
 )

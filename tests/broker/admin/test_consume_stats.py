@@ -101,7 +101,7 @@ def test_correction_is_the_least_of_all_groups(broker: AskedBroker) -> None:
     assert body_of(broker.ask(CORRECT, topic="x", compareGroup="y")) == {"correctionOffsets": {}}
 
 
-def test_who_consumes_what(broker: AskedBroker) -> None:
+def test_consumers_of_each_topic(broker: AskedBroker) -> None:
     broker.put("T", 2)
     broker.offsets.commit("g", "T", 0, 1)
     broker.subscribe("g", "T", "Ordered")

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from broker_core.broker.tables.system_topics import SYSTEM_GROUPS
 from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.heartbeat_data import (
     ConsumerData,
@@ -16,6 +15,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 )
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
+from broker_core.codec.wire.topic_name import SYSTEM_GROUPS
 from broker_core.errors import (
     DiskFailed,
     InvalidArgument,

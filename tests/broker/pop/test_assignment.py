@@ -58,7 +58,7 @@ def test_members_share_the_queues(broker: AskedBroker) -> None:
     assert shares(circle) == [("broker-a", 1), ("broker-a", 3)]
 
 
-def test_who_is_no_member_gets_nothing(broker: AskedBroker) -> None:
+def test_a_client_outside_the_group_gets_no_queue(broker: AskedBroker) -> None:
     assert shares(broker.ask(ASK, body("stranger"))) == []
     assert shares(broker.ask(ASK, body("a", consumerGroup="none"))) == []
 

@@ -74,7 +74,7 @@ def test_a_deleted_topic_takes_its_pops_along(tmp_path: Path, run_async: Run) ->
     run_async(scenario())
 
 
-def test_a_deleted_group_begins_anew(tmp_path: Path, run_async: Run) -> None:
+def test_a_deleted_group_begins_again(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T", queues=1)
@@ -107,7 +107,7 @@ def test_more_and_fewer_queues(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_a_start_goes_on_where_the_group_was(tmp_path: Path, run_async: Run) -> None:
+def test_a_start_continues_at_the_offset_of_the_group(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         config = broker_config(tmp_path)
         async with running(config) as asker:

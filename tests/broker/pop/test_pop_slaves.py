@@ -15,7 +15,7 @@ from tests.broker.slave_pair import slave_pair
 Run = Callable[..., Any]
 
 
-def test_a_promoted_slave_goes_on(tmp_path: Path, run_async: Run) -> None:
+def test_a_promoted_slave_continues_the_pops(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with slave_pair(tmp_path) as pair:
             await pair.master.make_topic("T", queues=1)

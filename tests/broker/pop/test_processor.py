@@ -269,7 +269,7 @@ def test_wrong_pops(
     run_async(scenario())
 
 
-def test_a_stop_answers_who_waits(tmp_path: Path, run_async: Run) -> None:
+def test_a_stop_answers_held_pops(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T")

@@ -132,7 +132,7 @@ def test_ending_all_of_them_takes_a_few_steps_each(
 
 @pytest.mark.parametrize("table", [PendingPulls, PendingPops])
 def test_nothing_is_kept_of_those_that_ended(run_async: Run, table: Any) -> None:
-    """Clients that come and go long before their deadlines."""
+    """Clients connect and disconnect long before their deadlines."""
 
     async def scenario() -> None:
         held = Held(table, answers=False)

@@ -62,7 +62,7 @@ async def test_stop_gives_up_a_start_that_fails() -> None:
 
 
 @on_loop
-async def test_who_waits_for_a_change_hears_why_it_failed_and_the_start_is_tried_again() -> None:
+async def test_a_failed_change_is_reported_and_the_start_is_retried() -> None:
     starts = _Starts()
 
     async def change() -> None:

@@ -13,36 +13,36 @@ from broker_core.errors import CorruptStore, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.storage.files.atomic_file import read_file
 from broker_core.store.writes.message import Message
-from tests.broker.parked_store import ParkedStore
+from tests.broker.delay_store import DelayStore
 
 ASYNC = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH}
 
 
-def _three_of_five() -> ParkedStore:
-    """Five parked, three delivered, nothing saved since the start."""
-    broker = ParkedStore().start()
+def _three_of_five() -> DelayStore:
+    """Five delayed, three delivered, nothing saved since the start."""
+    broker = DelayStore().start()
     broker.advance(1_500)
     for number in range(3):
-        broker.park(b"%d" % number, 1)
+        broker.delay(b"%d" % number, 1)
     broker.advance(100)
     for number in range(3, 5):
-        broker.park(b"%d" % number, 1)
+        broker.delay(b"%d" % number, 1)
     # Saved at 2 seconds, delivered at 2.5.
     broker.advance(900)
     assert broker.bodies() == [b"0", b"1", b"2"]
     return broker
 
 
-def _table(broker: ParkedStore) -> dict[str, Any]:
+def _table(broker: DelayStore) -> dict[str, Any]:
     stored = broker.table.load()
     assert stored is not None
     return stored
 
 
 def test_saved_soon_in_the_shape_of_rocketmq() -> None:
-    broker = ParkedStore().start()
+    broker = DelayStore().start()
     for level in (1, 1, 3):
-        broker.park(b"x", level)
+        broker.delay(b"x", level)
     broker.advance(12_000)
     stored = _table(broker)
     assert stored["offsetTable"] == {"1": 2, "3": 1}
@@ -53,8 +53,8 @@ def test_saved_soon_in_the_shape_of_rocketmq() -> None:
 
 
 def test_not_saved_again_when_nothing_changed() -> None:
-    broker = ParkedStore().start()
-    broker.park(b"x", 1)
+    broker = DelayStore().start()
+    broker.delay(b"x", 1)
     broker.advance(5_000)
     version = _table(broker)["dataVersion"]
     broker.advance(600_000)
@@ -64,7 +64,7 @@ def test_not_saved_again_when_nothing_changed() -> None:
 
 def test_other_traffic_moves_the_position_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delay_progress, "GROWTH_MAX", 10_000)
-    broker = ParkedStore().start()
+    broker = DelayStore().start()
     broker.advance(2_000)
     before = _table(broker)["logPosition"]
     broker.store.put_now(Message("other", bytes(9_000)))
@@ -77,8 +77,8 @@ def test_other_traffic_moves_the_position_on(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_is_saved_that_a_power_cut_could_take() -> None:
-    broker = ParkedStore(**ASYNC).start()
-    broker.park(b"x", 1)
+    broker = DelayStore(**ASYNC).start()
+    broker.delay(b"x", 1)
     broker.advance(1_000)
     assert broker.bodies() == [b"x"]
     assert broker.store.flushed_position < broker.store.log_range[1]
@@ -104,7 +104,7 @@ def test_a_clean_restart_reads_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = _three_of_five()
     broker.stop()
     walked: list[int] = []
-    next_broker = ParkedStore(broker.disk)
+    next_broker = DelayStore(broker.disk)
     walk = next_broker.store.prepared_offsets
     monkeypatch.setattr(
         next_broker.store, "prepared_offsets", lambda start: walked.append(start) or walk(start)
@@ -130,7 +130,7 @@ def test_without_a_file_the_log_tells() -> None:
     after.stop()
 
 
-def _replaced_table(broker: ParkedStore, text: bytes) -> ParkedStore:
+def _replaced_table(broker: DelayStore, text: bytes) -> DelayStore:
     broker.stop()
     disk = broker.disk
     for path in (DELAY_OFFSETS_FILE, f"{DELAY_OFFSETS_FILE}.bak"):
@@ -141,7 +141,7 @@ def _replaced_table(broker: ParkedStore, text: bytes) -> ParkedStore:
     file.sync()
     file.close()
     disk.sync_dir("config")
-    return ParkedStore(disk)
+    return DelayStore(disk)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_offsets_behind_the_end_of_a_queue_are_its_end() -> None:
     broker = _replaced_table(_three_of_five(), b'{"offsetTable":{1:900,4:70}}').start()
     assert broker.delivery.offsets == {1: 5, 4: 0}
     for number in range(10):
-        broker.park(b"late %d" % number, 4)
-        broker.park(b"soon %d" % number, 1)
+        broker.delay(b"late %d" % number, 4)
+        broker.delay(b"soon %d" % number, 1)
     broker.advance(30_000)
     found = [body for body in broker.bodies() if b" " in body]
     assert sorted(found) == sorted(
@@ -229,8 +229,8 @@ def test_unreadable_files_are_refused() -> None:
 
 
 def test_retention_that_removes_what_is_pending_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    broker = ParkedStore(commit_log_file_size=4 << 10, file_reserved_hours=1).start()
-    broker.park(b"gone", 4)
+    broker = DelayStore(commit_log_file_size=4 << 10, file_reserved_hours=1).start()
+    broker.delay(b"gone", 4)
     for _ in range(10):
         broker.store.put_now(Message("other", bytes(1_000)))
     broker.delivery.stop()
@@ -241,21 +241,21 @@ def test_retention_that_removes_what_is_pending_is_said(caplog: pytest.LogCaptur
         after = broker.successor(broker.disk)
         after.advance(1)
     assert "retention has removed 1 messages" in caplog.text
-    after.park(b"x", 4)
+    after.delay(b"x", 4)
     after.advance(30_000)
     assert after.bodies() == [b"x"]
     after.stop()
 
 
 def test_transactions_and_other_records_are_not_taken_for_copies() -> None:
-    broker = ParkedStore().start()
-    first = broker.park(b"a", 1)
-    second = broker.park(b"b", 1)
+    broker = DelayStore().start()
+    first = broker.delay(b"a", 1)
+    second = broker.delay(b"b", 1)
     other = broker.store.put_now(Message("other", b""))
     for prepared in (
         second.position, ~other.position, ~(other.end_position + 500), -(1 << 62), ~first.position,
     ):  # fmt: skip
-        # Nothing but the last one is the copy of a parked record.
+        # Nothing but the last one is the copy of a waiting record.
         broker.store.append(Message("T", b"%d" % prepared, prepared_transaction_offset=prepared))
     after = broker.killed()
     assert after.delivery.offsets == {1: 1}

@@ -13,7 +13,7 @@ import pytest
 from broker_core.broker import timed_service
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
-from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.scheduled.delayed_message import delayed
 from broker_core.config import StoreConfig, delay_levels_ms
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock
@@ -22,21 +22,21 @@ from broker_core.storage.files.json_table import JsonTable
 from broker_core.storage.files.posix_file_system import PosixFileSystem
 from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.message import Message
-from tests.broker.parked_store import ParkedStore
+from tests.broker.delay_store import DelayStore
 
 ASYNC = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH}
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(params=[{}, ASYNC], ids=["sync", "async"])
-def broker(request: pytest.FixtureRequest) -> Iterator[ParkedStore]:
-    made = ParkedStore(**request.param).start()
+def broker(request: pytest.FixtureRequest) -> Iterator[DelayStore]:
+    made = DelayStore(**request.param).start()
     yield made
     made.stop()
 
 
-def test_a_message_comes_exactly_when_it_is_due(broker: ParkedStore) -> None:
-    broker.park(b"x", 2)
+def test_a_message_comes_exactly_when_it_is_due(broker: DelayStore) -> None:
+    broker.delay(b"x", 2)
     broker.advance(4_999)
     assert broker.bodies() == []
     broker.advance(1)
@@ -44,8 +44,8 @@ def test_a_message_comes_exactly_when_it_is_due(broker: ParkedStore) -> None:
     assert broker.delivery.offsets == {2: 1}
 
 
-def test_one_timer_per_level_and_no_polling(broker: ParkedStore) -> None:
-    broker.park(b"x", 4)
+def test_one_timer_per_level_and_no_polling(broker: DelayStore) -> None:
+    broker.delay(b"x", 4)
     broker.advance(1)
     before = broker.timers.turns
     broker.advance(29_000)
@@ -54,8 +54,8 @@ def test_one_timer_per_level_and_no_polling(broker: ParkedStore) -> None:
 
 
 def test_progress_is_saved_at_the_configured_interval() -> None:
-    broker = ParkedStore(save_interval_ms=10_000).start()
-    broker.park(b"x", 1)
+    broker = DelayStore(save_interval_ms=10_000).start()
+    broker.delay(b"x", 1)
     broker.advance(9_000)
     assert broker.bodies() == [b"x"]
     assert broker.table.load() is None
@@ -65,18 +65,18 @@ def test_progress_is_saved_at_the_configured_interval() -> None:
     broker.stop()
 
 
-def test_levels_do_not_wait_for_each_other(broker: ParkedStore) -> None:
+def test_levels_do_not_wait_for_each_other(broker: DelayStore) -> None:
     for level in (4, 3, 2, 1):
-        broker.park(b"%d" % level, level)
+        broker.delay(b"%d" % level, level)
     broker.advance(5_000)
     assert broker.bodies() == [b"1", b"2"]
     broker.advance(25_000)
     assert broker.bodies() == [b"1", b"2", b"3", b"4"]
 
 
-def test_the_copy_is_as_it_was_sent(broker: ParkedStore) -> None:
+def test_the_copy_is_as_it_was_sent(broker: DelayStore) -> None:
     host = ("10.1.2.3", 4_567)
-    broker.park(
+    broker.delay(
         b"body", 1, "T", queue_id=3, tags="A", keys="k1 k2",
         properties={"own": "1", "WAIT": "true"}, flag=7, sys_flag=1,
         born_timestamp=12, born_host=host, reconsume_times=4,
@@ -95,10 +95,10 @@ def test_the_copy_is_as_it_was_sent(broker: ParkedStore) -> None:
     assert broker.stats.stats()["topic_put"]["T"]["messages"] == 1
 
 
-def test_many_due_at_once_keep_their_order_and_let_others_run(broker: ParkedStore) -> None:
+def test_many_due_at_once_keep_their_order_and_let_others_run(broker: DelayStore) -> None:
     count = 1_000
     for number in range(count):
-        broker.store.append(parked(Message("T", b"%d" % number), 1, 4))
+        broker.store.append(delayed(Message("T", b"%d" % number), 1, 4))
     broker.store.flush()
     broker.advance(999)
     turns = broker.timers.turns
@@ -108,9 +108,9 @@ def test_many_due_at_once_keep_their_order_and_let_others_run(broker: ParkedStor
 
 
 def test_large_messages_make_small_slices() -> None:
-    broker = ParkedStore(commit_log_file_size=16 << 20).start()
+    broker = DelayStore(commit_log_file_size=16 << 20).start()
     for _ in range(6):
-        broker.park(bytes(600_000), 1)
+        broker.delay(bytes(600_000), 1)
     broker.advance(999)
     turns = broker.timers.turns
     broker.advance(1)
@@ -119,9 +119,9 @@ def test_large_messages_make_small_slices() -> None:
     broker.stop()
 
 
-def test_only_the_head_is_in_memory(broker: ParkedStore) -> None:
+def test_only_the_head_is_in_memory(broker: DelayStore) -> None:
     for number in range(500):
-        broker.store.append(parked(Message("T", b"%d" % number), 4, 4))
+        broker.store.append(delayed(Message("T", b"%d" % number), 4, 4))
     broker.store.flush()
     assert broker.delivery.pending_count == 500
     (level,) = broker.delivery._levels.values()
@@ -129,9 +129,9 @@ def test_only_the_head_is_in_memory(broker: ParkedStore) -> None:
     assert not [value for value in held if isinstance(value, Sized)]
 
 
-def test_messages_parked_while_stopped_and_overdue_come_at_once() -> None:
-    broker = ParkedStore()
-    broker.park(b"x", 1)
+def test_messages_delayed_while_stopped_and_overdue_come_at_once() -> None:
+    broker = DelayStore()
+    broker.delay(b"x", 1)
     broker.clock.advance(HOUR_MS)
     broker.start()
     broker.timers.run()
@@ -142,7 +142,7 @@ def test_messages_parked_while_stopped_and_overdue_come_at_once() -> None:
 # Failures
 
 
-def _refuse(broker: ParkedStore) -> Callable[[], None]:
+def _refuse(broker: DelayStore) -> Callable[[], None]:
     """Let the store take no puts; returns what ends that."""
     broker.disk.reported_usage = DiskUsage(95, 5)
     broker.store.clean()
@@ -156,10 +156,10 @@ def _refuse(broker: ParkedStore) -> Callable[[], None]:
 
 
 def test_a_full_disk_delays_and_loses_nothing(
-    broker: ParkedStore, caplog: pytest.LogCaptureFixture
+    broker: DelayStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(100):
-        broker.park(b"%d" % number, 1)
+        broker.delay(b"%d" % number, 1)
     end = _refuse(broker)
     with caplog.at_level(logging.WARNING):
         broker.advance(60_000)
@@ -170,33 +170,33 @@ def test_a_full_disk_delays_and_loses_nothing(
     end()
     broker.advance(timed_service.BACK_OFF_MAX_MS)
     assert broker.bodies() == [b"%d" % number for number in range(100)]
-    broker.park(b"next", 1)
+    broker.delay(b"next", 1)
     broker.advance(1_000)
     assert broker.bodies()[-1] == b"next"
 
 
-def test_a_message_that_arrives_during_a_back_off_does_not_shorten_it(broker: ParkedStore) -> None:
-    broker.park(b"x", 1)
+def test_a_message_that_arrives_during_a_back_off_does_not_shorten_it(broker: DelayStore) -> None:
+    broker.delay(b"x", 1)
     end = _refuse(broker)
     broker.advance(30_000)
     end()
     waits = broker.timers.next_due_ms
-    broker.park(b"y", 1)
+    broker.delay(b"y", 1)
     assert broker.timers.next_due_ms == waits
     broker.advance(timed_service.BACK_OFF_MAX_MS)
     assert broker.bodies() == [b"x", b"y"]
 
 
 def test_a_record_without_a_destination_does_not_stop_others(
-    broker: ParkedStore, caplog: pytest.LogCaptureFixture
+    broker: DelayStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.park(b"a", 1)
+    broker.delay(b"a", 1)
     stray = {"DELAY": "1", "REAL_QID": "0"}
     broker.store.append(Message("SCHEDULE_TOPIC_XXXX", b"stray", 0, properties=stray))
     broker.store.append(
         Message("SCHEDULE_TOPIC_XXXX", b"odd", 0, properties={**stray, "REAL_TOPIC": "../x"})
     )
-    broker.park(b"b", 1)
+    broker.delay(b"b", 1)
     with caplog.at_level(logging.ERROR):
         broker.advance(1_000)
     assert broker.bodies() == [b"a", b"b"]
@@ -206,8 +206,8 @@ def test_a_record_without_a_destination_does_not_stop_others(
 
 
 def test_a_damaged_record_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
-    broker = ParkedStore().start()
-    results = [broker.park(b"%d" % number, 1) for number in range(5)]
+    broker = DelayStore().start()
+    results = [broker.delay(b"%d" % number, 1) for number in range(5)]
     broker.stop()
     broker.disk.flip("commitlog/" + "0" * 20, 8 * (results[2].position + 88))
     broker = broker.successor(broker.disk)
@@ -219,10 +219,10 @@ def test_a_damaged_record_does_not_stop_others(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_text_without_room_for_the_checksum_is_delivered_shortened() -> None:
-    broker = ParkedStore(append_record_crc=False, commit_log_file_size=256 << 10).start()
-    origin = parked(Message("T", b"x"), 1, 4).properties
+    broker = DelayStore(append_record_crc=False, commit_log_file_size=256 << 10).start()
+    origin = delayed(Message("T", b"x"), 1, 4).properties
     used = sum(len(name) + len(value) + 2 for name, value in origin.items())
-    broker.park(b"x", 1, properties={"p": "v" * (32_767 - used - 3)})
+    broker.delay(b"x", 1, properties={"p": "v" * (32_767 - used - 3)})
     broker = broker.killed(append_record_crc=True)
     broker.advance(1_000)
     (copy,) = broker.records()
@@ -231,10 +231,10 @@ def test_a_text_without_room_for_the_checksum_is_delivered_shortened() -> None:
 
 
 def test_a_table_that_cannot_be_written_is_tried_again(
-    broker: ParkedStore, caplog: pytest.LogCaptureFixture
+    broker: DelayStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.advance(3_000)
-    broker.park(b"x", 1)
+    broker.delay(b"x", 1)
     broker.advance(1_000)
     assert broker.bodies() == [b"x"]
     broker.store.flush()
@@ -253,32 +253,32 @@ def test_a_table_that_cannot_be_written_is_tried_again(
 # Clocks and configuration
 
 
-def test_the_wall_clock_is_set_forward(broker: ParkedStore) -> None:
-    broker.park(b"x", 4)
+def test_the_wall_clock_is_set_forward(broker: DelayStore) -> None:
+    broker.delay(b"x", 4)
     broker.advance(10)
     broker.clock.set_wall(broker.clock.wall_ms() + HOUR_MS)
     broker.advance(1_000)
     assert broker.bodies() == [b"x"]
 
 
-def test_the_wall_clock_is_set_back(broker: ParkedStore) -> None:
-    """Everything parked before that would wait for an hour: it is due now."""
+def test_the_wall_clock_is_set_back(broker: DelayStore) -> None:
+    """Everything delayed before that would wait for an hour: it is due now."""
     for level in (1, 2, 3, 4):
-        broker.park(b"%d" % level, level)
+        broker.delay(b"%d" % level, level)
     broker.advance(10)
     broker.clock.set_wall(broker.clock.wall_ms() - HOUR_MS)
     broker.advance(1_000)
     assert sorted(broker.bodies()) == [b"1", b"2", b"3", b"4"]
 
 
-def test_messages_still_wait_while_the_wall_clock_is_behind(broker: ParkedStore) -> None:
+def test_messages_still_wait_while_the_wall_clock_is_behind(broker: DelayStore) -> None:
     """The store's time stands still then; retries must not follow each other without a pause."""
     broker.store.put_now(Message("other", b""))
     broker.clock.set_wall(broker.clock.wall_ms() - HOUR_MS)
-    broker.park(b"a", 2)
+    broker.delay(b"a", 2)
     broker.advance(4_999)
     assert broker.bodies() == []
-    broker.park(b"b", 2)
+    broker.delay(b"b", 2)
     broker.advance(1)
     assert broker.bodies() == [b"a"]
     broker.advance(4_999)
@@ -286,15 +286,15 @@ def test_messages_still_wait_while_the_wall_clock_is_behind(broker: ParkedStore)
     broker.advance(2)
     assert broker.bodies() == [b"a", b"b"]
     broker.advance(HOUR_MS)
-    broker.park(b"c", 2)
+    broker.delay(b"c", 2)
     broker.advance(4_999)
     assert broker.bodies() == [b"a", b"b"]
     broker.advance(1)
     assert broker.bodies() == [b"a", b"b", b"c"]
 
 
-def test_a_slow_wall_clock_shifts_the_timer(broker: ParkedStore) -> None:
-    broker.park(b"x", 4)
+def test_a_slow_wall_clock_shifts_the_timer(broker: DelayStore) -> None:
+    broker.delay(b"x", 4)
     for _ in range(25):
         broker.advance(1_000)
         broker.clock.set_wall(broker.clock.wall_ms() - 20)
@@ -305,9 +305,9 @@ def test_a_slow_wall_clock_shifts_the_timer(broker: ParkedStore) -> None:
 
 
 def test_a_level_becomes_longer_or_shorter() -> None:
-    broker = ParkedStore().start()
-    broker.park(b"3", 3)
-    broker.park(b"4", 4)
+    broker = DelayStore().start()
+    broker.delay(b"3", 3)
+    broker.delay(b"4", 4)
     broker = broker.restart(levels="1s 5s 20s 2s")
     broker.advance(1)
     # 30 seconds are more than the level has now.
@@ -320,8 +320,8 @@ def test_a_level_becomes_longer_or_shorter() -> None:
 
 
 def test_messages_of_a_level_that_is_gone_are_delivered() -> None:
-    broker = ParkedStore().start()
-    broker.park(b"x", 4)
+    broker = DelayStore().start()
+    broker.delay(b"x", 4)
     broker = broker.restart(levels="1s")
     broker.advance(29_999)
     assert broker.bodies() == []
@@ -330,9 +330,9 @@ def test_messages_of_a_level_that_is_gone_are_delivered() -> None:
     broker.stop()
 
 
-def test_a_new_level_is_served(broker: ParkedStore) -> None:
+def test_a_new_level_is_served(broker: DelayStore) -> None:
     long = broker.restart(levels="1s 5s 10s 30s 1m")
-    long.park(b"x", 5)
+    long.delay(b"x", 5)
     long.advance(60_000)
     assert long.bodies() == [b"x"]
     long.stop()
@@ -366,7 +366,7 @@ def test_punctual_on_an_event_loop(tmp_path: Any, run_async: Callable[..., Any])
                 arrived.set_result(SystemClock().wall_ms())
 
         store.on_arrival(note)
-        result = store.append(parked(Message("T", b"x"), 1, 1))
+        result = store.append(delayed(Message("T", b"x"), 1, 1))
         came_ms = await arrived
         delivery.stop()
         store.close()
@@ -376,8 +376,8 @@ def test_punctual_on_an_event_loop(tmp_path: Any, run_async: Callable[..., Any])
     run_async(check())
 
 
-def test_stop_before_start_and_twice(broker: ParkedStore) -> None:
-    other = ParkedStore()
+def test_stop_before_start_and_twice(broker: DelayStore) -> None:
+    other = DelayStore()
     other.delivery.stop()
     other.start()
     other.stop()
@@ -386,11 +386,11 @@ def test_stop_before_start_and_twice(broker: ParkedStore) -> None:
 
 
 def test_nothing_is_delivered_after_stop() -> None:
-    broker = ParkedStore().start()
-    broker.park(b"x", 1)
+    broker = DelayStore().start()
+    broker.delay(b"x", 1)
     broker.advance(999)
     broker.delivery.stop()
-    broker.park(b"y", 1)
+    broker.delay(b"y", 1)
     broker.advance(HOUR_MS)
     assert broker.bodies() == []
     assert broker.timers.next_due_ms is None

@@ -6,11 +6,11 @@ import pytest
 
 from broker_core.broker.scheduled.delayed_message import (
     delay_level,
+    delayed,
+    delayed_form,
     delivered,
-    park,
-    parked,
-    parked_position,
     shortened,
+    waiting_position,
 )
 from broker_core.codec.records.message_properties import decode_properties, encode_properties
 from broker_core.codec.records.message_record import MessageRecord
@@ -18,9 +18,9 @@ from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.store.writes.message import Message
 
 
-def test_a_parked_message_remembers_where_it_belongs() -> None:
+def test_a_delayed_message_names_its_topic_and_queue() -> None:
     message = Message("T", b"x", 3, tags="A", keys="k", properties={"DELAY": "2", "own": "1"})
-    found = parked(message, 2, 18)
+    found = delayed(message, 2, 18)
     assert (found.topic, found.queue_id, found.body) == ("SCHEDULE_TOPIC_XXXX", 1, b"x")
     assert (found.tags, found.keys) == ("A", "k")
     assert dict(found.properties) == {
@@ -28,10 +28,10 @@ def test_a_parked_message_remembers_where_it_belongs() -> None:
     }  # fmt: skip
 
 
-def test_text_and_mapping_are_parked_alike() -> None:
+def test_text_and_mapping_give_the_same_delayed_record() -> None:
     properties = {"own": "1", "DELAY": "4", "TIMER_DELAY_SEC": "9", "TIMER_DELIVER_MS": "1"}
-    message = parked(Message("T", b"", 3, properties=properties), 4, 18)
-    topic, queue_id, text = park("T", 3, encode_properties(properties), 4, 18)
+    message = delayed(Message("T", b"", 3, properties=properties), 4, 18)
+    topic, queue_id, text = delayed_form("T", 3, encode_properties(properties), 4, 18)
     assert (topic, queue_id) == (message.topic, message.queue_id)
     assert decode_properties(text) == dict(message.properties)
     assert "TIMER_DELAY_SEC" not in message.properties
@@ -39,7 +39,7 @@ def test_text_and_mapping_are_parked_alike() -> None:
 
 @pytest.mark.parametrize(("level", "stored"), [(1, 1), (18, 18), (19, 18), (2_000_000_000, 18)])
 def test_levels_above_the_last_are_the_last(level: int, stored: int) -> None:
-    _, queue_id, text = park("T", 0, b"", level, 18)
+    _, queue_id, text = delayed_form("T", 0, b"", level, 18)
     assert queue_id == stored - 1
     assert decode_properties(text)["DELAY"] == str(stored)
 
@@ -47,7 +47,7 @@ def test_levels_above_the_last_are_the_last(level: int, stored: int) -> None:
 @pytest.mark.parametrize(("level", "level_max"), [(0, 18), (-1, 18), (1, 0)])
 def test_there_is_no_such_level(level: int, level_max: int) -> None:
     with pytest.raises(InvalidArgument, match="messageDelayLevel"):
-        park("T", 0, b"", level, level_max)
+        delayed_form("T", 0, b"", level, level_max)
 
 
 @pytest.mark.parametrize(("text", "level"), [("3", 3), ("+3", 3), ("0", 0), ("-1", -1), ("99", 99)])
@@ -80,14 +80,14 @@ def test_the_copy_is_the_message_under_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 1 << 62])
-def test_the_copy_names_the_parked_record(position: int) -> None:
+def test_the_copy_names_the_waiting_record(position: int) -> None:
     copy = delivered(_record(b"REAL_TOPIC\x01T\x02", physical_offset=position))
-    assert parked_position(copy.prepared_transaction_offset) == position
+    assert waiting_position(copy.prepared_transaction_offset) == position
 
 
 @pytest.mark.parametrize("prepared", [0, 1, 1 << 62])
 def test_other_records_name_none(prepared: int) -> None:
-    assert parked_position(prepared) is None
+    assert waiting_position(prepared) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.scheduled.timer_message import park_timer
+from broker_core.broker.scheduled.timer_message import timer_form
 from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.message_properties import decode_properties
 from broker_core.codec.records.message_record import encode_record
@@ -186,8 +186,8 @@ def test_a_delay_level_wins_over_a_time(tmp_path: Path, run_async: Run) -> None:
             answer = await asker.send(text=_text("k", TIMER_DELAY_MS="x", DELAY=3))
             assert answer.code == 0
             store = asker.broker.context.store
-            (parked,) = store.get("SCHEDULE_TOPIC_XXXX", 2, 0, 1).messages()
-            assert "TIMER_DELAY_MS" not in parked.properties
+            (waiting,) = store.get("SCHEDULE_TOPIC_XXXX", 2, 0, 1).messages()
+            assert "TIMER_DELAY_MS" not in waiting.properties
 
     run_async(scenario())
 
@@ -311,9 +311,9 @@ def test_many_due_in_one_moment_do_not_hold_up_others(tmp_path: Path, run_async:
             await asker.make_topic("T")
             await asker.make_topic("Other")
             store = asker.broker.context.store
-            parked = park_timer("T", 0, b"", _now_ms() + 1_000)
+            waiting = timer_form("T", 0, b"", _now_ms() + 1_000)
             for _ in range(2_000):
-                store.append_text(*parked[:2], b"body", parked.text, born_host=store.store_host)
+                store.append_text(*waiting[:2], b"body", waiting.text, born_host=store.store_host)
             timers = asker.broker.features.scheduled.timers
             await until(lambda: timers.delivered_count > 0)
             assert (await asker.send("Other")).code == 0

@@ -13,12 +13,12 @@ from broker_core.broker.scheduled.timer_message import (
     is_recall,
     names_timer,
     out_ms,
-    park_timer,
     property_bytes,
     recall_text,
     recalled_key,
     rolled_timer,
     stored_due_ms,
+    timer_form,
     wake_ms,
 )
 from broker_core.codec.records.message_properties import decode_properties, encode_properties
@@ -79,7 +79,7 @@ def test_times_that_no_broker_takes(name: str, value: str) -> None:
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_a_broker_without_timers_says_so() -> None:
+def test_a_broker_without_timers_rejects_timer_messages() -> None:
     with pytest.raises(RemoteError, match="timerWheelEnable") as refused:
         TimerRules(False, 1).due_ms({"TIMER_DELAY_MS": "3"}, NOW)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
@@ -93,18 +93,18 @@ def test_a_recall_of_the_past_is_refused() -> None:
 
 @given(st.integers(0, 1 << 59))
 def test_the_stored_time_is_exact_to_a_millisecond(due_ms: int) -> None:
-    parked = park_timer("T", 3, b"own\x011\x02TIMER_ROLL_TIMES\x017\x02", due_ms)
-    stored = stored_due_ms(parked.text)
+    waiting = timer_form("T", 3, b"own\x011\x02TIMER_ROLL_TIMES\x017\x02", due_ms)
+    stored = stored_due_ms(waiting.text)
     assert stored is not None
     assert 0 <= stored - due_ms <= 1
     assert stored == out_ms(due_ms)
-    assert decode_properties(parked.text) == {
+    assert decode_properties(waiting.text) == {
         "own": "1",
         "TIMER_OUT_MS": str(stored),
         "REAL_TOPIC": "T",
         "REAL_QID": "3",
     }
-    assert (parked.topic, parked.queue_id) == ("rmq_sys_wheel_timer", 0)
+    assert (waiting.topic, waiting.queue_id) == ("rmq_sys_wheel_timer", 0)
 
 
 @given(st.integers(1, 1 << 50), st.booleans())
@@ -151,7 +151,7 @@ def test_a_recall_names_its_message() -> None:
     assert stored_due_ms(text) == NOW
 
 
-def test_a_message_stored_anew_counts_how_often() -> None:
+def test_a_rolled_message_counts_its_rolls() -> None:
     record = MessageRecord("rmq_sys_wheel_timer", 0, b"x", b"REAL_TOPIC\x01T\x02")
     record = record._replace(physical_offset=77)
     once = rolled_timer(record)

@@ -70,7 +70,7 @@ def test_messages_behind_a_clock_that_was_set_forward_and_back() -> None:
 # Retention
 
 
-def test_a_message_far_ahead_is_stored_anew_before_its_file_goes() -> None:
+def test_a_message_far_ahead_is_rolled_before_its_file_expires() -> None:
     broker = TimerStore(hours=4).start()
     broker.put(b"far", 9 * HOUR_MS - 1)
     for hour in range(1, 10):
@@ -90,7 +90,7 @@ def test_a_message_far_ahead_is_stored_anew_before_its_file_goes() -> None:
     broker.stop()
 
 
-def test_a_message_stored_anew_can_be_recalled() -> None:
+def test_a_rolled_message_can_be_recalled() -> None:
     broker = TimerStore(hours=4).start()
     broker.put(b"far", 9 * HOUR_MS)
     broker.advance(5 * HOUR_MS)

@@ -297,7 +297,7 @@ def registering(name: str, code: int = RequestCode.REGISTER_BROKER) -> RemotingC
 
 
 def test_the_account_of_a_broker_speaks_for_its_own_name(tmp_path: Path) -> None:
-    """One broker that was taken over does not take the place of others."""
+    """A stolen account of one broker cannot replace other brokers."""
     bound = {**BROKER, "accessKey": "of-b", "brokerName": "broker-b"}
 
     async def scenario() -> None:

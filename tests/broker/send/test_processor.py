@@ -226,13 +226,13 @@ def test_a_batch_to_a_retry_topic(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_delayed_messages_are_parked_and_come_back(tmp_path: Path, run_async: Run) -> None:
+def test_delayed_messages_wait_and_are_delivered(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         config = broker_config(tmp_path, messageDelayLevel="1s 2h")
         async with running(config) as asker:
             text = f"DELAY\x011\x02UNIQ_KEY\x01{UNIQUE}\x02TAGS\x01A\x02"
             answer = await asker.send(text=text, e=3)
-            # The answer names the parked record and the queue that was asked for.
+            # The answer names the waiting record and the queue that was asked for.
             assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "3", "0")
             data = asker.broker.context.store.record_at(decode_message_id(answer.ext["msgId"])[1])
             assert data is not None
@@ -245,8 +245,8 @@ def test_delayed_messages_are_parked_and_come_back(tmp_path: Path, run_async: Ru
             assert (await asker.ask(33, offset=position)).code != ResponseCode.SUCCESS
             data = asker.broker.context.store.record_at(position)
             assert data is not None
-            parked = decode_record(data)
-            assert (parked.topic, parked.queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
+            waiting = decode_record(data)
+            assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
 
     run_async(scenario())
 

@@ -19,7 +19,7 @@ from broker_core.protocol_codes import FlushDiskType, RequestCode, ResponseCode
 from broker_core.storage.files.file_system import DiskUsage
 from broker_core.storage.files.json_table import JsonTable
 from broker_core.store.writes.message import Message
-from tests.broker.parked_store import ParkedStore
+from tests.broker.delay_store import DelayStore
 
 LEVELS = "1s 2s 3s 4s 5s"
 
@@ -28,8 +28,8 @@ class GivingBack:
     """A broker's parts around the processor."""
 
     def __init__(self, *, auto_create_group: bool = True, **settings: Any) -> None:
-        self.parked = ParkedStore(levels=LEVELS, **settings).start()
-        disk, clock = self.parked.disk, self.parked.clock
+        self.delays = DelayStore(levels=LEVELS, **settings).start()
+        disk, clock = self.delays.disk, self.delays.clock
         self.topics = TopicTable(JsonTable(disk, TOPICS_FILE), clock)
         self.groups = GroupTable(JsonTable(disk, GROUPS_FILE), clock, auto_create=auto_create_group)
         self.groups.put(GroupConfig("g"))
@@ -37,11 +37,11 @@ class GivingBack:
 
     def make(self, **changes: Any) -> SendBackProcessor:
         parts: dict[str, Any] = {
-            "store": self.parked.store,
+            "store": self.delays.store,
             "topics": self.topics,
             "groups": self.groups,
             "level_count": 5,
-            "stats": self.parked.stats,
+            "stats": self.delays.stats,
             "choose_queue": lambda count: count - 1,
         }
         return SendBackProcessor(**{**parts, **changes})
@@ -59,13 +59,13 @@ class GivingBack:
 
     def put(self, body: bytes = b"body", **fields: Any) -> int:
         """A message to give back; its position."""
-        return self.parked.store.put_now(Message("T", body, **fields)).position
+        return self.delays.store.put_now(Message("T", body, **fields)).position
 
     def retries(self, queue_id: int = 0) -> list[MessageRecord]:
-        return self.parked.records("%RETRY%g", queue_id)
+        return self.delays.records("%RETRY%g", queue_id)
 
     def dead_letters(self) -> list[MessageRecord]:
-        return self.parked.records("%DLQ%g")
+        return self.delays.records("%DLQ%g")
 
 
 @pytest.fixture(params=list(FlushDiskType), ids=lambda mode: mode.value)
@@ -81,12 +81,12 @@ def test_the_first_retry_is_the_message_again(
         b"body", queue_id=2, tags="A", keys="k", properties={"UNIQ_KEY": "U1", "WAIT": "true"},
         flag=5, sys_flag=1, born_timestamp=77, born_host=host,
     )  # fmt: skip
-    first = broker.parked.records("T", 2)[0]
+    first = broker.delays.records("T", 2)[0]
     answer = run_async(broker.give_back(position))
     assert (answer.code, answer.ext, len(answer.body)) == (ResponseCode.SUCCESS, {}, 0)
-    broker.parked.advance(2_999)
+    broker.delays.advance(2_999)
     assert broker.retries() == []
-    broker.parked.advance(1)
+    broker.delays.advance(1)
     (retry,) = broker.retries()
     assert (retry.body, retry.flag, retry.sys_flag) == (b"body", 5, 1)
     assert (retry.born_timestamp, retry.born_host, retry.reconsume_times) == (77, host, 1)
@@ -105,12 +105,12 @@ def test_the_first_retry_is_the_message_again(
 def test_retries_until_the_dead_letters(broker: GivingBack, run_async: Callable[..., Any]) -> None:
     broker.groups.put(GroupConfig("g", retry_times_max=3))
     position = broker.put()
-    origin = broker.parked.records()[0].message_id
+    origin = broker.delays.records()[0].message_id
     for times, level in ((1, 3), (2, 4), (3, 5)):
         run_async(broker.give_back(position))
-        broker.parked.advance(level * 1_000 - 1)
+        broker.delays.advance(level * 1_000 - 1)
         assert len(broker.retries()) == times - 1
-        broker.parked.advance(1)
+        broker.delays.advance(1)
         retry = broker.retries()[-1]
         assert (retry.reconsume_times, retry.properties["DELAY"]) == (times, str(level))
         assert retry.properties["RETRY_TOPIC"] == "T"
@@ -126,7 +126,7 @@ def test_retries_until_the_dead_letters(broker: GivingBack, run_async: Callable[
     topic = broker.topics.find("%DLQ%g")
     assert topic is not None
     assert (topic.read_queue_count, topic.write_queue_count, topic.perm) == (1, 1, 6)
-    stats = broker.parked.stats.stats()
+    stats = broker.delays.stats.stats()
     assert (stats["send_back"], stats["dlq"]) == ({"T@g": 4}, {"T@g": 1})
 
 
@@ -144,7 +144,7 @@ def test_what_the_consumer_asks_for(
 ) -> None:
     broker = GivingBack()
     run_async(broker.give_back(broker.put(), **ext))
-    broker.parked.advance(10_000)
+    broker.delays.advance(10_000)
     if level is None:
         assert len(broker.dead_letters()) == 1
         assert broker.retries() == []
@@ -158,7 +158,7 @@ def test_the_retry_queue_is_chosen_among_those_of_the_group(run_async: Callable[
     broker = GivingBack()
     broker.groups.put(GroupConfig("g", retry_queue_count=3))
     run_async(broker.give_back(broker.put(), delayLevel=1))
-    broker.parked.advance(1_000)
+    broker.delays.advance(1_000)
     assert len(broker.retries(2)) == 1
 
 
@@ -169,7 +169,7 @@ def test_a_retry_topic_with_fewer_queues_than_the_group_asks_for(
     broker.topics.create_retry("g", 1)
     broker.groups.put(GroupConfig("g", retry_queue_count=3))
     run_async(broker.give_back(broker.put(), delayLevel=1))
-    broker.parked.advance(1_000)
+    broker.delays.advance(1_000)
     assert len(broker.retries(0)) == 1
 
 
@@ -177,16 +177,16 @@ def test_a_group_without_retry_queues_drops_the_message(run_async: Callable[...,
     broker = GivingBack()
     broker.groups.put(GroupConfig("g", retry_queue_count=0))
     position = broker.put()
-    end = broker.parked.store.log_range[1]
+    end = broker.delays.store.log_range[1]
     assert run_async(broker.give_back(position)).code == ResponseCode.SUCCESS
-    assert broker.parked.store.log_range[1] == end
+    assert broker.delays.store.log_range[1] == end
 
 
 def _refused(broker: GivingBack, run_async: Callable[..., Any], *args: Any, **ext: Any) -> RmqError:
-    end = broker.parked.store.log_range[1]
+    end = broker.delays.store.log_range[1]
     with pytest.raises(RmqError) as caught:
         run_async(broker.give_back(*args, **ext))
-    assert broker.parked.store.log_range[1] == end
+    assert broker.delays.store.log_range[1] == end
     return caught.value
 
 
@@ -243,19 +243,19 @@ def test_a_store_that_takes_no_messages(run_async: Callable[..., Any]) -> None:
     broker = GivingBack()
     position = broker.put()
     broker.topics.create_retry("g")
-    broker.parked.disk.reported_usage = DiskUsage(95, 5)
-    broker.parked.store.clean()
+    broker.delays.disk.reported_usage = DiskUsage(95, 5)
+    broker.delays.store.clean()
     error = _refused(broker, run_async, position)
     assert error.response_code == ResponseCode.SYSTEM_ERROR
     assert "SERVICE_NOT_AVAILABLE" in str(error)
-    assert broker.parked.stats.stats()["send_back"] == {}
+    assert broker.delays.stats.stats()["send_back"] == {}
 
 
 def test_answered_only_when_durable(run_async: Callable[..., Any]) -> None:
     """WAIT=false is what RocketMQ stores; the consumer moves on after the answer nevertheless."""
     broker = GivingBack(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     run_async(broker.give_back(broker.put()))
-    assert broker.parked.store.flushed_position == broker.parked.store.log_range[1]
+    assert broker.delays.store.flushed_position == broker.delays.store.log_range[1]
 
 
 def test_unit_mode_marks_the_retry_topic(run_async: Callable[..., Any]) -> None:

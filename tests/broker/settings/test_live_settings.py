@@ -195,7 +195,7 @@ def test_creation_can_be_allowed_with_as_many_topics_as_there_may_be(
     run_async(scenario())
 
 
-def test_one_who_cannot_follow_does_not_stop_the_others(broker: AskedBroker) -> None:
+def test_a_failing_listener_does_not_stop_the_others(broker: AskedBroker) -> None:
     heard: list[Any] = []
 
     def fails(config: Any) -> None:
@@ -227,7 +227,7 @@ def test_a_file_with_nonsense_changes_nothing(broker: AskedBroker, settings: Any
     assert shown(broker) == before
 
 
-def test_a_start_that_cannot_forget_a_change_goes_on(broker: AskedBroker) -> None:
+def test_a_start_continues_when_a_change_cannot_be_removed(broker: AskedBroker) -> None:
     kept = {"value": "3", "configured": shown(broker)["transactionCheckMax"]}
     outdated = {"value": "4", "configured": "0"}
     table = JsonTable(broker.disk, LIVE_SETTINGS_FILE)

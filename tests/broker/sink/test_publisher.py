@@ -106,7 +106,7 @@ def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
             asyncio.run(alone.client.publish(identity(0, "run-2"), staged))
 
 
-def test_a_broker_that_joins_learns_the_coordinator() -> None:
+def test_a_broker_that_joins_is_told_the_coordinator() -> None:
     two = cluster(A, B)
     two.write(identity(0), {B: {T0: [b"0"]}})
     assert two.brokers[A].batches.status("S").coordinator == B

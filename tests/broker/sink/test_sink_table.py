@@ -168,7 +168,7 @@ def test_what_a_start_forgets_it_does_not_believe_later() -> None:
 
 
 def test_a_file_of_another_history_gives_way_to_the_log() -> None:
-    """The log lost its end and went on, and has as many notes as the file by now."""
+    """The log lost its end and grew again: it has as many notes as the file now."""
     sinks = SinkStore()
     sinks.write(identity(0), [b"0"])
     sinks.stop()

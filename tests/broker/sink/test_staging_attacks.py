@@ -90,9 +90,7 @@ def test_old_rows_of_a_used_file_are_not_published_again(tmp_path: Path, run_asy
     run_async(scenario())
 
 
-def test_rows_are_sealed_and_published_by_those_who_may_send_them(
-    tmp_path: Path, run_async: Run
-) -> None:
+def test_sealing_and_publishing_need_pub_on_the_topics(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as servers:
             await make_topic(servers)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker_core.broker.tables.group_table import GROUPS_FILE, GroupTable
-from broker_core.broker.tables.system_topics import SYSTEM_GROUPS
 from broker_core.codec.wire.bodies.group_config import (
     EXTRA_DEPTH_MAX,
     GroupConfig,
     parse_group_config,
 )
+from broker_core.codec.wire.topic_name import SYSTEM_GROUPS
 from broker_core.errors import DiskFailed, InvalidArgument, LimitReached, StoreUnusable
 from tests.broker.broker_tables import group_table
 from tests.fakes.simulated_disk import SimulatedDisk

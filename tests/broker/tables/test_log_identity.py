@@ -42,7 +42,7 @@ def test_a_master_is_what_its_store_is() -> None:
     assert (identity.store_id, identity.epoch) == ("first", "2")
 
 
-def test_a_slave_has_the_name_of_its_master_for_ever() -> None:
+def test_a_slave_keeps_the_id_of_its_masters_log() -> None:
     epoch = "5/7"
     place = Place("second")
     place.opened().adopt("first", "5")

@@ -83,7 +83,7 @@ def test_topics_that_may_not_be_made(run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_an_administrator_who_is_faster_wins(run_async: Run) -> None:
+def test_a_topic_that_an_administrator_creates_first_is_kept(run_async: Run) -> None:
     async def scenario() -> None:
         ground = Ground()
         making = ground.make("T")

@@ -151,7 +151,7 @@ class TestCommits:
 
 
 class TestLists:
-    def test_who_consumes_what(self, table: OffsetTable) -> None:
+    def test_groups_of_a_topic_and_topics_of_a_group(self, table: OffsetTable) -> None:
         table.commit("g", "T", 0, 1)
         table.commit("g", "U", 0, 2)
         table.commit("h", "T", 3, 4)

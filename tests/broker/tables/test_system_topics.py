@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker.tables.system_topics import (
-    SYSTEM_GROUPS,
     TIMER_TOPIC,
     TRACE_TOPIC,
     TRANSACTION_HALF_TOPIC,
-    is_system_group,
     is_system_topic,
     refuses_pulls,
     refuses_sends,
@@ -53,6 +51,3 @@ def test_names_of_the_servers() -> None:
     assert is_system_topic("rmq_sys_anything")
     assert is_system_topic("B", own=("B",))
     assert not is_system_topic("orders")
-    assert all(map(is_system_group, SYSTEM_GROUPS))
-    assert is_system_group("CID_RMQ_SYS_anything")
-    assert not is_system_group("CG")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.tables.system_topics import SYSTEM_GROUPS, is_system_topic
+from broker_core.broker.tables.system_topics import is_system_topic
 from broker_core.broker.tables.topic_table import TOPICS_FILE, TopicTable
 from broker_core.codec.wire.bodies.topic_config import DataVersion, TopicConfig
+from broker_core.codec.wire.topic_name import SYSTEM_GROUPS
 from broker_core.errors import (
     CorruptStore,
     DiskFailed,

@@ -163,7 +163,7 @@ def test_refused(
 
 
 def test_hostile_ends(tmp_path: Path, run_async: Run) -> None:
-    """Nothing but the right request ends it, and none is an internal error."""
+    """Only the right request ends it, and no request is an internal error."""
     rng = random.Random(20_261_116)
     values = ["", "0", "1", "8", "12", "-1", "x", "9" * 40, "true", "\0", "PG", "K1", "é" * 300]
 

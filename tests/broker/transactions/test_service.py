@@ -7,13 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.broker.tables.system_topics import (
-    TRANSACTION_GROUP,
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_TOPIC,
-)
+from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.transactions.service import Verdict
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_GROUP
 from broker_core.errors import RemoteError, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.storage.files.file_system import DiskUsage
@@ -175,10 +171,10 @@ def test_delayed_by_its_level_after_the_commit(broker: HalfStore) -> None:
     offset = broker.send(b"x", "T", 1, DELAY="2")
     broker.commit(offset)
     assert broker.bodies("T", 1) == []
-    (parked,) = broker.records(SCHEDULE_TOPIC, 1)
-    assert (parked.properties["REAL_TOPIC"], parked.properties["REAL_QID"]) == ("T", "1")
-    assert parked.sys_flag == 8
-    assert parked.prepared_transaction_offset == broker.half(offset).record.physical_offset
+    (waiting,) = broker.records(SCHEDULE_TOPIC, 1)
+    assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("T", "1")
+    assert waiting.sys_flag == 8
+    assert waiting.prepared_transaction_offset == broker.half(offset).record.physical_offset
 
 
 # Offsets and files
@@ -234,7 +230,7 @@ def test_a_copy_of_another_broker_is_found_without_our_file() -> None:
     after.stop()
 
 
-def test_a_half_that_another_broker_stored_anew_and_ended_before() -> None:
+def test_a_half_that_another_broker_stored_again_and_ended_before() -> None:
     broker = HalfStore().start()
     broker.send(b"first")
     again = broker.send(b"again")

@@ -144,7 +144,7 @@ def test_messages_that_cannot_be_read(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_deleting_goes_on_and_tells_what_failed(run_async: Callable[..., Any]) -> None:
+def test_deleting_continues_and_reports_what_failed(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
             config = cluster.config()

@@ -46,7 +46,7 @@ async def _connected(cluster: ScriptedCluster, found: ClientInstance) -> None:
     assert await found.send_heartbeats() == len(cluster.brokers)
 
 
-def test_brokers_learn_at_once_who_is_here(run_async: Callable[..., Any]) -> None:
+def test_a_new_group_is_sent_to_brokers_at_once(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with (
             scripted_cluster("broker-a", "broker-b") as cluster,

@@ -104,7 +104,7 @@ def test_hostile_routes_are_refused(run_async: Callable[..., Any], body: bytes) 
     run_async(scenario())
 
 
-def test_one_question_serves_all_who_ask_together(run_async: Callable[..., Any]) -> None:
+def test_concurrent_look_ups_share_one_request(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         asked = []
 

@@ -135,7 +135,7 @@ class Stopped(Exception):
     pass
 
 
-def test_a_replay_that_was_stopped_goes_on_behind_the_last_one(
+def test_a_stopped_replay_continues_after_the_last_one(
     broker: EmbeddedBroker, letters: SyncDeadLetters
 ) -> None:
     topic = topic_of(broker, "stopped")

@@ -236,7 +236,7 @@ def test_without_an_index_it_is_sent_as_to_other_brokers(run_async: Callable[...
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(run_async: Callable[..., Any]) -> None:
-    """The broker stores it and dies; the writer goes on with the one that is started again."""
+    """The broker stores it and dies; the writer continues with the restarted broker."""
     with EmbeddedBroker(topics={"orders": 1, "dead": 1}) as broker:
         bad = bad_orders(broker, "orders", 3)
 

@@ -38,7 +38,7 @@ def test_a_single_message_is_code_310_with_the_short_names() -> None:
     }  # fmt: skip
 
 
-def test_a_batch_is_code_320_and_says_so() -> None:
+def test_a_batch_is_code_320_and_has_the_batch_field() -> None:
     command = _request(["A", "B"]).command("PG", QUEUE)
     assert (command.code, command.ext["m"]) == (320, "true")
 

@@ -155,7 +155,7 @@ def test_bulk_answers_grow_to_the_size_asked_for_and_stay_in_the_window(run_asyn
 
 
 def test_a_broker_that_lost_bulk_pulls_is_asked_for_plain_ones(run_async: Run) -> None:
-    """Another broker may come up at an address."""
+    """Another broker may start at the same address."""
     broker = broker_with(200)
     broker.has_bulk = True
 

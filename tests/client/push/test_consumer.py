@@ -148,7 +148,7 @@ def test_where_a_group_without_progress_starts(run_async: Run, from_where: str, 
 
 
 def test_a_queue_does_not_start_at_a_guess(run_async: Run) -> None:
-    """A broker that cannot tell the progress now is not one that has none."""
+    """A broker that cannot report progress now does not count as one without progress."""
     broker = GroupBroker(10)
     broker.kept, broker.offset_refusal = "7", 1
     asked = RequestCode.QUERY_CONSUMER_OFFSET
@@ -219,7 +219,7 @@ def test_an_offset_that_is_gone_is_corrected_and_kept(run_async: Run) -> None:
     run_async(run())
 
 
-def test_a_reset_starts_the_queue_anew(run_async: Run) -> None:
+def test_a_reset_starts_the_queue_again(run_async: Run) -> None:
     broker = GroupBroker(10)
 
     async def run() -> None:

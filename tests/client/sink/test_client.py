@@ -408,7 +408,7 @@ async def two_brokers(root: Path) -> AsyncIterator[dict[str, RunningCluster]]:
 @pytest.mark.parametrize("restarted", ["", NAME, "broker-b"])
 @pytest.mark.parametrize("phase", ["reserve", "prepare", "decide", "complete"])
 def test_a_batch_on_two_brokers(phase: str, restarted: str, tmp_path: Path, run_async: Run) -> None:
-    """The answer of one step is lost, or a broker starts again there; the flow goes on."""
+    """The answer of one step is lost, or a broker restarts there; the batch is completed."""
 
     async def scenario() -> None:
         async with two_brokers(tmp_path) as brokers, brokers[NAME].client() as sink:

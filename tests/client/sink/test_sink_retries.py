@@ -102,7 +102,7 @@ def test_what_does_not_pass_is_an_error_after_a_while(
 def test_the_next_batch_does_not_complete_the_last_one_again(
     tmp_path: Path, run_async: Run
 ) -> None:
-    """Known for as long as the client lives, which has another sink client for each batch."""
+    """Known while the client exists; each batch has a sink client of its own."""
 
     async def scenario() -> None:
         async with two_brokers(tmp_path) as brokers, brokers[NAME].client() as first:

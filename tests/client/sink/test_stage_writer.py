@@ -140,7 +140,7 @@ def test_links_are_not_followed(kind: str, tmp_path: Path, run_async: Run) -> No
 def test_a_broker_on_another_machine(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have been told all the rest, as by a container that shares the kernel."""
+    """It may know everything else, as in a container that shares the kernel."""
     fields = real_store(tmp_path / "store")
     monkeypatch.setattr(sink_client, "is_loopback_host", lambda _: False)
     assert not run_async(write(_HostileBroker(**fields)))

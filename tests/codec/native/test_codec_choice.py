@@ -128,6 +128,20 @@ def test_a_compiled_function_parses_the_arguments_of_its_signature() -> None:
     assert by_name == parsed.keys()
 
 
+def compared_names() -> set[str]:
+    """Attributes and texts of tests that use both backends: functions are called by either."""
+    texts = [path.read_text() for path in (ROOT / "tests" / "codec").rglob("test_*.py")]
+    both = [text for text in texts if re.search(r"codec_backends import .*(BACKENDS|PYTHON)", text)]
+    return {name for text in both for name in re.findall(r"\b\w+\.(\w+)\b", text)} | {
+        name for text in both for name in re.findall(r'"(\w+)"', text)
+    }
+
+
+def test_every_function_is_compared_with_its_twin() -> None:
+    missing = python_functions().keys() - compared_names()
+    assert not missing, "no test in tests/codec/ calls these of both backends"
+
+
 def test_only_the_chooser_imports_a_twin() -> None:
     twin = re.compile(r"^\s*(?:from|import) broker_core\.codec(?:\.| import )reference", re.M)
     importers = {

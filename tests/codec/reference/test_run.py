@@ -222,7 +222,7 @@ def outcome(codec: ModuleType, *arguments: Any) -> Any:
     size_max=st.integers(0, 600),
     cut=st.integers(0, 200),
 )
-def test_both_backends_find_alike(
+def test_both_backends_find_the_same(
     bodies: list[bytes], changes: list[tuple[int, int]], size_max: int, cut: int
 ) -> None:
     run, starts = run_of(*bodies)

@@ -83,7 +83,7 @@ def test_the_frames_of_a_wake_up_become_one_batch(codec: ModuleType) -> None:
         send(f="0")[5:], send(f="0")[:5] + b"\xff" + send(f="0")[6:],
     ],
 )  # fmt: skip
-def test_what_is_not_alike_ends_the_burst(codec: ModuleType, second: bytes) -> None:
+def test_a_send_of_another_form_ends_the_burst(codec: ModuleType, second: bytes) -> None:
     first = send(f="0", h="7")
     found = read(codec, first + second)
     assert found[:3] == (len(first), 1, ((b"Topic", 3),))

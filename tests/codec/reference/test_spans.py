@@ -82,7 +82,7 @@ def outcome(function: Any, *args: Any) -> Any:
 
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="the native codec is not built")
 @given(st.integers(0, 2**32 - 1))
-def test_both_backends_cut_alike(seed: int) -> None:
+def test_both_backends_cut_the_same(seed: int) -> None:
     rng = random.Random(seed)
     offset, pieces = rng.randrange(3), []
     for _ in range(rng.randrange(6)):
@@ -138,7 +138,7 @@ def test_filters_and_gaps(codec: ModuleType) -> None:
     st.integers(0, 300),
     st.one_of(st.none(), st.sampled_from(((), (5,), (-7, 0)))),
 )
-def test_both_backends_choose_alike(
+def test_both_backends_choose_the_same(
     rows: list[tuple[int, int, int]],
     start: int,
     count: int,

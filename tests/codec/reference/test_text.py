@@ -31,7 +31,7 @@ def test_long_texts_are_hashed_in_parts() -> None:
     assert found & 0xFFFF_FFFF == expected
 
 
-def test_an_index_hash_goes_on_from_its_prefix_and_is_never_negative() -> None:
+def test_an_index_hash_continues_from_its_prefix_and_is_never_negative() -> None:
     assert index_key_hash(hash_state(b"T#"), b"k") == abs(java_hash(b"T#k"))
     assert index_key_hash(hash_state(b"poly"), b"genelubricants") == 0
 

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.codec.wire.topic_name import group_name_problem, topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    SYSTEM_GROUPS,
+    group_name_problem,
+    is_system_group,
+    topic_name_problem,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +47,10 @@ def test_accepted_names_are_plain_ascii(name: str) -> None:
     if topic_name_problem(name) is None:
         assert name.isascii()
         assert not {"/", "\\", ".", "\0"} & set(name)
+
+
+def test_groups_of_the_servers() -> None:
+    assert all(map(is_system_group, SYSTEM_GROUPS))
+    assert is_system_group("CID_RMQ_SYS_anything")
+    assert not is_system_group("CID_orders")
+    assert not is_system_group("CG")

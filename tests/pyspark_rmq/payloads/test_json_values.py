@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rmq.payloads.json_values import DEPTH_MAX, Undecodable, converter, parse
+from pyspark_rmq.payloads.bad_records import Undecodable
+from pyspark_rmq.payloads.json_values import DEPTH_MAX, converter, parse
 from pyspark_rmq.payloads.reader_options.time_texts import TimeTexts
 
 KIND = pa.struct(

@@ -10,7 +10,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pyspark_rmq.payloads.json_values import Undecodable
+from pyspark_rmq.payloads.bad_records import Undecodable
 from pyspark_rmq.payloads.object_values import object_converter
 from pyspark_rmq.payloads.spark_types import TIMESTAMP, TIMESTAMP_NTZ
 

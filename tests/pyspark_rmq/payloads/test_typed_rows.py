@@ -181,7 +181,7 @@ def test_flattened(read: Callable[..., Any], topic: str) -> None:
 
 
 def test_only_bad_rows(read: Callable[..., Any], topic: str) -> None:
-    """Nothing of the payload is selected, so any object is good."""
+    """No field of the payload is selected, so every object is valid."""
     rows = read(topic, [OFFSET, BAD[0]], badRecords="null")
     assert [row["badReason"] is None for row in rows] == [True, True, False, True]
 

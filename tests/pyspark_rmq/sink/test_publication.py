@@ -31,7 +31,7 @@ def test_a_master_without_rows_is_not_waited_for(on_masters: Callable[..., None]
     on_masters(scenario)
 
 
-def test_brokers_that_could_be_reached_know_who_decides(on_masters: Callable[..., None]) -> None:
+def test_reachable_brokers_know_the_coordinator(on_masters: Callable[..., None]) -> None:
     """Without a local checkpoint: also those that have had no rows yet."""
 
     def scenario(masters: Masters) -> None:

@@ -126,7 +126,7 @@ def test_available_now_does_not_end_well_without_a_broker(is_listed: bool) -> No
     _run(careless, failOnDataLoss="false", **impatient)
 
 
-def test_a_stream_goes_on_with_the_others() -> None:
+def test_a_stream_continues_with_the_other_brokers() -> None:
     async def work(cluster: ScriptedCluster, session: StreamSession) -> None:
         away = cluster.brokers[1]
         await away.stop()

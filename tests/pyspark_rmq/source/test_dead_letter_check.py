@@ -54,8 +54,8 @@ def test_a_stream(broker: EmbeddedBroker, new_topic: Topics) -> None:
     assert len(found.partitions(start, end)) == 1
 
 
-def test_a_stream_that_goes_on(broker: EmbeddedBroker, new_topic: Topics) -> None:
-    """Its topic was deleted since; noticed before the next batch, and not without one."""
+def test_a_running_stream_whose_topic_is_deleted(broker: EmbeddedBroker, new_topic: Topics) -> None:
+    """A topic that was deleted meanwhile is noticed before the next batch that has messages."""
     topic, dead = new_topic(1), new_topic(1)
     start = reader(broker, "stream", topic, dead).initialOffset()
     stored = json.loads(json.dumps(start))

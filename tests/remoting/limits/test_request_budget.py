@@ -91,7 +91,7 @@ def test_limits_of_bytes() -> None:
     assert not others[1].may_work
 
 
-def test_those_who_wait_are_woken_once_per_turn(run_async: Callable[..., Any]) -> None:
+def test_waiters_are_woken_once_per_turn(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         budget = RequestBudget(small_limits())
         load = load_of(budget, "10.0.0.1")

@@ -145,7 +145,7 @@ class TestFiles:
         assert names == sorted(set(names))
         assert all(len(name) == 17 and name.isdigit() for name in names)
 
-    def test_a_new_file_goes_on_from_the_end_of_the_last(self) -> None:
+    def test_a_new_file_continues_from_the_end_of_the_last(self) -> None:
         index = new_index()
         index.append(many(11), BEGIN_MS)
         first, second = (file.header for file in index.files)
@@ -179,7 +179,7 @@ class TestRestore:
         return disk, entries
 
     @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
-    def test_a_clean_stop_goes_on_where_it_was(self, count: int) -> None:
+    def test_the_index_continues_after_a_clean_stop(self, count: int) -> None:
         disk, entries = self.closed(count)
         index = new_index(disk)
         assert index.restore(entries, clean=True) is None

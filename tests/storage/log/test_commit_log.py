@@ -91,7 +91,7 @@ class TestRollRule:
         assert append(log, 200, 200)[0] == 4696
 
 
-def test_a_batch_goes_on_in_the_next_files() -> None:
+def test_a_batch_continues_in_the_next_files() -> None:
     log, disk = new_log()
     numbers = array("q", [7])
     start, end = append(log, *[1000] * 11, offsets=numbers)

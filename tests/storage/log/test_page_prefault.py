@@ -80,7 +80,7 @@ def test_it_reads_on_when_half_is_used() -> None:
     assert reads.worker.waiting == 0
 
 
-def test_the_next_file_begins_anew() -> None:
+def test_prefaulting_begins_again_in_the_next_file() -> None:
     reads = Reads()
     reads.grow(1_000)
     reads.grow(11 << 20)

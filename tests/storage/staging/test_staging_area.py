@@ -260,10 +260,10 @@ class TestRestart:
         disk.clock.advance(HOUR_MS + 1)
         assert store.staging.expire() == [batch.staging_id]
 
-    def test_who_makes_room_learns_how_much_is_staged(self) -> None:
+    def test_growth_is_reported_with_the_total(self) -> None:
         told: list[int] = []
         staging = area(new_disk())
-        staging.on_growth = told.append
+        staging.report_growth(told.append)
         first, second = staging.begin(), staging.begin()
         staging.append(first, run_of(b"a" * 100), 1)
         size = told[-1]

@@ -434,7 +434,7 @@ class TestDurability:
 
 
 class TestDeletion:
-    def test_numbering_goes_on(self) -> None:
+    def test_numbering_continues(self) -> None:
         disk = new_disk()
         store = open_small(disk)
         put_all(store, "T", numbered(25), keys="k")

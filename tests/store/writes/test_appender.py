@@ -31,7 +31,7 @@ def put(store: MessageStore, body: bytes, text: bytes = b"", **fields: Any) -> A
     return store.append_text("T", 3, body, text, **fields)
 
 
-def test_the_first_and_the_later_ones_are_stored_alike(store: MessageStore) -> None:
+def test_the_first_and_later_messages_are_stored_the_same_way(store: MessageStore) -> None:
     # The first message to a queue takes the long way, the second the short cut.
     for number in range(2):
         result = put(

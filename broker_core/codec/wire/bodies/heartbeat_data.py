@@ -21,6 +21,7 @@ from broker_core.errors import InvalidArgument
 
 # Limits on what a broker parses for one client.
 HEARTBEAT_SIZE_MAX: Final = 1 << 20
+CLIENT_ID_SIZE_MAX: Final = 255
 
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"

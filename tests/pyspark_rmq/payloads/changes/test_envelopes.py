@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from pyspark_rmq.payloads.bad_records import Undecodable
 from pyspark_rmq.payloads.changes.envelopes import ENVELOPES, Millis
-from pyspark_rmq.payloads.json_values import Undecodable, parse
+from pyspark_rmq.payloads.json_values import parse
 
 
 def rows(value_format: str, message: Any) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pyspark_rmq.sink.task.result import TaskIdentity, joined_ranges
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
 
 
-def test_every_attempt_names_its_rows_alike() -> None:
+def test_every_attempt_gives_its_rows_the_same_names() -> None:
     first = TaskIdentity("S", 7, "run", 2, 0, 100)
     again = first._replace(run="next run", attempt_number=1, task_attempt_id=200)
     assert first.row_name == again.row_name == "S:7:2"

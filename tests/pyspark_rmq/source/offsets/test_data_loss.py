@@ -51,7 +51,7 @@ def at(real: StreamOffset, topic: str, *offsets: int, **store: str) -> StreamOff
 
 @pytest.mark.parametrize("store", [{}, {"epoch": "0"}], ids=["same epoch", "another epoch"])
 @pytest.mark.parametrize("filled,ahead", [(4, 1), (4, 30), (0, 3)], ids=["one", "many", "empty"])
-def test_the_same_store_goes_on_at_the_new_end(
+def test_the_same_store_continues_at_the_new_end(
     broker: EmbeddedBroker,
     new_topic: Topics,
     options_of: Options,

@@ -61,7 +61,7 @@ def test_the_name_that_a_broker_gives() -> None:
 
 
 def test_another_product_has_a_log_without_a_name() -> None:
-    """So offsets of one of our logs are noticed not to belong to it."""
+    """So it is noticed that offsets of one of our logs do not belong to it."""
     assert _stores(OTHER_PRODUCT) == ({"broker-a": StoreIdentity("", "")}, 1)
 
 

@@ -176,7 +176,7 @@ def test_a_task_gets_the_repeats_of_its_ranges(edges: list[int], ends: list[int]
 
 
 def test_many_repeats_and_many_ranges() -> None:
-    """Each is looked at once, not every one of them with every other."""
+    """Each is compared once, not with every other one."""
     queue = MessageQueue("t", "b", 0)
     pairs = tuple((at, at + 1) for at in range(0, 400_000, 2))
     ranges = [QueueRange(*queue, at, at + 1) for at in range(0, 400_000, 800)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.settings.sink_limits import in_properties
+from broker_core.broker.sink.limits import in_properties
 from broker_core.codec.wire.bodies.sink_messages import (
     COMPLETE,
     PART_NOTE,
@@ -29,7 +29,7 @@ SAYS = rf"sinkBatchSizeMax is {LIMIT}\. Set sinkBatchSizeMax higher in broker\.c
 
 
 def test_a_part_that_is_too_large_is_not_prepared() -> None:
-    """Decided by the other broker, it could never be completed: half of a batch for ever."""
+    """If the other broker decided it, half of the batch could never be published."""
     two = SinkCluster({A: SinkStore(), B: SinkStore(group_size_max=LIMIT)})
     rows = [b"%d" % n + bytes(700) for n in range(20)]
     with pytest.raises(StagingRefused, match=rf"part of batch 0 of sink S .* {SAYS}"):

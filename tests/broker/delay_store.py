@@ -1,4 +1,4 @@
-"""A store with parked messages and their delivery, on a simulated disk and a manual clock."""
+"""A store with delayed messages and their delivery, on a simulated disk and a manual clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
 from broker_core.broker.scheduled.delayed_delivery import DelayedDelivery
-from broker_core.broker.scheduled.delayed_message import parked
+from broker_core.broker.scheduled.delayed_message import delayed
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.codec.records.message_record import MessageRecord
 from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
@@ -22,7 +22,7 @@ from tests.fakes.simulated_disk import SimulatedDisk
 LEVELS = "1s 5s 10s 30s"
 
 
-class ParkedStore(ServiceStore):
+class DelayStore(ServiceStore):
     """One broker's delay machinery; `restart` and `killed` give its successors."""
 
     def __init__(
@@ -49,14 +49,14 @@ class ParkedStore(ServiceStore):
             worker=InlineWorker(),
         )
 
-    def start(self) -> ParkedStore:
+    def start(self) -> DelayStore:
         self.delivery.start()
         return self
 
-    def park(self, body: bytes, level: int, topic: str = "T", **fields: Any) -> PutResult:
+    def delay(self, body: bytes, level: int, topic: str = "T", **fields: Any) -> PutResult:
         """Store a delayed message; it is durable when this returns."""
         count = len(delay_levels_ms(self.levels))
-        result = self.store.append(parked(Message(topic, body, **fields), level, count))
+        result = self.store.append(delayed(Message(topic, body, **fields), level, count))
         assert result.ok, result
         self.store.flush()
         return result
@@ -70,7 +70,7 @@ class ParkedStore(ServiceStore):
             passed += step_ms
         return passed
 
-    def parked_records(self) -> list[MessageRecord]:
+    def delayed_records(self) -> list[MessageRecord]:
         """Everything in the delay topic, delivered or not."""
         queues = [q for topic, q in self.store.queues() if topic == SCHEDULE_TOPIC]
         return [record for q in queues for record in self.records(SCHEDULE_TOPIC, q)]

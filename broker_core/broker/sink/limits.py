@@ -1,4 +1,6 @@
-"""Limits of the sink. Errors name them as `broker.conf` does, not as the store does.
+"""Limits on the size of a batch. Errors name them as `broker.conf` does, not as the store does.
+
+`staging.py` limits how much of the staging area one sink may take.
 
 A part is refused before it is prepared if it may not fit when it is completed: by then other
 brokers have published their parts.
