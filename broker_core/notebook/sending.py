@@ -18,6 +18,8 @@ _BATCH_COUNT: Final = 500
 _BATCH_SIZE: Final = 256 << 10
 # Up to this many messages are sent one by one, which keeps their order across queues.
 _IN_ORDER: Final = 1_000
+# Bytes that are under way at once then: the timeout of a send includes the wait for those before.
+_IN_FLIGHT_SIZE: Final = 4 << 20
 
 
 async def send_evenly(producer: Producer, topic: str, messages: Iterable[OutgoingMessage]) -> int:
@@ -35,7 +37,8 @@ async def send_evenly(producer: Producer, topic: str, messages: Iterable[Outgoin
             for m in portion
         ]
         if len(placed) <= _IN_ORDER:
-            await asyncio.gather(*(producer.send(m, queue=queue) for queue, m in placed))
+            for group in _groups(placed):
+                await asyncio.gather(*(producer.send(m, queue=queue) for queue, m in group))
         else:
             by_queue: dict[MessageQueue, list[OutgoingMessage]] = {}
             for queue, message in placed:
@@ -43,6 +46,20 @@ async def send_evenly(producer: Producer, topic: str, messages: Iterable[Outgoin
             await asyncio.gather(*(_send_queue(producer, *pair) for pair in by_queue.items()))
         count += len(portion)
     return count
+
+
+def _groups(
+    placed: list[tuple[MessageQueue, OutgoingMessage]],
+) -> Iterator[list[tuple[MessageQueue, OutgoingMessage]]]:
+    group: list[tuple[MessageQueue, OutgoingMessage]] = []
+    size = 0
+    for queue, message in placed:
+        if group and size + len(message.body) > _IN_FLIGHT_SIZE:
+            yield group
+            group, size = [], 0
+        group.append((queue, message))
+        size += len(message.body)
+    yield group
 
 
 async def _send_queue(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -22,3 +23,13 @@ def driver_folder(*, create: bool) -> Path | None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         return None
     return folder
+
+
+def remove_oldest(folder: Path, count_max: int) -> None:
+    """Remove the JSON files that were not used for longest."""
+    ages = []
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            ages.append((path.stat().st_mtime, path))
+    for _, path in sorted(ages)[:-count_max]:
+        path.unlink(missing_ok=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +15,7 @@ from broker_core import BatchIdentity, ClientInstance, SinkClient, errors
 from pyspark_rmq.connections import connect
 from pyspark_rmq.sink.batch_log import Offsets, SinkBatch, note_batch
 from pyspark_rmq.sink.guarantee import keep_guarantee
+from pyspark_rmq.sink.inner_writes import only_write, second_write
 from pyspark_rmq.sink.query_state import QueryState, checkpoint_path
 from pyspark_rmq.sink.sink_options import EXACTLY_ONCE, SinkOptions
 from pyspark_rmq.sink.task.result import JOBS, TaskResult, joined_ranges
@@ -36,8 +39,9 @@ def publish_batch(options: SinkOptions, results: Sequence[TaskResult]) -> None:
         connected = connect(options.connection)
         identity = batch_identity(options, results)
         if any(result.parts for result in results):
-            publishing = _publish(connected.client, options, identity, results, task.is_inner)
-            connected.call(publishing)
+            with only_write(options, task):
+                publishing = _publish(connected.client, options, identity, results, task.is_inner)
+                connected.call(publishing)
         elif not task.once:
             connected.call(_complete(connected.client, options, identity))
         return
@@ -78,7 +82,8 @@ def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
     Contains a hash of the offset range that Spark wrote to the checkpoint before the batch began,
     if that can be read: it is the same for every repeat, and different after a checkpoint was
     restored or removed. Always contains the number of rows, their bytes and a digest that does not
-    depend on how rows are split into tasks and queues.
+    depend on how rows are split into tasks and queues. For jobs with a `batchId` also a hash of the
+    topics.
     """
     rows = sum(result.row_count for result in results)
     size = sum(result.size for result in results)
@@ -92,7 +97,17 @@ def batch_content(checkpoint: str, results: Sequence[TaskResult]) -> str:
             _log.debug("%s cannot be read", offsets_file)
         else:
             content = f"offsets:{planned} {content}"
+    if results[0].identity.query == JOBS:
+        content = f"{content} topics:{_topics(results)}"
     return content
+
+
+def _topics(results: Sequence[TaskResult]) -> str:
+    """Hash of the rows of each topic. Two jobs with one batchId may differ in nothing else."""
+    rows: Counter[str] = Counter()
+    for result in results:
+        rows.update(dict(result.topic_rows))
+    return hashlib.sha256(json.dumps(sorted(rows.items())).encode()).hexdigest()[:16]
 
 
 def _offsets_path(checkpoint: str, batch: int) -> Path | None:
@@ -214,10 +229,7 @@ def _state(options: SinkOptions, identity: BatchIdentity) -> QueryState:
 async def _refuse_second_write(sink: SinkClient, identity: BatchIdentity, coordinator: str) -> None:
     status = await sink.status(identity.sink, coordinator)
     if (status.batch, status.published_by) == (identity.batch, identity.run):
-        raise errors.InvalidArgument(
-            f"batch {identity.batch} of sinkId {identity.sink} was written by this run already:"
-            " give every write inside foreachBatch a sinkId of its own"
-        )
+        raise second_write(identity.sink, identity.batch)
 
 
 def _noted(results: Sequence[TaskResult], offsets: Offsets, *, is_repeat: bool) -> SinkBatch:

@@ -11,7 +11,6 @@ the file is on the driver's machine, under the id of the query.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -21,7 +20,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from broker_core import errors
-from pyspark_rmq.sink.driver_folder import driver_folder
+from pyspark_rmq.sink.driver_folder import driver_folder, remove_oldest
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class QueryState:
             _sync(self._path.parent)
             _sync(self._path.parent.parent)
             if self._query:
-                _remove_oldest(self._path.parent)
+                remove_oldest(self._path.parent, FILES_MAX)
         except OSError as error:
             where = "that directory" if self._query else "checkpointLocation"
             raise errors.InvalidArgument(
@@ -135,15 +134,6 @@ def _driver_folder() -> Path | None:
     except OSError as error:
         _log.warning("decisions of a sink are stored by brokers only: %s", error)
         return None
-
-
-def _remove_oldest(folder: Path) -> None:
-    ages = []
-    for path in folder.glob("*.json"):
-        with contextlib.suppress(FileNotFoundError):
-            ages.append((path.stat().st_mtime, path))
-    for _, path in sorted(ages)[:-FILES_MAX]:
-        path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

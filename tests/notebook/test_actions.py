@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from IPython.lib.pretty import pretty
 from broker_core import Cluster, EmbeddedBroker, EmbeddedCluster, SyncAdmin
 from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
+from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import (
     InvalidArgument,
@@ -35,6 +37,7 @@ from broker_core.notebook.display import (
     topic_text,
 )
 from broker_core.notebook.figures import GroupLag, TopicFigures
+from broker_core.notebook.sending import send_evenly
 
 _HOSTILE = "<script>alert('x')</script>"
 
@@ -415,3 +418,30 @@ def test_any_cluster_by_its_address(
     assert cluster.options == broker.options
     assert repr(cluster) == f"<Cluster {broker.name_server}>"
     assert topic in cluster.describe()
+
+
+class _CountingProducer:
+    """Answers a send only when all that were begun at once are under way."""
+
+    def __init__(self) -> None:
+        self.size = self.size_max = 0
+        self.sent: list[int] = []
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        return [MessageQueue(topic, "broker-a", 0)]
+
+    async def send(self, message: OutgoingMessage, *, queue: MessageQueue) -> None:
+        self.size += len(message.body)
+        self.size_max = max(self.size_max, self.size)
+        self.sent.append(message.body[0])
+        await asyncio.sleep(0)
+        self.size -= len(message.body)
+
+
+def test_large_messages_are_not_all_sent_at_once(run_async: Callable[..., Any]) -> None:
+    """The timeout of a send runs while the ones before it are written to the connection."""
+    producer: Any = _CountingProducer()
+    rows = [OutgoingMessage("t", bytes([number]) * 900_000) for number in range(40)]
+    assert run_async(send_evenly(producer, "t", rows)) == 40
+    assert producer.sent == list(range(40))
+    assert 900_000 < producer.size_max < 6 << 20

@@ -178,3 +178,29 @@ def test_two_writes_of_one_function_under_one_sink(inner: Inner) -> None:
     with pytest.raises(Exception, match="a sinkId of its own"):
         inner.run(twice)
     assert inner.values() == Counter("a")
+
+
+@pytest.mark.parametrize("given", ["nothing", "checkpoint", "batchId"])
+def test_a_second_write_stays_refused_when_the_query_starts_again(
+    inner: Inner, new_topic: Callable[..., str], given: str
+) -> None:
+    """The first start dies between the writes, so the batch was published by an earlier run."""
+    inner.feed("0", "a", "b")
+    other = new_topic(1)
+
+    def function(frame: Any, batch: int, *, fails: bool = False) -> None:
+        known = {"checkpoint": ("checkpointLocation", inner.checkpoint), "batchId": ("batchId", 0)}
+        options = {name: str(value) for name, value in [known[given]]} if given in known else {}
+        inner.write(frame.where("value = 'a'" if given == "checkpoint" else "true"), **options)
+        if fails:
+            raise RuntimeError("planted")
+        inner.write(frame, **options, topic=other)
+
+    with pytest.raises(Exception, match="planted"):
+        inner.run(lambda frame, batch: function(frame, batch, fails=True))
+    before = inner.values()
+    for _ in range(2):
+        with pytest.raises(Exception, match="a sinkId of its own"):
+            inner.run(function)
+    assert inner.values() == before
+    assert not inner.broker.consume(other)

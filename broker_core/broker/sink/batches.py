@@ -162,9 +162,9 @@ class SinkBatches:
                 ResponseCode.SINK_CONTENT_DIFFERS,
                 f"batch {identity.batch} of sink {identity.sink} was published by run {known.run} "
                 f"with other content ({known.content}, now {identity.content}): the checkpoint is "
-                "a copy or an older state, or the query gives other rows each time and its "
-                "checkpointLocation is not an option of this write. Use a new checkpoint or "
-                "another sinkId",
+                "a copy or an older state, the query gives other rows each time and its "
+                "checkpointLocation is not an option of this write, or two jobs have the same "
+                "batchId. Use a new checkpoint or another sinkId",
             )
         if known is not None and (
             known is sink.batches[-1]

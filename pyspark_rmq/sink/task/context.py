@@ -51,8 +51,14 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
     if options.batch_id is not None:
         # Inside foreachBatch the batches belong to that query: another one, which starts over, may
         # give the same number to rows that look the same.
-        attempt = _attempt(context)
-        return TaskIdentity(options.sink_id, options.batch_id, job, *attempt, query=query or JOBS)
+        return TaskIdentity(
+            options.sink_id,
+            options.batch_id,
+            job,
+            *_attempt(context),
+            query=query or JOBS,
+            start=_run(context) if query else "",
+        )
     run = _run(context)
     if not batch or not query:
         raise errors.InvalidArgument(
@@ -75,6 +81,7 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
         is_inner=True,
         writer=f"{options.sink_id}/{query}",
         query=query,
+        start=run,
     )
 
 

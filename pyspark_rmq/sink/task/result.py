@@ -33,6 +33,8 @@ class TaskIdentity(NamedTuple):
     the same sinkId."""
     query: str = ""
     """Id of the query; for jobs with a `batchId`, a constant that is no query's id."""
+    start: str = ""
+    """Which start of the query a write inside `foreachBatch` belongs to; empty if not known."""
 
     @property
     def batch_identity(self) -> BatchIdentity:
@@ -64,6 +66,8 @@ class TaskResult(NamedTuple):
     """Requests that were sent again."""
     digest: int = 0
     """exactly_once: digest of all rows, see `digest_rows`."""
+    topic_rows: tuple[tuple[str, int], ...] = ()
+    """Rows of each topic."""
 
 
 def joined_ranges(results: Iterable[Ranges]) -> Ranges:

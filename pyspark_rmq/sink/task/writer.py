@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -44,12 +45,14 @@ def write_task(
     row_name = "" if guarantee == EXACTLY_ONCE else identity.row_name
     reader = ColumnReader(columns, options, row_name)
     row_count = size = 0
+    topic_rows: Counter[str] = Counter()
     under_way: Any = None
     keeping = connected.begin(target.keep())
     try:
         for batch in batches:
             for messages in reader.messages(batch):
                 row_count += messages.row_count
+                topic_rows[messages.topic] += messages.row_count
                 size += messages.size
                 if under_way is not None:
                     under_way.result()
@@ -84,6 +87,7 @@ def write_task(
         ranges,
         target.retry_count,
         target.digest,
+        tuple(sorted(topic_rows.items())),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from broker_core import errors
 from pyspark_rmq import EmbeddedBroker
 from pyspark_rmq.sink.publication import publish_batch
 from pyspark_rmq.sink.sink_options import SinkOptions
-from pyspark_rmq.sink.task.result import TaskIdentity, TaskResult
+from pyspark_rmq.sink.task.result import JOBS, TaskIdentity, TaskResult
 from pyspark_rmq.sink.task.sink_columns import find_columns
 from pyspark_rmq.sink.task.writer import write_task
 
@@ -174,3 +175,32 @@ def test_empty_batches(query: Callable[..., Query]) -> None:
     other.write(0, [])
     with pytest.raises(errors.SinkFenced, match=own.id):
         other.write(1, ["c"])
+
+
+def test_jobs_with_one_batch_id_and_different_topics(
+    query: Callable[..., Query], new_topic: Callable[..., str]
+) -> None:
+    """The rows of the second job were dropped, and it ended well."""
+    jobs = query()
+    jobs.id = JOBS
+    jobs.write(5, ["a"], ["b"])
+    # Another run of the same job, with another split.
+    jobs.start().write(5, ["a", "b"])
+    other = Query(jobs.broker, new_topic(2), jobs.options.sink_id)
+    other.id = JOBS
+    with pytest.raises(errors.SinkContentDiffers, match="or two jobs have the same batchId"):
+        other.write(5, ["a", "b"])
+    # Named by a column: one of the rows has another topic.
+    column = Query(jobs.broker, jobs.topic, jobs.options.sink_id)
+    column.options = dataclasses.replace(column.options, topic="")
+    column.id = JOBS
+
+    def by_column(*topics: str) -> None:
+        task = column.start().task(5, ["a", "b"], topic=pa.array(topics))
+        publish_batch(column.options, [task])
+
+    by_column(jobs.topic, jobs.topic)
+    with pytest.raises(errors.SinkContentDiffers):
+        by_column(jobs.topic, other.topic)
+    assert jobs.values() == Counter("ab")
+    assert not other.values()

@@ -391,11 +391,14 @@ def is_same_content(known: str, asked: str) -> bool:
     A description consists of labelled words. `offsets:` is a hash of the range that Spark stored
     before the batch began: the same for every repeat, different for every other batch. `rows:` has
     the number of rows, their bytes and a digest; earlier versions had no digest. `offsets:` decides
-    if both have it.
+    if both have it. `topics:` is a hash of the number of rows of each topic and must be the same if
+    both have it.
     """
     if not known or not asked or known == asked:
         return True
     ours, theirs = _labelled(known), _labelled(asked)
+    if "topics" in ours and "topics" in theirs and ours["topics"] != theirs["topics"]:
+        return False
     if "offsets" in ours and "offsets" in theirs:
         return ours["offsets"] == theirs["offsets"]
     rows, others = ours.get("rows", []), theirs.get("rows", [])

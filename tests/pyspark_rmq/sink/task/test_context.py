@@ -74,6 +74,7 @@ def test_the_job_group_is_not_the_run(seen: Callable[..., None]) -> None:
     seen(spark_jobGroup_id="mine")
     assert job_identity(inner, "job-2") == before
     assert (before.run, before.query, before.is_inner) == (SESSION, QUERY, True)
+    assert before.start == SESSION
     tag = f"spark-session-{OTHER}-execution-root-id-14"
     seen(spark_job_tags=SEEN["spark.job.tags"].replace(SESSION, OTHER))
     assert job_identity(inner, "job-3").run == OTHER
@@ -93,6 +94,7 @@ def test_the_job_group_is_not_the_run(seen: Callable[..., None]) -> None:
 def test_a_batch_id_inside_a_query_belongs_to_the_query(seen: Callable[..., None]) -> None:
     numbered: Any = job_identity(options(sinkId="S", batchId="7"), "job-1")
     assert numbered.batch_identity == ("S", 7, "job-1", "", "", False, QUERY)
+    assert numbered.start == SESSION
 
 
 def test_jobs(seen: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +103,7 @@ def test_jobs(seen: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Non
     assert alone.batch_identity == ("job-1", 0, "job-1", "", "", True, "")
     numbered: Any = job_identity(options(sinkId="S", batchId="7"), "job-1")
     assert numbered.batch_identity == ("S", 7, "job-1", "", "", False, JOBS)
+    assert (alone.start, numbered.start) == ("", "")
     with pytest.raises(errors.InvalidArgument, match="give batchId"):
         job_identity(options(sinkId="S"), "job-1")
     with pytest.raises(errors.InvalidArgument, match="cannot give any guarantee"):
