@@ -22,6 +22,8 @@ TIMEOUT_S: Final = 10.0
 SIZE_MAX: Final = 4 << 20
 DEADLINE_S: Final = 30.0
 _ATTEMPTS: Final = 3
+# No such subject, version, schema.
+_NOT_FOUND: Final = (40401, 40402, 40403)
 _CACHED_MAX: Final = 1_000
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _READ_SIZE: Final = 1 << 16
@@ -140,7 +142,7 @@ def _schema(answer: Any, number: int) -> FoundSchema:
 
 
 def _answer(address: RegistryAddress, number: int) -> Any:
-    """The JSON object of the answer; None for 404."""
+    """The JSON object of the answer; None if the registry has no such schema."""
     for attempt in range(_ATTEMPTS):
         is_last = attempt == _ATTEMPTS - 1
         try:
@@ -151,7 +153,7 @@ def _answer(address: RegistryAddress, number: int) -> Any:
             continue
         if status == 200:
             return _object(address, number, body)
-        if status == 404:
+        if status == 404 and _is_refusal(body):
             return None
         if status in (401, 403):
             raise _failed(
@@ -162,7 +164,19 @@ def _answer(address: RegistryAddress, number: int) -> Any:
             )
         if is_last or status < 500:
             break
+    if status == 404:
+        reason = "it answers 404, but not as a registry that lacks the schema: check the address"
+        raise _failed(address, number, reason)
     raise _failed(address, number, f"it answers {status}")
+
+
+def _is_refusal(body: bytes) -> bool:
+    """Whether a 404 is a registry's own, not that of a proxy, or of another service."""
+    try:
+        found = json.loads(body)
+        return found["error_code"] in _NOT_FOUND
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def _object(address: RegistryAddress, number: int, body: bytes) -> Any:

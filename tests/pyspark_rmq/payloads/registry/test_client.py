@@ -60,6 +60,14 @@ def test_schemas_that_cannot_be_used(registry: HttpRegistry) -> None:
         ((500, b"down"), "it answers 500", 3),
         ((401, b""), "it answers 401: check value.schema.registry.user", 1),
         ((302, b""), "it answers 302", 1),
+        # Of a proxy whose registry is away: bodies must not be bad records.
+        (
+            (404, b"default backend"),
+            "it answers 404, but not as a registry .* check the address",
+            1,
+        ),
+        ((404, {"error_code": 404}), "it answers 404, but not as a registry", 1),
+        ((404, b"[]"), "it answers 404, but not as a registry", 1),
         ((200, b"<html>"), "no JSON object with a schema", 1),
         ((200, b'{"schema": 5}'), "no JSON object with a schema", 1),
         ((200, b"[" * 100_000), "no JSON object with a schema", 1),
