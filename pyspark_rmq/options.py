@@ -375,7 +375,7 @@ def _built(values: OptionTexts) -> SourceOptions:
     if sql and tags != "*":
         raise errors.InvalidArgument("options subExpression and filterSql exclude each other")
     parse_tag_expression("", tags)
-    if values["deadLetterTopic"] in topics:
+    if values["deadLetterTopic"] in (*topics, *assigned):
         raise errors.InvalidArgument(
             f"deadLetterTopic={values['deadLetterTopic']} is one of the topics that are read: its"
             " messages would come back as bad records"

@@ -69,13 +69,16 @@ def job(spark: Any, source: str, servers: dict[str, str], home: Path) -> dict[st
         return reader.option("subscribe", topic).option("endingOffsets", "latest").load()
 
     plain = spark.read.format(source).options(**servers).option("subscribe", "orders").load()
+    # With all columns that the source has.
+    copied = table("orders").write.format(source).options(**servers).mode("append")
+    copied.option("topic", "copies").save()
     columns = "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", "topic", "headers"
     rows = {
         topic: sorted(
             json.dumps([r.key, r.value, r.topic, _shown(r.headers)])
             for r in table(topic).selectExpr(*columns).collect()
         )
-        for topic in ("orders", "large")
+        for topic in ("orders", "large", "copies")
     }
     queues = table("orders").where("key IS NOT NULL").selectExpr("hash(key) AS k", "partition")
     spread = queues.distinct().groupBy("k").count().collect()

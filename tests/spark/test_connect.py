@@ -54,7 +54,26 @@ def run():
 
 view, shown = patiently(run)
 copied = spark.read.format("rmq").options(**options).load(out).count()
-print(json.dumps([values, copied, view, shown, len(tries)]))
+
+def write(batch, number):
+    # Twice, as when Spark runs a batch again.
+    for _ in range(2):
+        rows = batch.write.format("rmq").options(**options).option("topic", out)
+        rows = rows.option("sinkId", "connect").mode("append")
+        if is_numbered:
+            rows = rows.option("batchId", str(number))
+        rows.save()
+
+refusals = []
+for is_numbered in (False, True):
+    each = stream.writeStream.foreachBatch(write).trigger(availableNow=True)
+    each = each.option("checkpointLocation", f"{checkpoint}-{is_numbered}")
+    try:
+        patiently(lambda: each.start().awaitTermination())
+    except Exception as error:
+        refusals.append(str(error))
+both = spark.read.format("rmq").options(**options).load(out).count()
+print(json.dumps([values, copied, view, shown, len(tries), refusals, both]))
 spark.stop()
 """
 
@@ -76,9 +95,12 @@ def test_read_and_write(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
-    values, copied, view, shown, tries = json.loads(done.stdout.splitlines()[-1])
+    values, copied, view, shown, tries, refusals, both = json.loads(done.stdout.splitlines()[-1])
     assert values == sorted(f"m{number}" for number in range(20))
     assert copied == 20
+    # Tasks of foreachBatch do not see the number of their batch.
+    assert len(refusals) == 1 and "Over Spark Connect that number does" in refusals[0]
+    assert both == 40
     # A second try has fewer rows, or none.
     assert view[2] == 20 or tries > 1, view
     assert shown.splitlines()[-1].endswith(f"lag {topic} 0 ended")

@@ -21,6 +21,7 @@ from tests.interop.maven_artifacts import PeerUnavailable
 from tests.spark.spark_versions import spark_python
 
 PROJECT = Path(__file__).resolve().parents[2]
+TOPICS = {"orders": 2, "large": 2, "copies": 2}
 
 
 def run_job(home: Path, source: str, options: Mapping[str, str], jars: str = "") -> dict[str, Any]:
@@ -51,10 +52,10 @@ def test_the_job_has_the_same_result_on_both(tmp_path: Path) -> None:
     except PeerUnavailable as missing:
         pytest.skip(str(missing))
     with server as kafka:
-        for topic in ("orders", "large"):
+        for topic in TOPICS:
             kafka.create_topic(topic, partitions=2)
         theirs = run_job(tmp_path / "kafka", "kafka", kafka.options, jars)
-    with EmbeddedBroker(topics={"orders": 2, "large": 2}) as broker:
+    with EmbeddedBroker(topics=TOPICS) as broker:
         ours = run_job(tmp_path / "rmq", "rmq", {**broker.options, "columnNames": "kafka"})
     assert theirs["rows"]["large"], "the job wrote nothing"
     assert theirs["queuesOfAKey"] == 1

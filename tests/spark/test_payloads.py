@@ -186,6 +186,24 @@ def test_batch_and_stream(
         failing.run()
 
 
+def test_bad_records_are_counted_in_the_progress(
+    spark: Any, broker: EmbeddedBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as F
+
+    topic = new_topic(1)
+    broker.produce(topic, ["junk", '{"orderId": "a"}', "[", '{"orderId": "b"}', '{"orderId": "c"}'])
+    reader = spark.readStream.format("rmq").options(**broker.options, subscribe=topic)
+    reader = reader.options(valueFormat="json", badRecords="null", startingOffsets="earliest")
+    orders = reader.schema("value STRUCT<orderId: STRING>, badReason STRING").load()
+    counted = orders.observe("orders", F.count("badReason").alias("bad"), F.count("*").alias("all"))
+    good = counted.where("badReason IS NULL").writeStream.format("noop")
+    writer = good.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = run_to_end(writer.start)
+    seen = [one.observedMetrics["orders"] for one in query.recentProgress if one.observedMetrics]
+    assert [(row.bad, row["all"]) for row in seen if row["all"]] == [(2, 5)]
+
+
 def test_a_schema_is_needed_and_checked_on_the_driver(spark: Any, broker: EmbeddedBroker) -> None:
     reader = spark.read.format("rmq").options(**broker.options).option("valueFormat", "json")
     with pytest.raises(Exception, match=r"needs a schema that names the fields"):

@@ -22,6 +22,7 @@ from pyspark_rmq.payloads.spark_types import TIMESTAMP, sql_name
 
 _ROWS: Final = ("before", "after")
 _BOOLEANS: Final[Mapping[Any, bool]] = {"1": True, "0": False, "true": True, "false": False}
+_TOMBSTONES: Final = (b"", b"null")
 _EPOCH: Final = datetime.date(1970, 1, 1)
 
 
@@ -46,6 +47,8 @@ class ChangeDecoder:
         places: list[int] = []
         for place, body in enumerate(bodies.to_pylist()):
             first = len(values)
+            if self._envelope.has_tombstones and body.strip() in _TOMBSTONES:
+                continue
             try:
                 rows = self._envelope.rows(parse(body))
                 values += [{name: of(row.get(name)) for name, of in self._fields} for row in rows]

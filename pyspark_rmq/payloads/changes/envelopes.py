@@ -43,12 +43,17 @@ class Envelope(NamedTuple):
     fields: Mapping[str, str]
     rows: Callable[[Any], list[dict[str, Any]]]
     """The rows of a parsed body. Raises `Undecodable`."""
+    has_tombstones: bool = False
+    """An empty body, or null, follows the change that deleted a row, and says nothing more."""
 
 
 def _debezium(body: Any) -> list[dict[str, Any]]:
     message = _object(body, "the body")
     if "schema" in message and "payload" in message:
         # With schemas.enable=true the change is inside.
+        if message["payload"] is None:
+            # A tombstone with its schema.
+            return []
         message = _object(message["payload"], "payload")
     op = message.get("op")
     if op not in _DEBEZIUM_OPS or is_number(op):
@@ -125,7 +130,9 @@ def _millis(value: Any, name: str) -> Millis | None:
 
 
 ENVELOPES: Final[Mapping[str, Envelope]] = {
-    formats.DEBEZIUM: Envelope({**COMMON, "schema": "STRING", "source": ""}, _debezium),
+    formats.DEBEZIUM: Envelope(
+        {**COMMON, "schema": "STRING", "source": ""}, _debezium, has_tombstones=True
+    ),
     formats.CANAL: Envelope(
         {**COMMON, "type": "STRING", "sql": "STRING", "isDdl": "BOOLEAN", "pkNames": ""}, _canal
     ),

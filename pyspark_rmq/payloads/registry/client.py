@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
+import socket
 import ssl
 import time
 from typing import Any, Final, NamedTuple
@@ -18,11 +20,38 @@ from broker_core import errors
 
 TIMEOUT_S: Final = 10.0
 SIZE_MAX: Final = 4 << 20
-_DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 30.0
 _ATTEMPTS: Final = 3
+# No such subject, version, schema.
+_NOT_FOUND: Final = (40401, 40402, 40403)
 _CACHED_MAX: Final = 1_000
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _READ_SIZE: Final = 1 << 16
+
+
+class _BoundedReads(io.RawIOBase):
+    """Reads of a connection, which all end before a deadline; timeouts alone bound each of them."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._deadline = deadline
+        # Keeps the connection open, which `http.client` may close before the body is read.
+        self._inner = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise OSError(f"an answer that takes more than {DEADLINE_S:.0f} s")
+        self._connection.settimeout(min(left, TIMEOUT_S))
+        return self._inner.readinto(buffer)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
 
 
 class RegistryError(errors.RmqError):
@@ -113,7 +142,7 @@ def _schema(answer: Any, number: int) -> FoundSchema:
 
 
 def _answer(address: RegistryAddress, number: int) -> Any:
-    """The JSON object of the answer; None for 404."""
+    """The JSON object of the answer; None if the registry has no such schema."""
     for attempt in range(_ATTEMPTS):
         is_last = attempt == _ATTEMPTS - 1
         try:
@@ -124,7 +153,7 @@ def _answer(address: RegistryAddress, number: int) -> Any:
             continue
         if status == 200:
             return _object(address, number, body)
-        if status == 404:
+        if status == 404 and _is_refusal(body):
             return None
         if status in (401, 403):
             raise _failed(
@@ -135,7 +164,19 @@ def _answer(address: RegistryAddress, number: int) -> Any:
             )
         if is_last or status < 500:
             break
+    if status == 404:
+        reason = "it answers 404, but not as a registry that lacks the schema: check the address"
+        raise _failed(address, number, reason)
     raise _failed(address, number, f"it answers {status}")
+
+
+def _is_refusal(body: bytes) -> bool:
+    """Whether a 404 is a registry's own, not that of a proxy, or of another service."""
+    try:
+        found = json.loads(body)
+        return found["error_code"] in _NOT_FOUND
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def _object(address: RegistryAddress, number: int, body: bytes) -> Any:
@@ -155,8 +196,15 @@ def _request(address: RegistryAddress, path: str) -> tuple[int, bytes]:
         account = f"{address.user}:{address.password}".encode()
         headers["Authorization"] = "Basic " + base64.b64encode(account).decode()
     connection = _connection(parts)
-    # Timeouts bound each read only.
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
+
+    def bounded(connection: socket.socket, *given: Any, **more: Any) -> http.client.HTTPResponse:
+        response = http.client.HTTPResponse(connection, *given, **more)
+        response.fp.close()
+        response.fp = io.BufferedReader(_BoundedReads(connection, deadline))
+        return response
+
+    connection.response_class = bounded  # type: ignore[assignment]
     try:
         # Redirections are not followed: the account is for this address.
         connection.request("GET", parts.path + path, headers=headers)
@@ -166,8 +214,6 @@ def _request(address: RegistryAddress, path: str) -> tuple[int, bytes]:
             body += part
             if len(body) > SIZE_MAX:
                 raise OSError(f"an answer of more than {SIZE_MAX} bytes")
-            if time.monotonic() > deadline:
-                raise OSError(f"an answer that takes more than {_DEADLINE_S:.0f} s")
         return response.status, bytes(body)
     finally:
         connection.close()

@@ -63,7 +63,9 @@ def job_identity(options: SinkOptions, job: str) -> TaskIdentity:
     if not batch or not query:
         raise errors.InvalidArgument(
             "option sinkId of df.write needs the number of the batch: give batchId, or write"
-            " inside foreachBatch, where Spark numbers them"
+            " inside foreachBatch, where Spark numbers them. Over Spark Connect that number does"
+            " not reach the tasks of foreachBatch: give batchId, too, the one that your function"
+            " is called with"
         )
     if not run:
         raise errors.InvalidArgument(

@@ -80,13 +80,17 @@ def find_columns(fields: Iterable[tuple[str, str]], options: SinkOptions) -> Sin
         return _packed(schema, options)
     names = message_names(options)
     unknown = [name for name, _ in schema if name.lower() not in names]
-    if unknown:
+    if unknown and not options.takes_kafka_columns:
         raise errors.InvalidArgument(
             f"columns that cannot be written: {', '.join(unknown)}. There are:"
             f" {', '.join(WRITABLE)}; select those, or give valueFormat=json to write the others as"
             " fields of one object"
         )
-    at = placed(((index, name, kind) for index, (name, kind) in enumerate(schema)), options)
+    # Kafka's sink ignores other columns, such as those that its source has besides.
+    known = [
+        (index, name, kind) for index, (name, kind) in enumerate(schema) if name.lower() in names
+    ]
+    at = placed(known, options)
     if "value" not in at:
         raise errors.InvalidArgument("there is no column value: it becomes the body of a message")
     return assembled(at, options)

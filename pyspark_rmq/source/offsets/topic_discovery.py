@@ -147,7 +147,9 @@ class TopicDiscovery:
         info = await self._client.name_servers.cluster_info()
         own = {*info.clusters, *info.brokers, *(f"{name}_REPLY_TOPIC" for name in info.clusters)}
         listed = (await self._client.name_servers.topic_list()).topics
-        return [topic for topic in sorted(listed) if _is_wanted(topic, pattern, own)]
+        wanted = [topic for topic in sorted(listed) if _is_wanted(topic, pattern, own)]
+        # Messages of `deadLetterTopic` would come back as bad records.
+        return [topic for topic in wanted if topic != options.payload.dead_letter_topic]
 
     async def _queues_of(self, topic: str) -> Queues:
         queues = await self._client.routes.subscribe_queues(topic, refresh=True)

@@ -61,6 +61,13 @@ def test_options_that_are_refused(given: dict[str, str], text: str) -> None:
         parse(**given)
 
 
+def test_an_assigned_dead_letter_topic_is_refused() -> None:
+    given = {"valueFormat": "json", "badRecords": "deadLetter", "deadLetterTopic": "t"}
+    texts = {"rmq.namesrv.addr": "h:1", "assign": '{"t": [0]}', **given}
+    with pytest.raises(errors.InvalidArgument, match="t is one of the topics that are read"):
+        SourceOptions.parse(texts)
+
+
 def test_modes_of_spark() -> None:
     for mode, policy, keeps in (
         ("permissive", "null", True), ("dropMalformed", "skip", False), ("FAILFAST", "fail", False),

@@ -206,6 +206,15 @@ def test_a_pattern_does_not_match_topics_of_the_system(options_of: Options, quer
     assert not any(topic.startswith(("%", "RMQ_SYS", "rmq_sys")) for topic in topics)
 
 
+def test_a_pattern_leaves_out_the_dead_letter_topic(
+    broker: EmbeddedBroker, options_of: Options, query: Any
+) -> None:
+    broker.create_topics({"taken-in": 1, "taken-bad": 1})
+    given = {"valueFormat": "json", "badRecords": "deadLetter", "deadLetterTopic": "taken-bad"}
+    running = query(options_of(subscribePattern="taken-.*", **given))
+    assert {queue.topic for queue in running.initial().queues} == {"taken-in"}
+
+
 def test_a_wait_ends_when_a_message_comes(
     broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any
 ) -> None:

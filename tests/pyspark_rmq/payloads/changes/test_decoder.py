@@ -44,6 +44,18 @@ EXPECTED = {
 }  # fmt: skip
 
 
+def test_tombstones_of_debezium_are_no_rows() -> None:
+    deleted = json.dumps({"op": "d", "before": {"id": 1}, "after": None}).encode()
+    tombstones = [b"", b" null\n", b'{"schema": null, "payload": null}']
+    bodies = pa.array([deleted, *tombstones, deleted, b"nul"], pa.binary())
+    decoded = ChangeDecoder(KIND, "debezium-json", TimeTexts()).decode(bodies)
+    assert decoded.places.to_pylist() == [0, 4, 5] and [bad.row for bad in decoded.bad] == [2]
+    only = ChangeDecoder(KIND, "debezium-json", TimeTexts()).decode(bodies.slice(1, 3))
+    assert len(only.values) == 0 and not only.bad
+    canal = ChangeDecoder(KIND, "canal-json", TimeTexts()).decode(bodies.slice(1, 2))
+    assert [bad.row for bad in canal.bad] == [0, 1]
+
+
 def test_canal_has_texts() -> None:
     messages = [
         {"type": "INSERT", "data": [CANAL, {**CANAL, "id": None}], "es": 1_717_156_800_000},

@@ -59,7 +59,7 @@ def test_canal() -> None:
         ("debezium-json", [], "the body is no object"),
         ("debezium-json", {"a": 1}, "op is None"),
         ("debezium-json", {"op": "x"}, "op is 'x'"),
-        ("debezium-json", {"schema": {}, "payload": None}, "payload is no object"),
+        ("debezium-json", {"schema": {}, "payload": 5}, "payload is no object"),
         ("debezium-json", {"op": "c", "source": 5}, "source is no object"),
         ("debezium-json", {"op": "c", "ts_ms": "x"}, "ts_ms is 'x', not milliseconds"),
         ("canal-json", {"type": "INSERT"}, "no type, or no data"),

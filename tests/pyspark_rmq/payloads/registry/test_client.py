@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from broker_core import errors
+from pyspark_rmq.payloads.registry import client
 from pyspark_rmq.payloads.registry.client import (
     SIZE_MAX,
     RegistryAddress,
@@ -57,6 +60,14 @@ def test_schemas_that_cannot_be_used(registry: HttpRegistry) -> None:
         ((500, b"down"), "it answers 500", 3),
         ((401, b""), "it answers 401: check value.schema.registry.user", 1),
         ((302, b""), "it answers 302", 1),
+        # Of a proxy whose registry is away: bodies must not be bad records.
+        (
+            (404, b"default backend"),
+            "it answers 404, but not as a registry .* check the address",
+            1,
+        ),
+        ((404, {"error_code": 404}), "it answers 404, but not as a registry", 1),
+        ((404, b"[]"), "it answers 404, but not as a registry", 1),
         ((200, b"<html>"), "no JSON object with a schema", 1),
         ((200, b'{"schema": 5}'), "no JSON object with a schema", 1),
         ((200, b"[" * 100_000), "no JSON object with a schema", 1),
@@ -77,6 +88,39 @@ def test_no_server_listens() -> None:
         port = server.getsockname()[1]
     with pytest.raises(RegistryError, match=rf"127\.0\.0\.1:{port}.*ConnectionRefusedError"):
         fetch_schema(RegistryAddress(f"http://127.0.0.1:{port}"), 5)
+
+
+def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read succeeds, so that a timeout of each of them never does anything."""
+    monkeypatch.setattr(client, "DEADLINE_S", 0.2)
+    waits = b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000
+    ends = b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"schema":"int"}'
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                # Ends when the client is gone.
+                with connection, contextlib.suppress(ConnectionError):
+                    connection.recv(10_000)
+                    for _ in range(1_000):
+                        connection.sendall(waits)
+                    finished.append(port)
+                    connection.sendall(ends)
+
+    finished: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        address = RegistryAddress(f"http://127.0.0.1:{port}")
+        thread = Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(RegistryError, match=r"more than 0 s|timed out"):
+                fetch_schema(address, 5)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert not finished, "it was listened to until it ended"
 
 
 def test_addresses() -> None:

@@ -283,6 +283,15 @@ def test_headers_need_the_names_of_kafka() -> None:
         kafka({"value": pa.array([b"v"]), "headers": headers(None)}, columnNames="default")
 
 
+def test_other_columns_are_left_out_as_with_kafka() -> None:
+    """A copy of a topic has the source's columns, too."""
+    schema = [("key", "binary"), ("offset", "bigint"), ("value", "binary"), ("x", "void")]
+    found = find_columns([*schema, ("timestamp", "timestamp")], options(**KAFKA))
+    assert (found.key, found.value) == (0, 2)
+    with pytest.raises(errors.InvalidArgument, match="cannot be written: offset, x"):
+        find_columns(schema, options(valueFormat="binary"))
+
+
 def test_frames_of_schemas() -> None:
     schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
     given = {"valueFormat": "avro", "value.schema": schema, "value.schema.registry.id": "258"}
