@@ -71,6 +71,12 @@ class NoResources:
     def other_retry_owners(self, group: str, topic: str) -> Iterable[tuple[str, str]]:
         return ()
 
+    def retry_owners(self, topic: str) -> Iterable[tuple[str, str]]:
+        return ()
+
+    def popped_by(self, position: int) -> Iterable[tuple[str, str]]:
+        return ()
+
 
 class AccessGate:
     """The handler of a server that has accounts; `accounts` may be replaced while it serves."""

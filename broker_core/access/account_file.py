@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S: Final = 1.0
 OPTION: Final = "accessFile"
+# Accounts that one log line lists.
+_NAMED_MAX: Final = 10
 
 
 def read_accounts(path: str) -> AccountTable:
@@ -46,7 +48,9 @@ class AccountFile(RepeatedCheck):
     def load(self) -> AccountTable:
         """Read the file for the first time."""
         self._stamp = file_stamp(self._path)
-        return read_accounts(self._path)
+        accounts = read_accounts(self._path)
+        _warn_of_unnamed_brokers(accounts)
+        return accounts
 
     def start(self, changed: Callable[[AccountTable], None]) -> None:
         """Call `changed` with the new accounts whenever the file changes."""
@@ -65,6 +69,24 @@ class AccountFile(RepeatedCheck):
             _log.error("the account file was not reloaded, the old accounts stay in use: %s", error)
             return False
         _log.info("read %d accounts from %s", len(accounts.accounts), self._path)
+        _warn_of_unnamed_brokers(accounts)
         if self._changed is not None:
             self._changed(accounts)
         return True
+
+
+def _warn_of_unnamed_brokers(accounts: AccountTable) -> None:
+    """Until it has used a name, such an account may take that of any broker without one."""
+    keys = [
+        account.access_key
+        for account in accounts.accounts.values()
+        if account.is_broker and not account.broker_name
+    ]
+    if keys:
+        more = f" and {len(keys) - _NAMED_MAX} more" if len(keys) > _NAMED_MAX else ""
+        _log.warning(
+            "accounts of brokers without brokerName: %s%s. Each of them may register any broker "
+            "name that is not the brokerName of another account; set brokerName in the access file",
+            ", ".join(keys[:_NAMED_MAX]),
+            more,
+        )

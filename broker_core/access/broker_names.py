@@ -1,26 +1,24 @@
 """Which broker names the account of a broker may use.
 
-An account with `brokerName` may use only that name, and accounts without one may not use it. An
-account without `brokerName` is bound to the first name that it uses, until the server stops.
-`brokerName` `*` allows every name.
+An account with `brokerName` may use only that name, and accounts without one may not use it. On a
+name server, an account without `brokerName` is bound to the first name that it uses, until the
+server stops. `brokerName` `*` allows every name.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Set
-from typing import Final
 
 from broker_core.access.accounts import ANY_BROKER, Account, AccountTable
 from broker_core.access.permissions import refused
 from broker_core.codec.wire.bodies.route_data import decode_topic_route
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import broker_name_problem
 from broker_core.errors import NoPermission
 from broker_core.protocol_codes import RequestCode
 
 _log = logging.getLogger(__name__)
-
-_NAME_SIZE_MAX: Final = 255
 
 
 class BrokerNames:
@@ -49,7 +47,9 @@ class BrokerNames:
             names = {""}
         if self._own_name:
             # Slaves ask their master, which has their name.
-            names = names | {self._own_name} if account.broker_name else frozenset()
+            if not account.broker_name and self._own_name not in self._reserved:
+                return
+            names = names | {self._own_name}
         for name in names:
             if account.broker_name:
                 if name != account.broker_name:
@@ -63,7 +63,10 @@ class BrokerNames:
             return
         if bound is not None:
             raise _not_its_own(key, bound, name, command)
-        if not 1 <= len(name) <= _NAME_SIZE_MAX or name in self._reserved or name in self._owners:
+        problem = broker_name_problem(name)
+        if problem is not None:
+            raise refused(f"brokerName {problem}, request {command.code}")
+        if name in self._reserved or name in self._owners:
             raise refused(
                 f"account {key} has no brokerName, and broker {name!r:.140} is another account's: "
                 f"set brokerName of this account, request {command.code}"

@@ -54,17 +54,27 @@ def _offset_of(command: RemotingCommand, name: str) -> int:
 
 def _sent_back(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
     """Copies a message into the group's retry topic: needs the group and the message's topic."""
-    group = command.ext.get("group", "")
-    yield group_need(group)
-    topic = resources.topic_at(_offset_of(command, "offset"))
-    if topic is not None and topic != f"{RETRY_TOPIC_PREFIX}{group}":
-        yield topic_need(topic, SUB)
+    yield group_need(command.ext.get("group", ""))
+    yield from _viewed(command, resources)
 
 
 def _viewed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    topic = resources.topic_at(_offset_of(command, "offset"))
+    position = _offset_of(command, "offset")
+    topic = resources.topic_at(position)
     if topic is not None:
-        yield topic_need(topic, SUB)
+        # The name of a retry topic does not say whose message this is.
+        owners = list(resources.popped_by(position))
+        yield from _owned(owners)
+        if not owners:
+            yield topic_need(topic, SUB)
+
+
+def _owned(owners: Iterable[tuple[str, str]]) -> Iterable[Need]:
+    """Needs on groups, and on the topics that they popped."""
+    for owner, popped in owners:
+        yield group_need(owner)
+        if popped:
+            yield topic_need(popped, SUB)
 
 
 def _transaction(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
@@ -95,12 +105,39 @@ def _consumed(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
     The topic may hold messages of each.
     """
     yield from _progress(command, resources)
-    group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
+    ext = command.ext
+    yield from _shared_retries(ext.get("consumerGroup", ""), ext.get("topic", ""), resources)
+
+
+def _shared_retries(group: str, topic: str, resources: Resources) -> Iterable[Need]:
+    """The other owners of a retry topic. A pull shows a group only its own messages of a topic
+    that has its name or begins with it.
+    """
     if group and topic.startswith(f"{RETRY_TOPIC_PREFIX}{group}_"):
-        for owner, popped in resources.other_retry_owners(group, topic):
-            yield group_need(owner)
-            if popped:
-                yield topic_need(popped, SUB)
+        yield from _owned(resources.other_retry_owners(group, topic))
+    elif topic != f"{RETRY_TOPIC_PREFIX}{group}":
+        yield from _owned(resources.retry_owners(topic))
+
+
+def _popped(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """Pops of a retry topic itself show the messages of all of its owners."""
+    yield from _consumed(command, resources)
+    yield from _all_owners(command, resources)
+
+
+def _all_owners(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
+    if topic == f"{RETRY_TOPIC_PREFIX}{group}":
+        yield from _owned(resources.retry_owners(topic))
+
+
+def _read(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """Messages of a topic, whoever owns them; with a group, also what it subscribes to."""
+    topic, group = command.ext.get("topic", ""), command.ext.get("consumerGroup", "")
+    yield topic_need(topic, SUB)
+    yield from _owned(resources.retry_owners(topic))
+    if group:
+        yield group_need(group)
 
 
 def _reply(command: RemotingCommand, resources: Resources, topic_field: str) -> Iterable[Need]:
@@ -160,9 +197,21 @@ def _cloned(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield topic_need(ext.get("topic", ""), SUB)
 
 
-def _bulk_pull(command: RemotingCommand, _: Resources) -> Iterable[Need]:
+def _ends(command: RemotingCommand, _: Resources) -> Iterable[Need]:
     yield topic_need(command.ext.get("topic", ""), SUB)
     yield group_need(command.ext.get("consumerGroup") or TOOLS_GROUP)
+
+
+def _bulk_pull(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    yield from _ends(command, resources)
+    group = command.ext.get("consumerGroup") or TOOLS_GROUP
+    yield from _shared_retries(group, command.ext.get("topic", ""), resources)
+
+
+def _local_range(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
+    """A reader of the files sees the messages of all owners of a retry topic."""
+    yield from _bulk_pull(command, resources)
+    yield from _all_owners(command, resources)
 
 
 def _staged(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
@@ -204,6 +253,7 @@ def _sink(command: RemotingCommand, _: Resources) -> Iterable[Need]:
 
 
 _CONSUME: Final = _account(_consumed)
+_POP: Final = _account(_popped)
 _PROGRESS: Final = _account(_progress)
 _EITHER: Final = _account(fields(topic="topic", permission=PUB | SUB))
 _READ_TOPIC: Final = _account(fields(topic="topic"))
@@ -221,17 +271,17 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.RECALL_MESSAGE: _send("topic"),
     Code.PULL_MESSAGE: _CONSUME,
     Code.LITE_PULL_MESSAGE: _CONSUME,
-    Code.POP_MESSAGE: _CONSUME,
-    Code.PEEK_MESSAGE: _CONSUME,
-    Code.NOTIFICATION: _CONSUME,
-    Code.POLLING_INFO: _CONSUME,
+    Code.POP_MESSAGE: _POP,
+    Code.PEEK_MESSAGE: _POP,
+    Code.NOTIFICATION: _POP,
+    Code.POLLING_INFO: _POP,
     Code.ACK_MESSAGE: _PROGRESS,
     Code.BATCH_ACK_MESSAGE: _account(_all_acknowledged),
     Code.CHANGE_MESSAGE_INVISIBLETIME: _PROGRESS,
     Code.QUERY_CONSUMER_OFFSET: _PROGRESS,
     Code.UPDATE_CONSUMER_OFFSET: _PROGRESS,
-    Code.QUERY_MESSAGE: _READ_TOPIC,
-    Code.QUERY_CONSUME_QUEUE: _READ_TOPIC,
+    Code.QUERY_MESSAGE: _account(_read),
+    Code.QUERY_CONSUME_QUEUE: _account(_read),
     Code.VIEW_MESSAGE_BY_ID: _account(_viewed),
     Code.SEARCH_OFFSET_BY_TIMESTAMP: _EITHER,
     Code.GET_MAX_OFFSET: _EITHER,
@@ -259,8 +309,8 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     # Ours
     Code.CAPABILITIES: ANY_ACCOUNT,
     Code.BULK_PULL: _account(_bulk_pull),
-    Code.LOCAL_RANGE: _account(_bulk_pull),
-    Code.TOPIC_ENDS: _account(_bulk_pull),
+    Code.LOCAL_RANGE: _account(_local_range),
+    Code.TOPIC_ENDS: _account(_ends),
     Code.BULK_SEND: _account(fields(topic="topic", permission=PUB)),
     Code.STAGE_BEGIN: _account(_sink),
     Code.STAGE_APPEND: _account(_stage_append),

@@ -63,6 +63,12 @@ class Resources(Protocol):
         Pairs of a group and the topic that it pops, or "".
         """
 
+    def retry_owners(self, topic: str) -> Iterable[tuple[str, str]]:
+        """All owners of messages in a retry topic, as such pairs; none for other topics."""
+
+    def popped_by(self, position: int) -> Iterable[tuple[str, str]]:
+        """The owners, as such pairs, of a retry of a popped message; none at other positions."""
+
 
 Needs = Callable[[RemotingCommand, Resources], Iterable[Need]]
 

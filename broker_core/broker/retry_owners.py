@@ -7,7 +7,7 @@ properties of each message name its group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.tables.group_table import GroupTable
@@ -53,6 +53,25 @@ class RetryOwners:
             if topic not in consumed and popped not in consumed and plain not in found:
                 found.append(plain)
         return found
+
+    def all_of(self, topic: str) -> list[RetryOwner]:
+        """Every group of this broker that may own messages in a retry topic; none for others."""
+        if not topic.startswith(RETRY_TOPIC_PREFIX):
+            return []
+        return list(self._readings(topic[len(RETRY_TOPIC_PREFIX) :]))
+
+    def popped(self, topic: str, properties: Mapping[str, str]) -> list[RetryOwner]:
+        """The group that popped a message in a retry topic.
+
+        None if it was sent back, several if it does not name its group.
+        """
+        if not topic.startswith(RETRY_TOPIC_PREFIX) or FIRST_POP_TIME not in properties:
+            return []
+        name, group = topic[len(RETRY_TOPIC_PREFIX) :], properties.get(ORIGIN_GROUP)
+        if group is None:
+            return list(self._readings(name))
+        own = f"{group}{_SIGN}"
+        return [RetryOwner(group, name[len(own) :])] if name.startswith(own) else []
 
     def filter(
         self, group: str, topic: str, inner: RecordFilter | None = None

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.codec.json.fields import I64_MAX, whole_number
+from broker_core.codec.wire.topic_name import broker_name_problem
 from broker_core.errors import InvalidArgument
 
-NAME_SIZE_MAX: Final = 255
+_ADDRESS_SIZE_MAX: Final = 255
 
-# Host names have dots, and a broker is named after its host by default.
-_NAME = re.compile(r"[%|a-zA-Z0-9_.-]{1,255}")
 _HOST = re.compile(r"[a-zA-Z0-9_.-]{1,253}|\[?[0-9a-fA-F:.]{2,45}(?:%[a-zA-Z0-9_.-]{1,32})?\]?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", "0:0:0:0:0:0:0:0", "[0:0:0:0:0:0:0:0]"})
@@ -58,19 +57,10 @@ def required(ext: Mapping[str, str], field: str) -> str:
     return value
 
 
-def broker_name_problem(name: str) -> str | None:
-    """Why `name` cannot be a broker or cluster name, or None if it can."""
-    if len(name) > NAME_SIZE_MAX:
-        return f"has more than {NAME_SIZE_MAX} characters"
-    if _NAME.fullmatch(name) is None or not name.strip("."):
-        return f"{name[:60]!r} has a character outside %|a-zA-Z0-9_.-"
-    return None
-
-
 def broker_address_problem(address: str) -> str | None:
     """Why `address` cannot be the `host:port` of a broker, or None if it can."""
     host, _, port = address.rpartition(":")
-    if len(address) > NAME_SIZE_MAX or _HOST.fullmatch(host) is None:
+    if len(address) > _ADDRESS_SIZE_MAX or _HOST.fullmatch(host) is None:
         return f"{address[:60]!r} is not host:port"
     if _PORT.fullmatch(port) is None or int(port) > 65_535:
         return f"{address[:60]!r} has no port from 1 to 65535"

@@ -25,11 +25,11 @@ from broker_core.codec.wire.bodies.topic_config import (
     parse_data_version,
     parse_topic_table,
 )
+from broker_core.codec.wire.topic_name import broker_name_problem
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.nameserver.broker_identity import (
     BrokerIdentity,
     broker_address_problem,
-    broker_name_problem,
     read_identity,
 )
 from broker_core.nameserver.settings import NameServerSettings, RouteLimits

@@ -14,7 +14,7 @@ import pytest
 from broker_core.access.account_file import AccountFile, read_accounts
 from broker_core.access.accounts import AccountTable
 from broker_core.errors import InvalidConfig
-from tests.access.access_files import ADMIN, READER, write_access_file
+from tests.access.access_files import ADMIN, BROKER, READER, write_access_file
 
 
 def test_a_private_file_is_read(tmp_path: Path) -> None:
@@ -30,6 +30,20 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
         read_accounts(str(path))
     assert "accessFile" in str(raised.value)
     assert "canary" not in str(raised.value)
+
+
+def test_accounts_of_brokers_without_a_name_are_named_in_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_access_file(tmp_path / "a.json", READER, BROKER)
+    file = AccountFile(str(path))
+    file.load()
+    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert "broker-key" in warning and "brokerName" in warning
+    caplog.clear()
+    write_access_file(path, READER, {**BROKER, "brokerName": "broker-a"})
+    assert asyncio.run(file.check())
+    assert not [each for each in caplog.records if each.levelno == logging.WARNING]
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:

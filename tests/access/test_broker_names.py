@@ -74,7 +74,7 @@ def test_an_account_without_a_name_is_bound_to_the_first(caplog: pytest.LogCaptu
     assert asked.may_register("two", "b")
 
 
-@pytest.mark.parametrize("name", ["", "n" * 256])
+@pytest.mark.parametrize("name", ["", "n" * 256, " a", "a/b", "."])
 def test_a_name_that_is_none_binds_nothing(name: str) -> None:
     asked = Asked(broker("one"))
     assert not asked.may_register("one", name)
@@ -133,5 +133,13 @@ def test_a_broker_answers_slaves_of_its_own_name() -> None:
     assert "'b'" in asked.problem("of-b", copying)
     assert asked.problem("of-b", RemotingCommand(RequestCode.METADATA_CHANGES, {"brokerName": "b"}))
     assert asked.problem("of-a", RemotingCommand(RequestCode.METADATA_CHANGES, {"brokerName": "b"}))
-    assert not asked.problem("one", copying)
+    # Its name is that of another account.
+    assert "set brokerName" in asked.problem("one", copying)
     assert not asked.problem("all", copying)
+
+
+def test_a_broker_whose_name_is_in_no_account_answers_slaves_without_a_name() -> None:
+    asked = Asked(broker("of-b", "b"), broker("one"), broker("two"), own_name="a")
+    copying = RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert not asked.problem("one", copying)
+    assert not asked.problem("two", copying)

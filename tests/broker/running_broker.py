@@ -11,13 +11,15 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.codec.records.message_record import MessageRecord
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import SELF_TEST_TOPIC
+from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import GetStatus
 from broker_core.remoting.client import RemotingClient
 from broker_core.store.reads.message_reader import GetResult
 from tests.patient_client import patient_client
 from tests.remoting.peers import until
 
-__all__ = ["Asker", "broker_config", "records", "running", "until"]
+__all__ = ["Asker", "broker_config", "records", "running", "until", "until_registered"]
 
 # For requests that are answered: a machine that pauses for a while must not make them fail.
 TIMEOUT_MS = 120_000
@@ -100,6 +102,11 @@ class Asker:
 def records(answer: RemotingCommand) -> list[MessageRecord]:
     """The messages in the body of an answer."""
     return GetResult(GetStatus.FOUND, 0, 0, 0, 0, bytes(answer.body)).messages()
+
+
+async def until_registered(server: NameServer) -> None:
+    """A machine that stands still may make a broker register only with its second attempt."""
+    await until(lambda: server.table.route(SELF_TEST_TOPIC) is not None)
 
 
 @contextlib.asynccontextmanager

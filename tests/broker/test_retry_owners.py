@@ -56,6 +56,27 @@ def test_other_owners_are_named_for_access_control() -> None:
     assert owners("a", "a_x").others("a", "%RETRY%a_x") == [RetryOwner("a_x")]
 
 
+def test_all_owners_of_a_retry_topic() -> None:
+    assert owners("a", "a_x").all_of("%RETRY%a_x") == [RetryOwner("a_x"), RetryOwner("a", "x")]
+    assert owners("a").all_of("orders") == []
+
+
+def test_the_group_of_a_popped_message() -> None:
+    def popped(*groups: str, topic: str = "%RETRY%a_x", **properties: str) -> list[RetryOwner]:
+        return owners(*groups).popped(topic, properties)
+
+    by_a = {FIRST_POP_TIME: "1", ORIGIN_GROUP: "a"}
+    assert popped("a", "a_x", **by_a) == [RetryOwner("a", "x")]
+    assert popped(**by_a) == [RetryOwner("a", "x")]
+    # Without its group it may belong to each of them.
+    unnamed = [RetryOwner("a_x"), RetryOwner("a", "x")]
+    assert popped("a", "a_x", **{FIRST_POP_TIME: "1"}) == unnamed
+    # Sent back, or in a topic that is no retry topic.
+    assert popped("a", "a_x", TAGS="t") == []
+    assert popped("a", topic="%RETRY%a", **by_a) == []
+    assert popped("a", topic="orders", **by_a) == []
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_an_inner_filter_decides_as_well(answer: bool) -> None:
     class Inner:

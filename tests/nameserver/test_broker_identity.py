@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.codec.wire.topic_name import broker_name_problem
 from broker_core.errors import InvalidArgument
 from broker_core.nameserver.broker_identity import (
     BrokerIdentity,
     broker_address_problem,
-    broker_name_problem,
     read_identity,
 )
 

@@ -1,7 +1,9 @@
 """A small HTTP server for one page: GET /metrics.
 
 Runs on the event loop, which owns the tables that it reads. Any other request is answered with an
-error and closed. Connections and time are limited, and scrapes within one second share a page.
+error and closed. Connections and time are limited, and scrapes within one second share a page. When
+all connections are taken, the host that has the most of them loses its oldest one, so that idle
+connections do not keep a scraper away.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ import asyncio
 import contextlib
 import hmac
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from broker_core.remoting.peer_address import peer_address
 from broker_core.remoting.server import bind_address
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.listener import Listener
+from broker_core.runtime.peer_host import counted_host
 
 PATH: Final = b"/metrics"
 CONNECTIONS_MAX: Final = 16
@@ -37,6 +42,8 @@ class MetricsEndpoint:
         self._clock = clock
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        # Transports that were not aborted, oldest first, and their hosts.
+        self._hosts: dict[asyncio.BaseTransport, str] = {}
         self._page = b""
         self._scraped_at: float | None = None
 
@@ -64,12 +71,19 @@ class MetricsEndpoint:
         return asyncio.StreamReaderProtocol(reader, self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
+        self._hosts[writer.transport] = counted_host(peer_address(writer.transport)[0])
+        if len(self._hosts) > CONNECTIONS_MAX:
+            self._abort_oldest()
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _abort_oldest(self) -> None:
+        most = Counter(self._hosts.values()).most_common(1)[0][0]
+        oldest = next(transport for transport, host in self._hosts.items() if host == most)
+        del self._hosts[oldest]
+        assert isinstance(oldest, asyncio.WriteTransport)
+        oldest.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -79,6 +93,7 @@ class MetricsEndpoint:
             # The client is gone or too slow.
             writer.transport.abort()
         finally:
+            self._hosts.pop(writer.transport, None)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

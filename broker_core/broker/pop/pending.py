@@ -13,6 +13,7 @@ from typing import Final
 
 from broker_core.access.asking_account import account_name
 from broker_core.broker.held_deadlines import HeldDeadlines
+from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
 from broker_core.codec.wire.pop_handle import pop_retry_topic
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -60,6 +61,9 @@ class PendingPops:
         # Lines by the topics whose messages they wait for: their own and its retry topic.
         self._by_topic: dict[bytes, dict[Hashable, _Line]] = {}
         self._deadlines: HeldDeadlines[_HeldPop] = HeldDeadlines(clock, self._expired)
+        self._wakes: HeldWakes[_Line] = HeldWakes(self._wake_later)
+        # For each line of `_wakes`, what has changed.
+        self._places: dict[_Line, Place] = {}
         self._live = 0
         self._is_released = False
 
@@ -110,10 +114,17 @@ class PendingPops:
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
         """A queue has new messages."""
         lines = self._by_topic.get(topic)
-        if lines:
-            place = (topic.decode("latin-1"), queue_id)
+        if not lines:
+            return
+        place = (topic.decode("latin-1"), queue_id)
+        if len(lines) <= TURN_MAX:
             for line in list(lines.values()):
                 self._serve(line, place)
+            return
+        places = self._places
+        self._wakes.add([line for line in lines.values() if line not in places])
+        for line in lines.values():
+            places[line] = place if places.get(line, place) == place else None
 
     def wake(self, group: str, topic: str) -> None:
         """Earlier messages can be popped now: a queue is free again."""
@@ -126,6 +137,7 @@ class PendingPops:
     def release_all(self) -> None:
         """Answer every held pop now and every later one at once: the broker stops."""
         self._is_released = True
+        self._places.clear()
         for line in list(self._lines.values()):
             for held in [held for held in line.waiting if held.is_live]:
                 self._finish(held)
@@ -141,6 +153,10 @@ class PendingPops:
             for name in {topic, pop_retry_topic(group, topic)}:
                 self._by_topic.setdefault(name.encode(), {})[key] = line
         return line
+
+    def _wake_later(self, line: _Line) -> None:
+        if line in self._places:
+            self._serve(line, self._places.pop(line))
 
     def _serve(self, line: _Line, place: Place) -> None:
         line.woken.append(place)

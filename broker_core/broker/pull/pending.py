@@ -10,6 +10,7 @@ from typing import Final
 
 from broker_core.access.asking_account import account_name
 from broker_core.broker.held_deadlines import HeldDeadlines
+from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
@@ -42,6 +43,8 @@ class PendingPulls:
         # Dictionaries are used as ordered sets.
         self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
         self._deadlines: HeldDeadlines[_HeldPull] = HeldDeadlines(clock, self._expired)
+        # Taken out of `_by_queue`.
+        self._wakes: HeldWakes[_HeldPull] = HeldWakes(self._wake)
         self._live = 0
         self._is_released = False
 
@@ -84,6 +87,9 @@ class PendingPulls:
             return
         # Pulls that are held during the retries go into a new set.
         del self._by_queue[key]
+        if len(held_here) > TURN_MAX:
+            self._wakes.add(held_here)
+            return
         for held in held_here:
             self._try(held, final=False)
         still = {held: None for held in held_here if held.retry is not None}
@@ -94,11 +100,19 @@ class PendingPulls:
     def release_all(self) -> None:
         """Answer every held pull now and every later one at once: the broker stops."""
         self._is_released = True
+        for held in self._wakes.taken():
+            self._try(held, final=True)
         for held_here in list(self._by_queue.values()):
             for held in held_here:
                 self._try(held, final=True)
         self._by_queue.clear()
         self._deadlines.clear()
+
+    def _wake(self, held: _HeldPull) -> None:
+        self._try(held, final=False)
+        if held.is_live:
+            self._by_queue.setdefault(held.key, {})[held] = None
+        self._deadlines.drop_ended(self._live)
 
     def _try(self, held: _HeldPull, *, final: bool) -> None:
         retry = held.retry

@@ -68,3 +68,12 @@ class BrokerResources:
     def other_retry_owners(self, group: str, topic: str) -> list[RetryOwner]:
         """Other groups with messages in the retry topic of what a group popped."""
         return self._retry_owners.others(group, topic)
+
+    def retry_owners(self, topic: str) -> list[RetryOwner]:
+        """All groups with messages in a retry topic; none for other topics."""
+        return self._retry_owners.all_of(topic)
+
+    def popped_by(self, position: int) -> list[RetryOwner]:
+        """The group whose retry of a popped message is at a log position."""
+        record = self._record_at(position)
+        return [] if record is None else self._retry_owners.popped(record.topic, record.properties)

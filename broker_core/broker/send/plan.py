@@ -41,6 +41,7 @@ from broker_core.codec.records.column_batch import ColumnBatch
 from broker_core.codec.records.message_properties import change_properties, decode_properties
 from broker_core.codec.records.record_layout import TRANSACTION_BITS
 from broker_core.codec.wire.bodies.topic_config import PERM_WRITE, UNIT_FLAG, TopicConfig
+from broker_core.codec.wire.pop_handle import NOT_POPPED
 from broker_core.codec.wire.recall_handle import RecallHandle
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest
@@ -141,6 +142,8 @@ class SendPlanner:
         name, queue_id = topic.name, _chosen_queue(request, topic, random)
         pairs = decode_properties(request.properties.encode())
         changes = {"POP_CK": "", **self._suffix_properties}
+        if name.startswith(RETRY_TOPIC_PREFIX):
+            changes |= NOT_POPPED
         unique = pairs.get(names.UNIQ_KEY, "")
         if not unique:
             unique = changes[names.UNIQ_KEY] = self._new_unique_key()

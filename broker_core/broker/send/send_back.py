@@ -34,6 +34,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     UNIT_SUBSCRIPTION_FLAG,
     TopicConfig,
 )
+from broker_core.codec.wire.pop_handle import NOT_POPPED
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.errors import GroupNotExist, NoPermission, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
@@ -111,6 +112,7 @@ class SendBackProcessor:
         origin_topic = properties.get(RETRY_TOPIC, record.topic)
         origin_id = properties.get(ORIGIN_MESSAGE_ID, record.message_id)
         changes = {RETRY_TOPIC: origin_topic, ORIGIN_MESSAGE_ID: origin_id, WAIT: "false"}
+        changes |= NOT_POPPED
         if level is None:
             changes |= {
                 DELAY: "",

@@ -550,24 +550,21 @@ def _settle(group: ConsumerGroup, before: Iterable[SubscriptionData]) -> bool:
 
     Returns whether a topic was removed because no member lists it any more.
     """
-    is_changed = False
-    for old in before:
-        # It was not the newest, so the choice stays.
-        if group.subscriptions.get(old.topic) != old:
-            continue
-        newest: SubscriptionData | None = None
-        for member in group.members.values():
-            for subscription in member.subscriptions:
-                if subscription.topic == old.topic and (
-                    newest is None or subscription.version > newest.version
-                ):
-                    newest = subscription
-        if newest is None:
-            del group.subscriptions[old.topic]
-            is_changed = True
-        else:
-            group.subscriptions[old.topic] = newest
-    return is_changed
+    # Where it was not the newest, the choice stays.
+    open_topics = {old.topic for old in before if group.subscriptions.get(old.topic) == old}
+    newest: dict[str, SubscriptionData] = {}
+    # One pass for all topics: a member may have thousands of them.
+    for member in group.members.values() if open_topics else ():
+        for subscription in member.subscriptions:
+            topic = subscription.topic
+            if topic in open_topics and (
+                topic not in newest or subscription.version > newest[topic].version
+            ):
+                newest[topic] = subscription
+    group.subscriptions.update(newest)
+    for topic in open_topics - newest.keys():
+        del group.subscriptions[topic]
+    return len(newest) < len(open_topics)
 
 
 class MemberNotice:

@@ -40,6 +40,8 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 # Topic and group names may contain the separator of retry topic names, so two groups can share a
 # retry topic. This property names the group of a message.
 ORIGIN_GROUP: Final = "ORIGIN_GROUP"
+# Removed from what a group sends to its own retry topic: another group would consume it as popped.
+NOT_POPPED: Final[Mapping[str, str]] = {FIRST_POP_TIME: "", ORIGIN_GROUP: ""}
 
 ORDER_MARK: Final = 999
 HANDLE_SIZE_MAX: Final = 1024

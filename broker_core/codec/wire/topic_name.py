@@ -1,4 +1,4 @@
-"""Names of topics and groups that clients and brokers both know, and the validation of names.
+"""Names of topics, groups and brokers that clients and brokers both know, and their validation.
 
 Every entry point validates names, because topics become directory names.
 
@@ -14,6 +14,7 @@ from typing import Final
 TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
 GROUP_SIZE_MAX: Final = 120
+BROKER_NAME_SIZE_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
@@ -44,6 +45,8 @@ SYSTEM_GROUPS: Final = (
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+# Host names have dots, and a broker is named after its host by default.
+_BROKER = re.compile(r"[%|a-zA-Z0-9_.-]+")
 _DEVICE = re.compile(r"(?:CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])", re.IGNORECASE)
 
 
@@ -64,6 +67,15 @@ def topic_name_problem(name: object) -> str | None:
 def group_name_problem(name: str | bytes) -> str | None:
     """Why `name` cannot be a producer or consumer group, or None if it can."""
     return _problem(_text(name), "group", GROUP_SIZE_MAX)
+
+
+def broker_name_problem(name: str) -> str | None:
+    """Why `name` cannot be a broker or cluster name, or None if it can."""
+    if len(name) > BROKER_NAME_SIZE_MAX:
+        return f"has more than {BROKER_NAME_SIZE_MAX} characters"
+    if _BROKER.fullmatch(name) is None or not name.strip("."):
+        return f"{name[:60]!r} has a character outside %|a-zA-Z0-9_.-"
+    return None
 
 
 def _text(name: str | bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_token_is_asked_for(field: bytes, status: bytes) -> None:
     assert (b"page" in answer) == (status == b"200 OK")
 
 
-def test_scrapes_share_one_look_and_the_crowd_is_refused() -> None:
+def test_scrapes_share_one_look_beside_a_crowd() -> None:
     clock = ManualClock()
     looks: list[int] = []
 
@@ -83,7 +84,10 @@ def test_scrapes_share_one_look_and_the_crowd_is_refused() -> None:
         assert (await fetch(address)).endswith(b"page 2")
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
         await until(lambda: len(endpoint._tasks) == CONNECTIONS_MAX)
-        assert await fetch(address) == b""
+        assert (await fetch(address)).endswith(b"page 2")
+        # The oldest has made room.
+        assert not await silent[0][0].read()
+        await until(lambda: len(endpoint._tasks) == CONNECTIONS_MAX - 1)
         for _, writer in silent:
             writer.close()
             await writer.wait_closed()
@@ -93,3 +97,27 @@ def test_scrapes_share_one_look_and_the_crowd_is_refused() -> None:
 
     asyncio.run(scenario())
     assert len(looks) == 2
+
+
+def test_the_host_with_the_most_connections_loses_one() -> None:
+    async def scenario() -> None:
+        endpoint = MetricsEndpoint(lambda: b"page", "text/plain", ManualClock())
+        port = await endpoint.start("127.0.0.1", 0)
+        first = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        await until(lambda: len(endpoint._tasks) == 1)
+        crowd = []
+        for _ in range(2 * CONNECTIONS_MAX):
+            crowd.append(await asyncio.open_connection("127.0.0.1", port))
+            assert len(endpoint._hosts) <= CONNECTIONS_MAX
+        for reader, _ in crowd[: CONNECTIONS_MAX + 1]:
+            with contextlib.suppress(ConnectionError):
+                assert not await reader.read()
+        # It came before all of them, and is alone at its host.
+        first[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await first[0].read()).endswith(b"page")
+        for _, writer in (first, *crowd):
+            writer.close()
+        await endpoint.stop()
+        assert not endpoint._hosts
+
+    asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import held_deadlines
+from broker_core.broker import held_deadlines, held_wakes
 from broker_core.broker.held_deadlines import ENDED_MAX
 from broker_core.broker.pop import pending as pending_pops
 from broker_core.broker.pop.pending import LINE_MAX, PendingPops
@@ -48,7 +49,9 @@ class Connection:
 @contextmanager
 def steps_at_most(limit: int) -> Iterator[None]:
     """Counts the lines that run in the tables' own code; the first one too many raises."""
-    files = {pending_pulls.__file__, pending_pops.__file__, held_deadlines.__file__}
+    files = {
+        module.__file__ for module in (pending_pulls, pending_pops, held_deadlines, held_wakes)
+    }
     steps = 0
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
@@ -124,6 +127,8 @@ def test_ending_all_of_them_takes_a_few_steps_each(
         held = Held(table, answers=end is arrive)
         with steps_at_most(STEPS_EACH_MAX * COUNT):
             answered = end(held)
+            for _ in range(COUNT // held_wakes.TURN_MAX + 1):
+                await asyncio.sleep(0)
         assert (len(held.table), held.answered) == (0, answered)
         held.table.release_all()
 
@@ -140,6 +145,48 @@ def test_nothing_is_kept_of_those_that_ended(run_async: Run, table: Any) -> None
         assert len(held.table._deadlines) <= ENDED_MAX
         assert not (held.table._by_queue if table is PendingPulls else held.table._lines)
         held.table.release_all()
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("table", [PendingPulls, PendingPops])
+def test_an_arrival_wakes_few_at_once(run_async: Run, table: Any) -> None:
+    """Most of a hundred thousand may wait for other messages of the queue."""
+
+    async def scenario() -> None:
+        tried: list[int] = []
+        pending = table(ManualClock())
+        connection: Any = Connection()
+        count = 10 * held_wakes.TURN_MAX
+        for number in range(count):
+
+            def retry(final: bool, *_: Any, number: int = number) -> bool:
+                tried.append(number)
+                return final
+
+            if table is PendingPulls:
+                pending.hold(connection, number, (b"T", 0), 60_000, retry)
+            else:
+                # Each in a line of its own, as with different filters.
+                pending.hold(connection, number, "G", "T", number, 60_000, retry)
+        pending.arrived(b"T", 0, 1)
+        most = 0
+        while len(pending._wakes):
+            before = len(tried)
+            await asyncio.sleep(0)
+            most = max(most, len(tried) - before)
+            if before < count // 2 <= len(tried):
+                # Those that were tried are tried again, the others once.
+                again = len(tried)
+                pending.arrived(b"T", 0, 2)
+        assert 0 < most <= held_wakes.TURN_MAX
+        assert tried == [*range(count), *range(again)]
+        assert len(pending) == count
+        pending.arrived(b"T", 0, 3)
+        pending.release_all()
+        assert not len(pending)
+        await asyncio.sleep(0)
+        assert len(tried) == 2 * count + again
 
     run_async(scenario())
 

@@ -161,6 +161,96 @@ def test_a_group_that_pops_still_gets_its_own_retries(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_group_with_the_name_of_a_retry_topic_reads_no_popped_messages(tmp_path: Path) -> None:
+    """By no request: group `a` popped them from topic `x`, `a_x` is a group of another account."""
+    secret = b"popped by a"
+    name = "%RETRY%a_x"
+    other = account("other", groupPerms=["a_x=SUB", "mine=SUB"])
+
+    async def scenario() -> None:
+        async with accounts(tmp_path, other) as found:
+            popper, admin, attacker = found.of(ATTACKER), found.of(ADMIN), found.of(other)
+            await admin.make_topic("x", queues=1)
+            sent = await admin.send("x", secret, i=f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01k\x02")
+            assert sent.code == 0, sent.remark
+            for who, group in ((other, "a_x"), (other, "mine"), (ATTACKER, "a")):
+                consumer = ConsumerData(group)
+                body = encode_heartbeat(HeartbeatData(group, (), (consumer,)))
+                assert (await found.of(who).ask(RequestCode.HEART_BEAT, body)).code == 0
+            fields = pop_fields("x", "a", invisibleTime=1)
+            assert records(await popper.ask(RequestCode.POP_MESSAGE, **fields))
+            fields = pop_fields("x", "a", pollTime=60_000)
+            assert records(await popper.ask(RequestCode.POP_MESSAGE, **fields))
+            (retry,) = records(await admin.pull(name, consumerGroup="a"))
+            position = retry.physical_offset
+            bulk = {"topic": name, "queueId": 0, "offset": 0}
+            by_key = {"topic": name, "key": "k", "beginTimestamp": 0, "endTimestamp": 1 << 60}
+            asked = (
+                *((RequestCode.PULL_MESSAGE, group) for group in ("a_x", "mine")),
+                *((RequestCode.LITE_PULL_MESSAGE, group) for group in ("a_x", "mine")),
+            )
+            for code, group in asked:
+                answer = await attacker.pull(name, consumerGroup=group, code=code)
+                assert secret not in bytes(answer.body)
+            for group in ("a_x", "mine"):
+                for code in (RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE):
+                    assert is_refused(await attacker.ask(code, **pop_fields(name, group)))
+                pulled = await attacker.ask(RequestCode.BULK_PULL, consumerGroup=group, **bulk)
+                assert secret not in bytes(pulled.body)
+                files = await attacker.ask(RequestCode.LOCAL_RANGE, consumerGroup=group, **bulk)
+                assert is_refused(files)
+            assert is_refused(await attacker.ask(RequestCode.QUERY_MESSAGE, **by_key))
+            queue = {"topic": name, "queueId": 0, "index": 0, "count": 9}
+            assert is_refused(await attacker.ask(RequestCode.QUERY_CONSUME_QUEUE, **queue))
+            assert is_refused(await attacker.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=position))
+            # As a retry or as a dead letter it would be this group's own message.
+            for level in (1, -1):
+                back = {"group": "a_x", "offset": position, "delayLevel": level, "originTopic": "x"}
+                assert is_refused(await attacker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back))
+            # The group that popped it may do all of this.
+            viewed = await popper.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=position)
+            assert secret in bytes(viewed.body)
+            back = {"group": "a", "offset": position, "delayLevel": -1, "originTopic": "x"}
+            assert (await popper.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back)).code == 0
+            both = await found.of(BOTH).ask(RequestCode.QUERY_MESSAGE, **by_key)
+            assert secret in bytes(both.body)
+
+    asyncio.run(scenario())
+
+
+def test_no_message_is_passed_off_as_popped(tmp_path: Path) -> None:
+    """Group `a` consumes what it popped from topic `x`, to which the owner of `a_x` cannot send."""
+
+    async def scenario() -> None:
+        async with accounts(tmp_path) as found:
+            await found.of(ADMIN).make_topic("x", queues=1)
+            for who, group in ((OWNER, "a_x"), (ATTACKER, "a")):
+                body = encode_heartbeat(HeartbeatData(group, (), (ConsumerData(group),)))
+                assert (await found.of(who).ask(RequestCode.HEART_BEAT, body)).code == 0
+            text = f"UNIQ_KEY\x01{UNIQUE}\x021ST_POP_TIME\x011\x02ORIGIN_GROUP\x01a\x02"
+            sent = await found.of(OWNER).send("%RETRY%a_x", b"forged", i=text)
+            assert sent.code == 0, sent.remark
+            own = await found.of(OWNER).pull("%RETRY%a_x", consumerGroup="a_x")
+            assert [each.body for each in records(own)] == [b"forged"]
+            for _ in range(6):
+                popped = await found.of(ATTACKER).ask(
+                    RequestCode.POP_MESSAGE, **pop_fields("x", "a")
+                )
+                assert b"forged" not in bytes(popped.body)
+            # What a group sends back is its own, whoever popped it before.
+            assert (await found.of(ADMIN).send("x", b"again", i=text)).code == 0
+            (message,) = records(await found.of(ADMIN).pull("x", consumerGroup="a_x"))
+            back = {"group": "a_x", "offset": message.physical_offset, "originTopic": "x"}
+            dead = await found.of(ADMIN).ask(
+                RequestCode.CONSUMER_SEND_MSG_BACK, delayLevel=-1, **back
+            )
+            assert dead.code == 0, dead.remark
+            (letter,) = records(await found.of(OWNER).pull("%DLQ%a_x", consumerGroup="a_x"))
+            assert "ORIGIN_GROUP" not in letter.properties
+
+    asyncio.run(scenario())
+
+
 def test_the_reply_topic_must_be_named_to_be_allowed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with accounts(tmp_path) as found:

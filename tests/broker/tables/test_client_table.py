@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import BROADCASTING, ConsumerD
 from broker_core.codec.wire.bodies.subscription_data import SubscriptionData, parse_tag_expression
 from broker_core.errors import InvalidArgument, LimitReached, NoPermission
 from tests.broker.broker_tables import OpenConnection
+from tests.cost_growth import FACTOR, GROWTH_MAX, growth
 from tests.fakes.manual_clock import ManualClock
 
 EXPIRY_MS = 120_000
@@ -263,6 +265,20 @@ class TestSubscriptions:
         assert _text(clients, "T") == "two"
         a.end()
         assert _text(clients, "T") == "two"
+
+    def test_the_cost_of_leaving_is_linear_in_the_topics(self, clients: Clients) -> None:
+        def leaving(count: int) -> Callable[[], object]:
+            group, topics = f"CG{count}", [f"T{number}" for number in range(count)]
+            clients.consume(OpenConnection(1), A, group, *topics, version=1)
+            leaver = OpenConnection(2)
+
+            def run() -> None:
+                clients.consume(leaver, B, group, *topics, version=2)
+                clients.table.unregister(leaver, consumer_group=group)
+
+            return run
+
+        assert growth(leaving(128), leaving(128 * FACTOR)) < GROWTH_MAX
 
     def test_a_group_that_comes_back_starts_anew(self, clients: Clients) -> None:
         a, b = OpenConnection(1), OpenConnection(2)

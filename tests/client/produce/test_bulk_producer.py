@@ -19,7 +19,7 @@ from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.client.produce.producer import Producer
 from broker_core.errors import RmqError, SystemBusy
 from broker_core.nameserver.name_server import NameServer
-from tests.broker.running_broker import broker_config, until
+from tests.broker.running_broker import broker_config, until, until_registered
 
 Run = Callable[..., Any]
 BODIES = [b"%0300d" % number for number in range(30_000)]
@@ -30,6 +30,7 @@ async def started(tmp_path: Path, **properties: str) -> tuple[NameServer, Broker
     port = await server.start("127.0.0.1", 0)
     broker = Broker(broker_config(tmp_path, namesrvAddr=f"127.0.0.1:{port}", **properties))
     await broker.start()
+    await until_registered(server)
     client = ClientInstance(ClientConfig((f"127.0.0.1:{port}",)))
     await client.start()
     return server, broker, client

@@ -28,7 +28,7 @@ from broker_core.errors import InvalidArgument, RemoteError, RequestTimeout, Sys
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.runtime.clock import Clock
-from tests.broker.running_broker import broker_config, until
+from tests.broker.running_broker import broker_config, until, until_registered
 from tests.fakes.held_clock import HeldClock
 
 Run = Callable[..., Any]
@@ -43,6 +43,7 @@ async def our_cluster(
     broker = Broker(broker_config(tmp_path, namesrvAddr=name_server, **properties), clock=clock)
     await broker.start()
     try:
+        await until_registered(server)
         yield broker, name_server
     finally:
         await broker.stop()

@@ -34,7 +34,7 @@ from broker_core.errors import (
 from broker_core.nameserver.name_server import NameServer
 from broker_core.protocol_codes import RequestCode
 from broker_core.remoting.connection import Connection
-from tests.broker.running_broker import broker_config
+from tests.broker.running_broker import broker_config, until_registered
 from tests.broker.sink_store import identity
 from tests.client.scripted_brokers import scripted_cluster
 from tests.codec.codec_backends import column
@@ -89,6 +89,7 @@ async def running_cluster(root: Path, **properties: str) -> AsyncIterator[Runnin
     cluster = RunningCluster(root, f"127.0.0.1:{port}", properties)
     try:
         await cluster.start()
+        await until_registered(server)
         yield cluster
     finally:
         await cluster.broker.stop()

@@ -31,7 +31,7 @@ from broker_core.errors import (
     RmqError,
 )
 from broker_core.nameserver.name_server import NameServer
-from tests.broker.running_broker import broker_config, until
+from tests.broker.running_broker import broker_config, until, until_registered
 from tests.client.scripted_brokers import HANG_UP, ScriptedBroker, scripted_cluster
 
 Run = Callable[..., Any]
@@ -51,6 +51,7 @@ async def our_cluster(tmp_path: Path, **properties: str) -> AsyncIterator[tuple[
     broker = Broker(broker_config(tmp_path, namesrvAddr=name_server, **QUICK, **properties))
     await broker.start()
     try:
+        await until_registered(server)
         yield broker, name_server
     finally:
         await broker.stop()
