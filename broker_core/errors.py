@@ -190,6 +190,9 @@ class ConnectionLost(RmqError):
 class NameServersSilent(ConnectionLost):
     """None of the name servers has answered."""
 
+    tls_failed: bool = False
+    """Whether the last one was reached, and no encrypted connection could be made."""
+
 
 class TlsFailed(ConnectionLost):
     """No encrypted connection could be made; the text says with whom and why. Nothing was sent."""

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.types import StructType
 
-from broker_core import errors
+from broker_core import ClientConfig, errors
+from broker_core.client.connection.security import tls_context
 from pyspark_rmq.data_source import RmqDataSource
 from pyspark_rmq.short_errors import short_errors, short_row_errors
 
@@ -33,6 +34,35 @@ def test_silent_name_servers_are_explained() -> None:
         "none of the name servers h:1 answered: no route. Set the option rmq.namesrv.addr to name"
         " servers that this machine can reach, or start the cluster\n"
         "See docs/errors.md#name-servers-not-reached"
+    )
+
+
+def test_name_servers_without_a_tls_connection_are_explained() -> None:
+    @short_errors
+    def plan() -> None:
+        silent = errors.NameServersSilent("none of the name servers h:1 answered: no TLS")
+        silent.tls_failed = True
+        raise silent
+
+    with pytest.raises(errors.NameServersSilent) as found:
+        plan()
+    assert str(found.value) == (
+        "none of the name servers h:1 answered: no TLS. Compare the options rmq.tls.enable,"
+        " rmq.tls.ca and rmq.tls.cert with the TLS settings of the server\n"
+        "See docs/errors.md#tls-mismatch"
+    )
+
+
+def test_a_file_for_tls_is_called_as_the_option_is() -> None:
+    @short_errors
+    def connect() -> None:
+        tls_context(ClientConfig(("h:1",), tls_enable=True, tls_ca="/gone.pem"))
+
+    with pytest.raises(errors.InvalidConfig) as found:
+        connect()
+    assert str(found.value) == (
+        "rmq.tls.ca='/gone.pem' cannot be used: a PEM file with certificates of authorities: No"
+        " such file or directory"
     )
 
 
