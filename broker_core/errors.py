@@ -301,6 +301,11 @@ class NoPermission(RemoteError):
 
     response_code = ResponseCode.NO_PERMISSION
 
+    @property
+    def is_of_account(self) -> bool:
+        """Whether an account is missing, is not known, or may not do this."""
+        return "access" in self.remark.lower()
+
 
 class TopicNotExist(RemoteError):
     """The peer has no topic of that name."""

@@ -61,6 +61,13 @@ def _explained(error: errors.RmqError) -> errors.RmqError:
                 "tls-mismatch",
             )
         )
+    if isinstance(error, errors.NoPermission) and error.is_of_account:
+        text = errors.explained(
+            f"{error}. Compare the options rmq.access.key and rmq.secret.key.file with the accounts"
+            " of the cluster",
+            "access-denied",
+        )
+        return errors.NoPermission(error.code, text)
     if not isinstance(error, errors.NameServersSilent):
         return error
     return errors.NameServersSilent(

@@ -21,7 +21,7 @@ from broker_core.cli.exit_codes import (
     OUTPUT_CLOSED,
     CommandFailed,
 )
-from broker_core.errors import InvalidArgument, InvalidConfig, RmqError, explained
+from broker_core.errors import InvalidArgument, InvalidConfig, NoPermission, RmqError, explained
 
 
 class Command(NamedTuple):
@@ -167,7 +167,14 @@ def _run(name: str, words: list[str]) -> int:
     except BrokenPipeError as error:
         return _output_failed(program, error)
     except RmqError as error:
-        _complain(program, str(error))
+        text = str(error)
+        if isinstance(error, NoPermission) and error.is_of_account:
+            text = explained(
+                f"{text}. Compare --access-key and --secret-key-file, or those of the profile, with"
+                " the accounts of the cluster",
+                "access-denied",
+            )
+        _complain(program, text)
         return FAILED
     except OSError as error:
         _complain(program, _system_failure(name, error))

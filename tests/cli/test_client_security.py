@@ -54,7 +54,19 @@ def test_a_protected_cluster_from_the_shell(tmp_path: Path) -> None:
         assert (consumed.code, consumed.output) == (0, b"one\ntwo\n"), consumed.errors
         unsigned = run_rmq("consume", *to, "-o", "beginning", "--exit-at-end")
         assert unsigned.code == 1
-        assert "access denied" in unsigned.errors
+        assert unsigned.errors == (
+            "rmq consume: error: access denied: the access key or the signature is missing or"
+            " wrong. Compare --access-key and --secret-key-file, or those of the profile, with the"
+            " accounts of the cluster. See docs/errors.md#access-denied\n"
+        )
+        refused = run_rmq("admin", "topic", "create", *to, *keys)
+        assert refused.errors.endswith(
+            "account shell is not an admin account, request 17. Compare --access-key and"
+            " --secret-key-file, or those of the profile, with the accounts of the cluster."
+            " See docs/errors.md#access-denied\n"
+        )
+        top = run_rmq("lag", *to)
+        assert top.errors.endswith("See docs/errors.md#access-denied\n")
         plain = run_rmq("consume", *to[:4], *keys, "-o", "beginning", "--exit-at-end")
         assert (plain.code, plain.output) == (1, b"")
         ended = server.end()

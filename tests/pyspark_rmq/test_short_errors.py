@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from broker_core import ClientConfig, errors
 from broker_core.client.connection.security import tls_context
+from broker_core.protocol_codes import ResponseCode
 from pyspark_rmq.data_source import RmqDataSource
 from pyspark_rmq.short_errors import short_errors, short_row_errors
 
@@ -64,6 +65,24 @@ def test_a_file_for_tls_is_called_as_the_option_is() -> None:
         "rmq.tls.ca='/gone.pem' cannot be used: a PEM file with certificates of authorities: No"
         " such file or directory"
     )
+
+
+def test_a_refused_account_is_explained() -> None:
+    @short_errors
+    def plan(text: str) -> None:
+        raise errors.NoPermission(ResponseCode.NO_PERMISSION, text)
+
+    with pytest.raises(errors.NoPermission) as found:
+        plan("topic T at broker-a: access denied: account a has no SUB permission on topic 'T'")
+    assert str(found.value) == (
+        "topic T at broker-a: access denied: account a has no SUB permission on topic 'T'. Compare"
+        " the options rmq.access.key and rmq.secret.key.file with the accounts of the cluster\n"
+        "See docs/errors.md#access-denied"
+    )
+    assert found.value.code == ResponseCode.NO_PERMISSION
+    # Not about an account.
+    with pytest.raises(errors.NoPermission, match=r"^topic T cannot be read$"):
+        plan("topic T cannot be read")
 
 
 def test_other_errors_and_results_stay() -> None:
