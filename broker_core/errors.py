@@ -186,6 +186,11 @@ class ConnectionLost(RmqError):
 
     retriable = True
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no connection could be made."""
+        return "could not be reached" in str(self)
+
 
 class NameServersSilent(ConnectionLost):
     """None of the name servers has answered."""

@@ -68,6 +68,14 @@ def _explained(error: errors.RmqError) -> errors.RmqError:
             "access-denied",
         )
         return errors.NoPermission(error.code, text)
+    if type(error) is errors.ConnectionLost and error.is_unreachable:
+        return errors.ConnectionLost(
+            errors.explained(
+                f"{error}. Start the broker or, if this machine reaches it at another address, set"
+                " its brokerIP1, or the option rmq.broker.address.rewrite",
+                "broker-not-reached",
+            )
+        )
     if not isinstance(error, errors.NameServersSilent):
         return error
     return errors.NameServersSilent(

@@ -71,6 +71,12 @@ def connection_failure(error: ConnectionLost) -> str:
             " TLS settings of the server",
             "tls-mismatch",
         )
+    if type(error) is ConnectionLost and error.is_unreachable:
+        return explained(
+            f"{error}. Start the broker or, if this machine reaches it at another address, set its"
+            " brokerIP1",
+            "broker-not-reached",
+        )
     if not isinstance(error, NameServersSilent):
         return str(error)
     return explained(

@@ -67,6 +67,21 @@ def test_a_file_for_tls_is_called_as_the_option_is() -> None:
     )
 
 
+def test_a_broker_that_is_not_reached_is_explained() -> None:
+    @short_errors
+    def plan() -> None:
+        raise errors.ConnectionLost("10.0.0.9:10911 could not be reached: no answer in time")
+
+    with pytest.raises(errors.ConnectionLost) as found:
+        plan()
+    assert str(found.value) == (
+        "10.0.0.9:10911 could not be reached: no answer in time. Start the broker or, if this"
+        " machine reaches it at another address, set its brokerIP1, or the option"
+        " rmq.broker.address.rewrite\n"
+        "See docs/errors.md#broker-not-reached"
+    )
+
+
 def test_a_refused_account_is_explained() -> None:
     @short_errors
     def plan(text: str) -> None:
