@@ -159,7 +159,7 @@ $(PACKAGE_VENV)/.installed: setup.py
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done
