@@ -198,3 +198,19 @@ def test_a_topic_that_cannot_be_is_refused_before_the_start() -> None:
         "rmq standalone: error: argument -t/--topic: 'a b': topic has a character outside"
         " %|a-zA-Z0-9_- (rmq standalone --help)\n",
     )
+
+
+def test_a_store_with_other_file_sizes(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ports = ("--port", "0", "--broker-port", "0")
+    with running(tmp_path, "standalone", *ports, "--store", str(store)) as server:
+        assert run_rmq("produce", "-t", "T", "-n", server.address, given=b"x\n").code == 0
+        server.end()
+    ended = run_rmq("broker", "-p", f"storePathRootDir={store}", "-p", "listenPort=0")
+    assert (ended.code, ended.error_lines[-1]) == (
+        1,
+        f"rmq broker: error: store {store}: commitlog/00000000000000000000: damage at position"
+        " 67108864: the file has 67108864 of 1073741824 bytes. If the store was written with"
+        " another size of files, set commit_log_file_size (mappedFileSizeCommitLog) to it; else the"
+        " file was cut short. Restore the file from a replica or a backup; nothing was changed",
+    )
