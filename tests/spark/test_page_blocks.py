@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,10 @@ def page(spark: Any, cluster: EmbeddedBroker, tmp_path: Path) -> Iterator[Page]:
             code = blocks[number].replace("127.0.0.1:9876", cluster.name_server)
             code = code.replace("checkpoints/", f"{tmp_path}/")
             if isinstance(ast.parse(code).body[0], ast.Expr):
-                found["shown"] = eval(code, found)
-            else:
-                exec(code, found)
+                code = f"shown = {code}"
+            script = tmp_path / f"block_{number}.py"
+            script.write_text(code, encoding="utf-8")
+            found = runpy.run_path(str(script), found)
         if "query" in found:
             found["query"].processAllAvailable()
         return found
