@@ -49,6 +49,8 @@ def short_row_errors(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T
 
 
 def _explained(error: errors.RmqError) -> errors.RmqError:
+    if errors.ERROR_PAGE in str(error):
+        return error
     if isinstance(error, errors.InvalidConfig) and error.key in _TLS_FILES:
         return error.renamed(_TLS_FILES[error.key])
     if isinstance(error, errors.TlsFailed) or (

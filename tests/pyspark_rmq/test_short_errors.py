@@ -82,6 +82,17 @@ def test_a_broker_that_is_not_reached_is_explained() -> None:
     )
 
 
+def test_an_error_is_explained_once() -> None:
+    @short_errors
+    @short_errors
+    def plan() -> None:
+        raise errors.ConnectionLost("10.0.0.9:10911 could not be reached: no answer in time")
+
+    with pytest.raises(errors.ConnectionLost) as found:
+        plan()
+    assert str(found.value).count("Start the broker") == 1
+
+
 def test_a_refused_account_is_explained() -> None:
     @short_errors
     def plan(text: str) -> None:
