@@ -37,7 +37,7 @@ endif
 # environment forbids to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check fast-tests lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-payloads bench-report docs dist wheels check-package check-readme audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo demo-picture test check fast-tests lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-payloads bench-report docs dist wheels check-package check-readme audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ help: ## Show the targets
 demo: $(INSTALLED) ## Broker, Spark source and sink end to end, with kills on the way
 	@bash tools/ensure_java.sh jre
 	@$(BIN)/python examples/pipeline_demo.py
+
+demo-picture: $(INSTALLED) ## Run the demo and draw what it prints, for the README: docs/demo.svg
+	@bash tools/ensure_java.sh jre
+	@$(BIN)/python tools/record_demo.py
 
 test: $(INSTALLED) ## Lint, types and every test (fast, crash, Spark, interop)
 	@bash tools/ensure_java.sh jdk maven || true
@@ -155,7 +159,7 @@ $(PACKAGE_VENV)/.installed: setup.py
 
 audit: $(INSTALLED) ## Look the pinned dependencies up among known vulnerabilities; needs the network
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
 
 examples: $(INSTALLED) ## Run every example; each exits 0 or stops the run
 	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done

@@ -186,9 +186,17 @@ class ConnectionLost(RmqError):
 
     retriable = True
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no connection could be made."""
+        return "could not be reached" in str(self)
+
 
 class NameServersSilent(ConnectionLost):
     """None of the name servers has answered."""
+
+    tls_failed: bool = False
+    """Whether the last one was reached, and no encrypted connection could be made."""
 
 
 class TlsFailed(ConnectionLost):
@@ -297,6 +305,11 @@ class NoPermission(RemoteError):
     """The caller, the topic or the group may not do this."""
 
     response_code = ResponseCode.NO_PERMISSION
+
+    @property
+    def is_of_account(self) -> bool:
+        """Whether an account is missing, is not known, or may not do this."""
+        return "access" in self.remark.lower()
 
 
 class TopicNotExist(RemoteError):

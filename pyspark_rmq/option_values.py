@@ -20,6 +20,7 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
 }
 _DURATION: Final = re.compile(r"(\d{1,12})\s*(ms|s|min|m|h|d)?")
+_WITH_UNIT: Final = re.compile(r"[-+]?[0-9.,_]{1,30}\s*[A-Za-z]{1,12}")
 _JSON_DEPTH_MAX: Final = 4
 
 
@@ -53,7 +54,13 @@ def whole(name: str, text: str, least: int = 0, most: int = I64_MAX) -> int:
     stripped = text.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", stripped) and least <= int(stripped) <= most:
         return int(stripped)
-    raise errors.InvalidConfig(name, text, f"a whole number from {least} to {most}")
+    accepted = f"from {least} to {most}" if most < I64_MAX else f"of at least {least}"
+    accepted = f"a whole number {accepted}"
+    if name.lower().endswith(("ms", "millis")):
+        accepted = f"milliseconds, {accepted}"
+    if _WITH_UNIT.fullmatch(stripped):
+        accepted += ", without a unit"
+    raise errors.InvalidConfig(name, text, accepted)
 
 
 def choice(name: str, text: str, accepted: Collection[str]) -> str:

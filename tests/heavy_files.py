@@ -52,6 +52,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/codec/wire/test_frame_parser.py": 48,
     "tests/interop/test_java_harness.py": 46,
     "tests/interop/test_our_consumers_administered.py": 45,
+    "tests/spark/test_page_blocks.py": 45,
     "tests/interop/test_java_features.py": 42,
     "tests/crash/test_real_kills.py": 42,
     "tests/crash/test_timer_delivery.py": 41,

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker_core.access.credentials import read_secret_file
 from broker_core.cli.exit_codes import MISUSED, CommandFailed
+from broker_core.client.connection.security import check_tls_files
 
 
 def add_security_options(parser: argparse.ArgumentParser) -> None:
@@ -53,4 +54,11 @@ def security_of(options: argparse.Namespace) -> dict[str, Any]:
         found["tls_enable"] = True
         for name in ("tls_ca", "tls_cert", "tls_key"):
             found[name] = getattr(options, name)
+        # Checked here, where the options have their names.
+        check_tls_files(
+            options.tls_ca,
+            options.tls_cert,
+            options.tls_key,
+            names=("--tls-ca", "--tls-cert", "--tls-key"),
+        )
     return found

@@ -10,7 +10,13 @@ from typing import Any
 
 from broker_core.cli.event_loop import run_on_loop
 from broker_core.cli.exit_codes import CommandFailed
-from broker_core.errors import ConnectionLost, NameServersSilent, TopicNotExist, explained
+from broker_core.errors import (
+    ConnectionLost,
+    NameServersSilent,
+    TlsFailed,
+    TopicNotExist,
+    explained,
+)
 
 _SIGNAL_CODE = 128
 
@@ -59,6 +65,18 @@ def cluster_errors(topic: str, servers: Sequence[str]) -> Iterator[None]:
 
 def connection_failure(error: ConnectionLost) -> str:
     """The text of an error, with the way on where it is known."""
+    if isinstance(error, TlsFailed) or (isinstance(error, NameServersSilent) and error.tls_failed):
+        return explained(
+            f"{error}. Compare --tls, --tls-ca and --tls-cert, or those of the profile, with the"
+            " TLS settings of the server",
+            "tls-mismatch",
+        )
+    if type(error) is ConnectionLost and error.is_unreachable:
+        return explained(
+            f"{error}. Start the broker or, if this machine reaches it at another address, set its"
+            " brokerIP1",
+            "broker-not-reached",
+        )
     if not isinstance(error, NameServersSilent):
         return str(error)
     return explained(

@@ -5,6 +5,7 @@ Only the module of the given command is imported: imports are most of the start-
 
 from __future__ import annotations
 
+import errno
 import gc
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from broker_core.cli.exit_codes import (
     OUTPUT_CLOSED,
     CommandFailed,
 )
-from broker_core.errors import InvalidArgument, InvalidConfig, RmqError
+from broker_core.errors import InvalidArgument, InvalidConfig, NoPermission, RmqError, explained
 
 
 class Command(NamedTuple):
@@ -74,6 +75,13 @@ COMMANDS: Final = {
     "admin": Command(
         "broker_core.cli.admin.command", "show and change topics, groups, offsets, brokers"
     ),
+}
+
+_PORT_OPTIONS: Final = {
+    "standalone": "--port or --broker-port",
+    "namesrv": "--listen",
+    "broker": "-p listenPort=PORT",
+    "cluster": "--port",
 }
 
 _HELP: Final = """\
@@ -158,11 +166,37 @@ def _run(name: str, words: list[str]) -> int:
         return MISUSED
     except BrokenPipeError as error:
         return _output_failed(program, error)
-    except (RmqError, OSError) as error:
-        _complain(program, str(error))
+    except RmqError as error:
+        text = str(error)
+        if isinstance(error, NoPermission) and error.is_of_account:
+            text = explained(
+                f"{text}. Compare --access-key and --secret-key-file, or those of the profile, with"
+                " the accounts of the cluster",
+                "access-denied",
+            )
+        _complain(program, text)
+        return FAILED
+    except OSError as error:
+        _complain(program, _system_failure(name, error))
         return FAILED
     except KeyboardInterrupt:
         return _ended(INTERRUPTED)
+
+
+def _system_failure(name: str, error: OSError) -> str:
+    """The text of an error of the system, with the way on if a port is in use."""
+    text = str(error)
+    if error.filename is None and error.strerror:
+        text = error.strerror
+    if error.errno != errno.EADDRINUSE or not text.startswith("cannot listen on "):
+        return text
+    where, _, _ = text.rpartition(": ")
+    way = _PORT_OPTIONS.get(name)
+    return explained(
+        f"{where}: another program uses this port. Stop it, or choose another port"
+        f"{f' with {way}' if way else ''} (0 = any free one)",
+        "port-in-use",
+    )
 
 
 def _imported(name: str) -> ModuleType:

@@ -239,7 +239,7 @@ class EmbeddedBroker(ClusterActions):
         name_server_port, broker_port = map(self._held.ports.hold, self._ports)
         self._ports = name_server_port, broker_port
         if self._kept_store is not None:
-            self._kept_store.parent.mkdir(parents=True, exist_ok=True)
+            self._make_parent(self._kept_store)
             self._await_predecessor(self._kept_store)
         process = BrokerProcess(self._arguments(), self._directory(), self.log_path)
         self._held.process = process
@@ -298,6 +298,16 @@ class EmbeddedBroker(ClusterActions):
         return self.start()
 
     # Inside
+
+    def _make_parent(self, store: Path) -> None:
+        try:
+            store.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._held.release()
+            raise EmbeddedBrokerFailed(
+                f"store='{store}' cannot be used: directory {store.parent} cannot be made:"
+                f" {error.strerror}"
+            ) from None
 
     def _check_store(self) -> None:
         """The store must not be open in another object of this process, or in another program."""

@@ -557,13 +557,14 @@ def _joined_but_large(pieces: list[bytes | memoryview]) -> Iterator[bytes | memo
 class ClientConnection(Connection, asyncio.BufferedProtocol):
     """Connection of a client. Receives large bodies of records directly into their final buffer."""
 
-    __slots__ = ("_buffer", "_woken_at")
+    __slots__ = ("_buffer", "_was_answered", "_woken_at")
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(owner, loop, self._is_records)
         # For all other data.
         self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
         self._woken_at = 1
+        self._was_answered = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive: the rest of a body that is received in place, or a plain buffer."""
@@ -593,6 +594,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
         """`nbytes` were received into the buffer of `get_buffer`."""
         room = self._parser.body_room()
         if room is None:
+            self._was_answered = True
             self.data_received(bytes(self._buffer[:nbytes]))
         elif self._load is not None:
             self._liveness.last_activity = self._owner.clock.monotonic()
@@ -601,6 +603,19 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
             # Never more than the rest of the body.
             self._wake_at(min(rest, self._woken_at) if rest else 1)
             self._take_commands()
+
+    def eof_received(self) -> bool:
+        self._note_silence()
+        return super().eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._note_silence()
+        super().connection_lost(error)
+
+    def _note_silence(self) -> None:
+        """A server that requires TLS closes a connection without it, and cannot say why."""
+        if not (self.close_reason or self._was_answered or self.is_encrypted):
+            self.close_reason = "closed by the peer before any answer: it may require TLS"
 
     def _is_records(self, command: RemotingCommand, size: int) -> bool:
         """Whether it is a large answer to a pull, whose reader takes any buffer."""

@@ -207,6 +207,12 @@ def server_findings(servers: str, security: Mapping[str, Any]) -> Iterator[Findi
             if isinstance(error, errors.InvalidArgument):
                 # A broker is there, and the text says what to give.
                 reason, _, way = reason.partition(": ")
+            elif isinstance(error, errors.NoPermission):
+                way = "give --access-key and --secret-key-file of an account of the cluster"
+                link = "See docs/errors.md#access-denied"
+            elif getattr(error, "tls_failed", False):
+                way = "compare --tls, --tls-ca and --tls-cert with the TLS settings of the server"
+                link = "See docs/errors.md#tls-mismatch"
             else:
                 way = "start a name server there, or give the right address"
             fix = f"{way}\n{link}".strip()

@@ -23,6 +23,7 @@ from pyspark_rmq.spark_settings import SPARK_CONF
 _log = logging.getLogger(__name__)
 
 _NAMES = ("rmq", "rocketmq")
+_SPARK_MIN = 4
 
 
 def session(
@@ -33,6 +34,7 @@ def session(
     Makes Spark run the Python of this program. `PYSPARK_PYTHON` is kept if it has the package. A
     new session has the settings of `spark_conf()`, unless `config` has others.
     """
+    check_spark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -59,11 +61,31 @@ def register(spark: Any, name: str = "") -> None:
     Python of this program. Raises `InvalidArgument` if the Python of the workers does not have this
     package.
     """
+    check_spark()
     from pyspark_rmq.data_source import registered_as
 
     ensure_python(spark)
     for one in (name,) if name else _NAMES:
         spark.dataSource.register(registered_as(one))
+
+
+def check_spark() -> None:
+    """Raise `InvalidArgument` if the installed Spark cannot stream from Python data sources."""
+    problem = _spark_problem()
+    if problem:
+        raise errors.InvalidArgument(problem)
+
+
+def _spark_problem() -> str:
+    import pyspark
+
+    if int(pyspark.__version__.partition(".")[0]) >= _SPARK_MIN:
+        return ""
+    return errors.explained(
+        f"Spark {pyspark.__version__} has no data sources in Python for streams: install Spark 4.0"
+        " or newer, with pip install 'pyspark[sql]>=4.0,<4.4'",
+        "old-spark",
+    )
 
 
 def ensure_python(spark: Any) -> None:
@@ -99,7 +121,10 @@ def warn_of_environment() -> None:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None:
+    problem = _spark_problem()
+    if problem:
+        pass
+    elif active is None:
         problem = environment_problem(os.environ)
     elif is_classic(active) and active.sparkContext.pythonExec != sys.executable:
         problem = problem_of(_finder_of(active))

@@ -54,7 +54,19 @@ def test_a_protected_cluster_from_the_shell(tmp_path: Path) -> None:
         assert (consumed.code, consumed.output) == (0, b"one\ntwo\n"), consumed.errors
         unsigned = run_rmq("consume", *to, "-o", "beginning", "--exit-at-end")
         assert unsigned.code == 1
-        assert "access denied" in unsigned.errors
+        assert unsigned.errors == (
+            "rmq consume: error: access denied: the access key or the signature is missing or"
+            " wrong. Compare --access-key and --secret-key-file, or those of the profile, with the"
+            " accounts of the cluster. See docs/errors.md#access-denied\n"
+        )
+        refused = run_rmq("admin", "topic", "create", *to, *keys)
+        assert refused.errors.endswith(
+            "account shell is not an admin account, request 17. Compare --access-key and"
+            " --secret-key-file, or those of the profile, with the accounts of the cluster."
+            " See docs/errors.md#access-denied\n"
+        )
+        top = run_rmq("lag", *to)
+        assert top.errors.endswith("See docs/errors.md#access-denied\n")
         plain = run_rmq("consume", *to[:4], *keys, "-o", "beginning", "--exit-at-end")
         assert (plain.code, plain.output) == (1, b"")
         ended = server.end()
@@ -76,6 +88,41 @@ def test_halves_are_refused(options: tuple[str, ...], reason: str) -> None:
     ended = run_rmq("produce", "-t", "T", *options)
     assert ended.code == 2
     assert reason in ended.errors
+
+
+def test_servers_with_and_without_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server")
+    tls = ("--tls-mode", "enforcing", "--tls-cert", files.certificate, "--tls-key", files.key)
+    told = {}
+    for name, options in (("plain", ()), ("tls", tls)):
+        with running(tmp_path, "namesrv", "--listen", "127.0.0.1:0", *options) as server:
+            to = ("admin", "topic", "list", "-n", server.address)
+            told[name] = run_rmq(*to, *(("--tls",) if name == "plain" else ()))
+            if name == "tls":
+                told["unknown"] = run_rmq(*to, "--tls")
+            server.end()
+    tail = (
+        ". Compare --tls, --tls-ca and --tls-cert, or those of the profile, with the TLS settings"
+        " of the server. See docs/errors.md#tls-mismatch\n"
+    )
+    assert {answer.code for answer in told.values()} == {1}
+    assert told["plain"].errors.endswith(
+        "the server ended the handshake; it may not speak TLS, or require a client certificate"
+        + tail
+    )
+    assert "the certificate of the server was rejected: " in told["unknown"].errors
+    assert told["unknown"].errors.endswith(tail)
+    assert "closed by the peer before any answer: it may require TLS" in told["tls"].errors
+
+
+def test_a_file_for_tls_is_called_as_the_option_is() -> None:
+    ended = run_rmq("consume", "-t", "T", "--tls", "--tls-ca", "/gone.pem")
+    assert (ended.code, ended.errors) == (
+        2,
+        "rmq consume: error: --tls-ca='/gone.pem' cannot be used: a PEM file with certificates of"
+        " authorities: No such file or directory\n",
+    )
 
 
 def test_by_default_only_this_machine_can_connect(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from broker_core.cli import main as rmq
 from broker_core.cli.admin.registry import ADMIN_COMMANDS
 from broker_core.cli.main import COMMANDS, main
-from tests.cli.rmq_process import run_rmq
+from tests.cli.rmq_process import run_rmq, running
 
 # Of the narrowest usual terminal.
 COLUMNS = 80
@@ -222,3 +223,23 @@ def test_a_name_that_no_topic_can_have(capsys: pytest.CaptureFixture[str]) -> No
             main([command, "-t", "a b"])
         assert end.value.code == 2
         assert "'a b': topic has a character outside" in capsys.readouterr().err
+
+
+def test_a_broker_that_is_not_reached(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    properties = ("-p", "brokerIP1=127.0.0.2", "-p", "bindAddress=127.0.0.1")
+    ports = ("--port", "0", "--broker-port", str(port))
+    with running(tmp_path, "standalone", *ports, "-t", "T:1", *properties) as server:
+        ended = [
+            run_rmq("consume", "-t", "T", "-e", "-n", server.address),
+            run_rmq("admin", "topic", "status", "-t", "T", "-n", server.address),
+        ]
+        server.end()
+    for one in ended:
+        assert one.code == 1
+        assert one.errors.endswith(
+            f"127.0.0.2:{port} could not be reached: Connection refused. Start the broker or, if"
+            " this machine reaches it at another address, set its brokerIP1."
+            " See docs/errors.md#broker-not-reached\n"
+        )

@@ -60,6 +60,16 @@ def test_a_store_of_ones_own_is_kept(tmp_path: Path) -> None:
         EmbeddedBroker(store=store, store_dir=tmp_path)
 
 
+def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = tmp_path / "file" / "data" / "store"
+    with pytest.raises(EmbeddedBrokerFailed) as found:
+        EmbeddedBroker(store=str(store)).start()
+    assert str(found.value) == (
+        f"store='{store}' cannot be used: directory {store.parent} cannot be made: Not a directory"
+    )
+
+
 def test_a_checkpoint_lives_as_long_as_the_store(tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         temporary = Path(broker.checkpoint("orders"))

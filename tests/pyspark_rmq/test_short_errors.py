@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.types import StructType
 
-from broker_core import errors
+from broker_core import ClientConfig, errors
+from broker_core.client.connection.security import tls_context
+from broker_core.protocol_codes import ResponseCode
 from pyspark_rmq.data_source import RmqDataSource
 from pyspark_rmq.short_errors import short_errors, short_row_errors
 
@@ -34,6 +36,79 @@ def test_silent_name_servers_are_explained() -> None:
         " servers that this machine can reach, or start the cluster\n"
         "See docs/errors.md#name-servers-not-reached"
     )
+
+
+def test_name_servers_without_a_tls_connection_are_explained() -> None:
+    @short_errors
+    def plan() -> None:
+        silent = errors.NameServersSilent("none of the name servers h:1 answered: no TLS")
+        silent.tls_failed = True
+        raise silent
+
+    with pytest.raises(errors.NameServersSilent) as found:
+        plan()
+    assert str(found.value) == (
+        "none of the name servers h:1 answered: no TLS. Compare the options rmq.tls.enable,"
+        " rmq.tls.ca and rmq.tls.cert with the TLS settings of the server\n"
+        "See docs/errors.md#tls-mismatch"
+    )
+
+
+def test_a_file_for_tls_is_called_as_the_option_is() -> None:
+    @short_errors
+    def connect() -> None:
+        tls_context(ClientConfig(("h:1",), tls_enable=True, tls_ca="/gone.pem"))
+
+    with pytest.raises(errors.InvalidConfig) as found:
+        connect()
+    assert str(found.value) == (
+        "rmq.tls.ca='/gone.pem' cannot be used: a PEM file with certificates of authorities: No"
+        " such file or directory"
+    )
+
+
+def test_a_broker_that_is_not_reached_is_explained() -> None:
+    @short_errors
+    def plan() -> None:
+        raise errors.ConnectionLost("10.0.0.9:10911 could not be reached: no answer in time")
+
+    with pytest.raises(errors.ConnectionLost) as found:
+        plan()
+    assert str(found.value) == (
+        "10.0.0.9:10911 could not be reached: no answer in time. Start the broker or, if this"
+        " machine reaches it at another address, set its brokerIP1, or the option"
+        " rmq.broker.address.rewrite\n"
+        "See docs/errors.md#broker-not-reached"
+    )
+
+
+def test_an_error_is_explained_once() -> None:
+    @short_errors
+    @short_errors
+    def plan() -> None:
+        raise errors.ConnectionLost("10.0.0.9:10911 could not be reached: no answer in time")
+
+    with pytest.raises(errors.ConnectionLost) as found:
+        plan()
+    assert str(found.value).count("Start the broker") == 1
+
+
+def test_a_refused_account_is_explained() -> None:
+    @short_errors
+    def plan(text: str) -> None:
+        raise errors.NoPermission(ResponseCode.NO_PERMISSION, text)
+
+    with pytest.raises(errors.NoPermission) as found:
+        plan("topic T at broker-a: access denied: account a has no SUB permission on topic 'T'")
+    assert str(found.value) == (
+        "topic T at broker-a: access denied: account a has no SUB permission on topic 'T'. Compare"
+        " the options rmq.access.key and rmq.secret.key.file with the accounts of the cluster\n"
+        "See docs/errors.md#access-denied"
+    )
+    assert found.value.code == ResponseCode.NO_PERMISSION
+    # Not about an account.
+    with pytest.raises(errors.NoPermission, match=r"^topic T cannot be read$"):
+        plan("topic T cannot be read")
 
 
 def test_other_errors_and_results_stay() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker_core.cli.admin.registry import AdminVerb
@@ -80,8 +82,19 @@ async def _set(session: AdminSession, options: argparse.Namespace) -> Report:
     rows = []
     for name, address in chosen.items():
         found = await broker_settings(session.admin, address)
-        rows += [(name, key, found.get(key, "(not a setting of this broker)")) for key in settings]
+        # Known only now: Apache's brokers do not list settings that have no value yet.
+        for key in settings:
+            if key not in found:
+                raise InvalidArgument(_no_such_setting(name, key, found))
+            rows.append((name, key, found[key]))
     return [Table(("broker", "setting", "value"), rows)]
+
+
+def _no_such_setting(broker: str, key: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else ":"
+    every = f"rmq admin broker config -b {broker} lists all"
+    return f"broker {broker} has no setting {key!r:.80}{hint} {every}"
 
 
 SET: Final = AdminVerb(

@@ -12,9 +12,10 @@ from broker_core.cli.admin.session import (
     group_option,
     topic_option,
 )
+from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.live.screen import add_screen_options, run_screen
 from broker_core.client.admin.groups import all_groups, group_progress
-from broker_core.errors import GroupNotExist, TopicNotExist
+from broker_core.errors import GroupNotExist, TopicNotExist, explained
 
 EXAMPLES: Final = """\
   rmq lag                                      every group and topic
@@ -49,8 +50,19 @@ class LagLooks:
         for group in await self._groups(session, options):
             try:
                 rows, _ = await group_progress(session.admin, group, options.topic or "")
-            except (GroupNotExist, TopicNotExist):
-                continue
+            except GroupNotExist as error:
+                if not options.group or options.watch:
+                    continue
+                text = f"{error}: rmq admin group list shows those that are"
+                raise CommandFailed(text) from None
+            except TopicNotExist:
+                if not options.topic or options.watch:
+                    continue
+                text = (
+                    f"topic {options.topic!r:.140} is not known: rmq admin topic list shows those"
+                    " that are"
+                )
+                raise CommandFailed(explained(text, "topic-not-found")) from None
             for queue, row in rows.items():
                 queues, behind = found.get((group, queue.topic), (0, 0))
                 found[group, queue.topic] = queues + 1, behind + row.behind

@@ -100,6 +100,10 @@ def _text(fields: Mapping[str, Any], name: str, default: str) -> str:
 
 def _number(fields: Mapping[str, Any], name: str) -> int | None:
     found = fields.get(name)
-    if found is None or type(found) is int:
+    if found is None:
+        return None
+    if type(found) is int:
+        if found < 0:
+            raise CommandFailed(f"{name} {str(found)[:60]} is below 0")
         return found
     raise CommandFailed(f"{name} {found!r:.60} is not a whole number")

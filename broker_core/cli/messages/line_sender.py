@@ -71,6 +71,7 @@ class LineSender:
         self._on_the_way: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
+        self._taken = 0
         self.read = 0
         """Lines that were taken."""
         self.acknowledged = 0
@@ -129,7 +130,11 @@ class LineSender:
         batch: list[OutgoingMessage] = []
         size = 0
         for line in lines:
-            message = self._shape.message(line)
+            self._taken += 1
+            try:
+                message = self._shape.message(line)
+            except CommandFailed as error:
+                raise CommandFailed(f"line {self._taken}: {error}") from None
             if batch and (
                 len(batch) >= self._batch_count
                 or size + len(message.body) > _BATCH_SIZE_MAX

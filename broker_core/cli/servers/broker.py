@@ -127,11 +127,11 @@ def merged_config(
 
 @contextlib.contextmanager
 def store_errors(root: str) -> Iterator[None]:
-    """Errors of a store with its directory, which the store itself does not repeat."""
+    """Errors of a store with its directory, once."""
     try:
         yield
     except (StoreLocked, StoreUnusable, CorruptStore, DiskFull, DiskFailed) as error:
-        raise CommandFailed(f"store {root}: {error}") from None
+        raise CommandFailed(f"store {root}: {str(error).removeprefix(f'{root}: ')}") from None
 
 
 class _BrokerService:

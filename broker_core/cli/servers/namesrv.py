@@ -123,11 +123,7 @@ class _NameServerService:
 
     async def start(self) -> str:
         """Listen."""
-        try:
-            port = await self._server.start(self._host, self._port)
-        except OSError as error:
-            where = shown_address(self._host, self._port)
-            raise CommandFailed(f"cannot listen on {where}: {error.strerror or error}") from None
+        port = await self._server.start(self._host, self._port)
         return f"rmq namesrv ready on {shown_address(self._host, port)}"
 
     async def stop(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.broker.settings.unknown_properties import refuse_unknown, unknown_warnings
-from broker_core.cli.command_parser import add_process_options, count
+from broker_core.cli.command_parser import add_process_options, count, topic_name
 from broker_core.cli.command_parser import port as port_number
 from broker_core.cli.servers.broker import (
     add_properties_option,
@@ -124,7 +124,7 @@ def _topic(text: str) -> tuple[str, int]:
     found = _TOPIC.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r:.80} is not NAME or NAME:QUEUES")
-    return found[1], _QUEUES_DEFAULT if found[2] is None else count(found[2])
+    return topic_name(found[1]), _QUEUES_DEFAULT if found[2] is None else count(found[2])
 
 
 def _process(text: str) -> tuple[int, str]:

@@ -28,6 +28,7 @@ from broker_core.errors import (
     RemoteError,
     RequestTimeout,
     RmqError,
+    TlsFailed,
     TopicNotExist,
     UnexpectedAnswer,
     explained,
@@ -133,9 +134,11 @@ class NameServerClient:
         assert silent is not None
         if isinstance(silent, InvalidArgument):
             raise silent
-        raise NameServersSilent(
+        failure = NameServersSilent(
             f"none of the name servers {';'.join(self.addresses):.200} answered: {silent}"
-        ) from silent
+        )
+        failure.tls_failed = isinstance(silent, TlsFailed)
+        raise failure from silent
 
 
 def _not_a_name_server(address: str) -> InvalidArgument:

@@ -76,5 +76,14 @@ def tls_context(config: ClientSecurity) -> ssl.SSLContext | None:
     )
 
 
+def check_tls_files(ca: str, certificate: str, key: str, *, names: tuple[str, str, str]) -> None:
+    """Raise `InvalidConfig` for a file that cannot be used; `names` are the caller's of the files,
+    in their order.
+    """
+    name_of_ca, name_of_certificate, name_of_key = names
+    known_as = OptionNames(name_of_certificate, name_of_key, name_of_ca)
+    client_context(known_as, authority=ca, certificate=certificate, key=key)
+
+
 def _credentials(config: ClientSecurity) -> Credentials:
     return Credentials(config.access_key, config.secret_key, config.security_token)

@@ -36,6 +36,9 @@ SEND_HEADER_FACTOR = 4
 
 _LENGTH = struct.Struct(">I")
 _HEAD_SIZE = FRAME_HEAD.size
+# What begins other protocols, read as the length of a frame.
+_TLS_HANDSHAKE = 0x1603
+_HTTP = frozenset(int.from_bytes(word, "big") for word in (b"HTTP", b"GET ", b"POST", b"HEAD"))
 
 # Smaller pieces of a body are merged, so that a peer that sends single bytes does not cost an
 # object for each.
@@ -198,6 +201,10 @@ class FrameParser:
 
     def _check_length(self, length: int) -> None:
         if not 4 <= length <= self.frame_size_max - 4:
+            if length >> 16 == _TLS_HANDSHAKE:
+                raise ProtocolViolation("the peer began a TLS handshake; TLS is off here")
+            if length in _HTTP:
+                raise ProtocolViolation("the peer speaks HTTP, not RocketMQ's remoting protocol")
             raise ProtocolViolation(
                 f"a frame of {length} bytes; from 4 to {self.frame_size_max - 4} are accepted"
             )

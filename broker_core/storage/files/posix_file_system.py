@@ -440,7 +440,8 @@ def _open_root(root: Path, create: bool) -> int:
         reason = "its parent directory does not exist" if create else "does not exist"
         raise _refused(str(root), reason) from None
     except (OSError, ValueError) as error:
-        raise _refused(str(root), f"cannot be opened as a directory: {error}") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _refused(str(root), f"cannot be opened as a directory: {reason}") from error
     try:
         _check_root(root, os.fstat(descriptor), created)
     except BaseException:

@@ -179,7 +179,8 @@ def open_segments(
                     path,
                     base + length,
                     f"the file has {length} of {file_size} bytes",
-                    RESTORE + ", or set commit_log_file_size to the size it was written with",
+                    "If the store was written with another size of files, set commit_log_file_size"
+                    f" (mappedFileSizeCommitLog) to it; else the file was cut short. {RESTORE}",
                 )
             file.allocate(0, file_size)
             file.sync()

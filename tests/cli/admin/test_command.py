@@ -273,6 +273,10 @@ def test_brokers(shell: Shell, broker: EmbeddedBroker) -> None:
     assert row["value"] == "15"
     assert "broker.conf" in shell.refusal("broker", "set", "storePathRootDir=/etc")
     assert "nothing to change" in shell.refusal("broker", "set", code=2)
+    assert shell.refusal("broker", "set", "-b", name, "transactionCheckMx=9", code=2) == (
+        f"rmq admin: error: broker {name} has no setting 'transactionCheckMx'; did you mean"
+        f" transactionCheckMax? rmq admin broker config -b {name} lists all\n"
+    )
     for command in ("clean-queues", "clean-topics", "clean-log"):
         assert "removed on" in shell.text("broker", command, "-b", name)
     assert shell.json("broker", "drain", "-b", name)[0]["topicsChanged"] > 5

@@ -44,7 +44,7 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def test_it_tells_how_fast_the_lag_grows(broker: EmbeddedBroker, topic: str, group: str) -> None:
-    options = argparse.Namespace(group=group, topic=None)
+    options = argparse.Namespace(group=group, topic=None, watch=True)
     with SyncAdmin(broker.name_server) as admin:
         session: Any = Session(admin)
         lag = LagLooks()
@@ -54,3 +54,22 @@ def test_it_tells_how_fast_the_lag_grows(broker: EmbeddedBroker, topic: str, gro
         [table, note] = admin.call(lag(session, options))
     assert table.rows == [(group, topic, 2, 14, 2.0)]
     assert note.text == "behind: 14"
+
+
+def test_a_group_or_a_topic_that_does_not_exist(
+    broker: EmbeddedBroker, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = ("lag", "-n", broker.name_server)
+    assert main([*to, "-g", "mistyped"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "rmq lag: error: no broker knows group mistyped: rmq admin group list shows those that"
+        " are\n",
+    )
+    assert main([*to, "-t", "mistyped"]) == 1
+    assert main([*to, "-t", "mistyped", "-g", group]) == 1
+    text = "topic 'mistyped' is not known: rmq admin topic list shows those that are."
+    link = "See docs/errors.md#topic-not-found"
+    assert capsys.readouterr().err.splitlines() == [f"rmq lag: error: {text} {link}"] * 2
+    # It may come while one watches.
+    assert main([*to, "-g", "mistyped", "--watch", "--looks", "1"]) == 0

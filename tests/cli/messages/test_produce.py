@@ -231,6 +231,8 @@ def users(message: dict[str, Any]) -> dict[str, Any]:
         (b'{"body": "x", "tag": "t"}', "no field 'tag'; there are body, bodyEncoding, keys, tags"),
         (b'{"body": "%", "bodyEncoding": "base64"}', "is not base64"),
         (b'{"body": "x", "delayLevel": "1"}', "delayLevel '1' is not a whole number"),
+        (b'{"body": "x", "delayMs": "5s"}', "delayMs '5s' is not a whole number"),
+        (b'{"body": "x", "delayMs": -5}', "delayMs -5 is below 0"),
     ],
 )
 def test_json_that_is_no_message(shell: Shell, line: bytes, text: str) -> None:
@@ -387,3 +389,12 @@ def test_members_share_the_queues(
 def test_a_new_group_may_begin_at_the_end(shell: Shell, topic: str) -> None:
     shell.produce(b"old\n")
     assert shell.lines("-G", f"g-{topic}", "-o", "end") == []
+
+
+@pytest.mark.parametrize("batch", ["1", "100"])
+def test_the_line_that_is_no_message_is_named(shell: Shell, batch: str) -> None:
+    lines = [b'{"body": "%d"}' % number for number in range(500)]
+    lines[321] = b'{"bdy": "x"}'
+    ended = shell.produce(b"\n".join(lines), "-J", "-q", "--batch", batch)
+    assert ended.code == 1
+    assert ended.errors.startswith("rmq produce: error: line 322: no field 'bdy'; there are body,")

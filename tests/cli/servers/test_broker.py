@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,60 @@ def test_a_broker_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "broker_core.broker.broker" in imported
     tops = {name.partition(".")[0] for name in imported}
     assert not tops & {"numpy", "pandas", "pyarrow", "pyspark", "py4j"}
+
+
+def test_a_store_that_is_no_directory_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    ended = run_rmq("broker", "-p", f"storePathRootDir={path}", "-p", "listenPort=0")
+    assert (ended.code, ended.error_lines[-1]) == (
+        1,
+        f"rmq broker: error: store {path}: cannot be opened as a directory: Not a directory",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "way"),
+    [
+        (("standalone", "--port", "PORT", "--broker-port", "0"), "--port or --broker-port"),
+        (("standalone", "--port", "0", "--broker-port", "PORT"), "--port or --broker-port"),
+        (("namesrv", "--listen", "127.0.0.1:PORT"), "--listen"),
+        (("broker", "-p", "listenPort=PORT", "-p", "storePathRootDir=DIR"), "-p listenPort=PORT"),
+    ],
+)
+def test_a_port_in_use(tmp_path: Path, options: tuple[str, ...], way: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        store = str(tmp_path / "store")
+        ended = run_rmq(*(word.replace("PORT", port).replace("DIR", store) for word in options))
+    assert (ended.code, ended.error_lines[-1]) == (
+        1,
+        f"rmq {options[0]}: error: cannot listen on 127.0.0.1:{port}: another program uses this"
+        f" port. Stop it, or choose another port with {way} (0 = any free one)."
+        " See docs/errors.md#port-in-use",
+    )
+
+
+def test_a_topic_that_cannot_be_is_refused_before_the_start() -> None:
+    ended = run_rmq("standalone", "--topic", "a b:2")
+    assert (ended.code, ended.errors) == (
+        2,
+        "rmq standalone: error: argument -t/--topic: 'a b': topic has a character outside"
+        " %|a-zA-Z0-9_- (rmq standalone --help)\n",
+    )
+
+
+def test_a_store_with_other_file_sizes(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ports = ("--port", "0", "--broker-port", "0")
+    with running(tmp_path, "standalone", *ports, "--store", str(store)) as server:
+        assert run_rmq("produce", "-t", "T", "-n", server.address, given=b"x\n").code == 0
+        server.end()
+    ended = run_rmq("broker", "-p", f"storePathRootDir={store}", "-p", "listenPort=0")
+    assert (ended.code, ended.error_lines[-1]) == (
+        1,
+        f"rmq broker: error: store {store}: commitlog/00000000000000000000: damage at position"
+        " 67108864: the file has 67108864 of 1073741824 bytes. If the store was written with"
+        " another size of files, set commit_log_file_size (mappedFileSizeCommitLog) to it; else the"
+        " file was cut short. Restore the file from a replica or a backup; nothing was changed",
+    )

@@ -252,6 +252,24 @@ def test_sends_may_have_long_properties(code: int) -> None:
             parser.next_command()
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "the peer began a TLS handshake"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the peer speaks HTTP"),
+        (b"GET / HTTP/1.1\r\n", "the peer speaks HTTP"),
+        (b"POST /x HTTP/1.1\r\n", "the peer speaks HTTP"),
+        (b"SSH-2.0-OpenSSH", "a frame of 1397966893 bytes; from 4 to 16777212 are accepted"),
+    ],
+)
+def test_other_protocols_are_recognised(data: bytes, text: str) -> None:
+    for size in (4, len(data)):
+        parser = FrameParser()
+        parser.receive_data(data[:size])
+        with pytest.raises(ProtocolViolation, match=f"^{text}"):
+            parser.next_command()
+
+
 def test_commands_before_a_bad_frame_still_come_out() -> None:
     parser = FrameParser()
     parser.receive_data(ROUTE_REQUEST_JSON + head(-1, 0))

@@ -50,6 +50,14 @@ def test_servers_that_are_not_what_they_should_be(broker: EmbeddedBroker) -> Non
     assert "leave out rmq://" in with_scheme.fix
 
 
+def test_a_name_server_without_tls(broker: EmbeddedBroker) -> None:
+    [found] = doctor.server_findings(broker.name_server, {"tls_enable": True})
+    assert found.fix == (
+        "compare --tls, --tls-ca and --tls-cert with the TLS settings of the server\n"
+        "See docs/errors.md#tls-mismatch"
+    )
+
+
 def test_an_advertised_address_that_is_not_reached() -> None:
     assert doctor.broker_finding("broker-a:0", "127.0.0.1:1") == (
         "broker",

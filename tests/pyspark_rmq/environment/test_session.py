@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from broker_core import errors
-from pyspark_rmq.environment.session import ensure_python, is_classic
+from pyspark_rmq.environment.session import (
+    ensure_python,
+    is_classic,
+    register,
+    session,
+    warn_of_environment,
+)
 
 
 class Context:
@@ -85,3 +91,21 @@ def test_options_of_a_broker_warn_once_if_spark_would_run_another_python(bare_py
             cwd=Path(__file__).resolve().parents[3],
         )
         assert done.stderr.count(" WARNING rmq: Spark runs ") == count, done.stderr
+
+
+def test_an_old_spark_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        "Spark 3.5.4 has no data sources in Python for streams: install Spark 4.0 or newer, with"
+        " pip install 'pyspark[sql]>=4.0,<4.4'"
+    )
+    monkeypatch.setattr("pyspark.__version__", "3.5.4")
+    for use in (session, lambda: register(Session("local[2]", sys.executable))):
+        with pytest.raises(errors.InvalidArgument) as found:
+            use()
+        assert str(found.value) == f"{text}\nSee docs/errors.md#old-spark"
+    monkeypatch.setattr("pyspark_rmq.environment.session._warned", set())
+    warn_of_environment()
+    warn_of_environment()
+    assert [record.getMessage().splitlines()[0] for record in caplog.records] == [text]

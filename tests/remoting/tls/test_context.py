@@ -176,7 +176,7 @@ def test_plain_text_is_closed_when_enforcing(run: Run, authority: Authority) -> 
         context = context_for(authority.issue("server"))
         async with serving(context) as (_, address), client(**trusting(authority)) as good:
             async with client() as plain:
-                with pytest.raises(ConnectionLost):
+                with pytest.raises(ConnectionLost, match="it may require TLS"):
                     await echoed(plain, address)
             reader, writer = await raw(address)
             writer.write(frame_bytes(RemotingCommand(1, {})))
