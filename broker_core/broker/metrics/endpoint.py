@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.remoting.peer_address import peer_address
 from broker_core.remoting.server import bind_address
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.listener import Listener
-from broker_core.runtime.peer_host import counted_host
+from broker_core.runtime.peer_host import counted_host, host_of
 
 PATH: Final = b"/metrics"
 CONNECTIONS_MAX: Final = 16
@@ -71,7 +70,8 @@ class MetricsEndpoint:
         return asyncio.StreamReaderProtocol(reader, self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._hosts[writer.transport] = counted_host(peer_address(writer.transport)[0])
+        host = host_of(writer.get_extra_info("peername"))
+        self._hosts[writer.transport] = counted_host(host)
         if len(self._hosts) > CONNECTIONS_MAX:
             self._abort_oldest()
         task = asyncio.ensure_future(self._serve(reader, writer))
