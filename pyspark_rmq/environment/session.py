@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from pyspark_rmq.spark_settings import SPARK_CONF
 _log = logging.getLogger(__name__)
 
 _NAMES = ("rmq", "rocketmq")
+# Sessions that find the source whatever the JVM's environment says.
+_registered: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def session(
@@ -64,6 +67,8 @@ def register(spark: Any, name: str = "") -> None:
     ensure_python(spark)
     for one in (name,) if name else _NAMES:
         spark.dataSource.register(registered_as(one))
+    if name in ("", "rmq"):
+        _registered.add(spark)
 
 
 def ensure_python(spark: Any) -> None:
@@ -97,14 +102,28 @@ def warn_of_environment() -> None:
     if "pyspark" not in sys.modules:
         return
     from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if SparkSession.getActiveSession() is not None:
+        warn_of_session()
+    elif not is_remote():
+        _warn(environment_problem(os.environ))
+
+
+def warn_of_session() -> None:
+    """Log once if the running session, if there is one, does not find the package."""
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None:
-        problem = environment_problem(os.environ)
-    elif is_classic(active) and active.sparkContext.pythonExec != sys.executable:
-        problem = problem_of(_finder_of(active))
-    else:
-        problem = ""
+    if active is None or not is_classic(active) or active in _registered:
+        return
+    if active.sparkContext.pythonExec != sys.executable:
+        _warn(problem_of(_finder_of(active)))
+
+
+def _warn(problem: str) -> None:
     if problem and problem not in _warned:
         _warned.add(problem)
         write_log_lines()
