@@ -37,6 +37,8 @@ def processed(
     Raises the error of the query, and `NotProcessed` with the last report when the query ends
     before that or the wait takes too long.
     """
+    # pytest then shows the line of the test, not this file.
+    __tracebackhide__ = True
     if not hasattr(query, "recentProgress"):
         raise TypeError(
             f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
@@ -64,6 +66,7 @@ def processed(
 def _condition(
     query: Any, until: Callable[[], object] | Topic | int, ends: Ends
 ) -> Callable[[], bool]:
+    __tracebackhide__ = True
     if isinstance(until, Topic):
         return lambda: _has_reached(query.lastProgress, ends)
     if isinstance(until, int) and not isinstance(until, bool):
@@ -130,6 +133,7 @@ def _unread(report: Any, until: object) -> str:
 
 
 def _all_available(query: Any, timeout_s: float) -> None:
+    __tracebackhide__ = True
     from pyspark.errors import PySparkException
 
     failures: list[PySparkException] = []

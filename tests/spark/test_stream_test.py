@@ -32,15 +32,26 @@ def upper(rows: Any) -> Any:
 def test_add_process_check_restart_kill(rmq_stream: Streams) -> None:
     stream = rmq_stream(upper)
     stream.check()
-    with pytest.raises(AssertionError, match="no rows yet"):
+    with pytest.raises(AssertionError, match=r"no rows yet.*process\(\) comes before check"):
         stream.check("a")
     stream.add("a", "b", keys="k").process().check(("A", "k"), ("B", "k"))
     stream.check()
     stream.add({"value": "c", "key": "x"}).process().check({"key": "x", "text": "C"})
     stream.restart().add("d").kill().add("e").process()
-    with pytest.raises(DataFramesNotEqualError, match="text=F"):
+    with pytest.raises(DataFramesNotEqualError, match="text=F") as raised:
         stream.check(("D", None), ("F", None))
+    assert str(raised.value).startswith("df1 (or schema1) is what the query returned")
+    # pytest shows the line of the test, and no code of this package or of chispa.
+    assert {Path(entry.path).name for entry in raised.traceback.filter(raised)} == {
+        Path(__file__).name
+    }
     stream.check()
+    for row, text in (
+        ("D", r"'D'.* cannot be rows of the query, whose columns are text string, key string"),
+        ({"text": "D"}, "does not have the columns of the query: text, key"),
+    ):
+        with pytest.raises(AssertionError, match=text):
+            stream.check(row)
     assert [row.text for row in stream.rows][:2] == ["A", "B"]
     assert len(stream.rows) == 5
 
