@@ -20,6 +20,7 @@ from broker_core.client.admin.groups import Progress
 from broker_core.client.admin.topics import QueueSpan
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import (
+    GroupNotExist,
     InvalidArgument,
     MessageTooLarge,
     NameServersSilent,
@@ -171,6 +172,23 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
     assert int(stats["commitLogMaxOffset"]) > 0
 
 
+def test_the_lag_of_a_topic_is_that_of_its_readers(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    read, unread = new_topic(2), new_topic(2)
+    for topic in (read, unread):
+        broker.produce(topic, ["a", "b"])
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_group("readers_of_one")
+        admin.commit_offset("readers_of_one", admin.queues(read)[0], 1)
+    assert set(broker.topic(read).lag()["group"]) == {"readers_of_one"}
+    assert len(broker.topic(unread).lag()) == 0
+    assert "readers_of_one" not in broker.topic(unread).describe()
+    for ask in (broker.topic(read).lag, broker.lag):
+        with pytest.raises(GroupNotExist, match="no broker knows group mistyped"):
+            ask("mistyped")
+
+
 def test_a_topic_of_a_broker_that_was_stopped() -> None:
     with EmbeddedBroker() as broker:
         topic = broker.topic("orders")
@@ -183,7 +201,7 @@ def test_a_topic_of_a_broker_that_was_stopped() -> None:
 
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
-    for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
+    for ask in (missing.tail, missing.stats, missing.lag, lambda: broker.consume("missing")):
         with pytest.raises(TopicNotExist) as raised:
             ask()
         assert str(raised.value) == (

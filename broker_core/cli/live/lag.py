@@ -14,6 +14,7 @@ from broker_core.cli.admin.session import (
 )
 from broker_core.cli.live.screen import add_screen_options, run_screen
 from broker_core.client.admin.groups import all_groups, group_progress
+from broker_core.client.admin.topics import topic_groups
 from broker_core.errors import GroupNotExist, TopicNotExist
 
 EXAMPLES: Final = """\
@@ -69,6 +70,8 @@ class LagLooks:
     async def _groups(self, session: AdminSession, options: argparse.Namespace) -> list[str]:
         if options.group:
             return [options.group]
+        if options.topic:
+            return await topic_groups(session.admin, options.topic)
         names: set[str] = set()
         for address in (await chosen_brokers(session, options)).values():
             names.update(await all_groups(session.admin, address))

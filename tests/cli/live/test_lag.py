@@ -54,3 +54,17 @@ def test_it_tells_how_fast_the_lag_grows(broker: EmbeddedBroker, topic: str, gro
         [table, note] = admin.call(lag(session, options))
     assert table.rows == [(group, topic, 2, 14, 2.0)]
     assert note.text == "behind: 14"
+
+
+def test_the_lag_of_a_topic_is_that_of_its_readers(
+    broker: EmbeddedBroker, topic: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = f"{topic}-unread"
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_topic(other)
+    assert main(["lag", "-n", broker.name_server, "-t", topic, "--json"]) == 0
+    assert [row["group"] for row in json.loads(capsys.readouterr().out)] == [group]
+    assert main(["lag", "-n", broker.name_server, "-t", other, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["lag", "-n", broker.name_server, "-t", "mistyped"]) == 1
+    assert "mistyped" in capsys.readouterr().err
