@@ -189,6 +189,21 @@ def test_the_lag_of_a_topic_is_that_of_its_readers(
             ask("mistyped")
 
 
+def test_long_words_are_broken_and_times_are_not(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["x" * 3_000])
+    shown = broker.topic(topic)._repr_html_()
+    [cell] = re.findall(r'<td style="([^"]*)">x{200}', shown)
+    assert "overflow-wrap:anywhere" in cell
+    times = re.findall(r'<td style="([^"]*)">\d{4}-\d\d-\d\d', shown)
+    assert times
+    assert all("white-space:nowrap" in style for style in times)
+    [body] = re.findall(r'<td style="([^"]*)">x{3000}', broker.consume(topic)[0]._repr_html_())
+    assert "overflow-wrap:anywhere" in body
+
+
 def test_a_topic_of_a_broker_that_was_stopped() -> None:
     with EmbeddedBroker() as broker:
         topic = broker.topic("orders")
