@@ -43,6 +43,8 @@ def processed(
         raise TypeError(
             f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
         )
+    from pyspark.errors import PySparkException
+
     if until is None:
         _all_available(query, timeout_s)
         return
@@ -53,7 +55,11 @@ def processed(
         _all_available(query, timeout_s)
     is_there = _condition(query, until, ends)
     while not is_there():
-        ended = query.awaitTermination(_POLL_S)
+        try:
+            ended = query.awaitTermination(_POLL_S)
+        except PySparkException as error:
+            # The frames are those of Py4J; the text has the traceback of the worker.
+            raise error.with_traceback(None) from None
         if ended and not is_there():
             raise NotProcessed(f"the query ended before {_named(until)}; {_state(query)}")
         if time.monotonic() > deadline:
@@ -149,7 +155,7 @@ def _all_available(query: Any, timeout_s: float) -> None:
     thread.start()
     thread.join(timeout_s)
     if failures:
-        raise failures[0]
+        raise failures[0].with_traceback(None) from None
     if thread.is_alive():
         raise NotProcessed(f"not within {timeout_s:g} s: all that is available; {_state(query)}")
 

@@ -142,7 +142,7 @@ class StreamTest:
             ended = query.awaitTermination(self._timeout_s)
         except PySparkException as error:
             if re.search(pattern, str(error)) is None:
-                raise
+                raise error.with_traceback(None) from None
             self.query = None
             return self
         text = "ended without a failure" if ended else f"still runs after {self._timeout_s:g} s"

@@ -25,6 +25,11 @@ _ATTEMPTS = 3
 Streams = Callable[..., StreamTest]
 
 
+def shown_files(raised: pytest.ExceptionInfo[BaseException]) -> set[str]:
+    """Where the lines come from that pytest shows above an error."""
+    return {Path(entry.path).name for entry in raised.traceback.filter(raised)}
+
+
 def upper(rows: Any) -> Any:
     return rows.selectExpr("upper(cast(value AS STRING)) AS text", "key")
 
@@ -41,10 +46,7 @@ def test_add_process_check_restart_kill(rmq_stream: Streams) -> None:
     with pytest.raises(DataFramesNotEqualError, match="text=F") as raised:
         stream.check(("D", None), ("F", None))
     assert str(raised.value).startswith("df1 (or schema1) is what the query returned")
-    # pytest shows the line of the test, and no code of this package or of chispa.
-    assert {Path(entry.path).name for entry in raised.traceback.filter(raised)} == {
-        Path(__file__).name
-    }
+    assert shown_files(raised) == {Path(__file__).name}
     stream.check()
     for row, text in (
         ("D", r"'D'.* cannot be rows of the query, whose columns are text string, key string"),
@@ -99,8 +101,14 @@ def test_a_failure_is_expected(rmq_stream: Streams) -> None:
     broken = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
     broken.add("a").expect_failure("planted")
     other = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
-    with pytest.raises(PySparkException, match="planted"):
+    with pytest.raises(PySparkException, match="planted") as raised:
         other.add("a").expect_failure("something else")
+    assert shown_files(raised) == {Path(__file__).name}
+    for until in (None, 1):
+        failing = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
+        with pytest.raises(PySparkException, match="planted") as raised:
+            failing.add("a").process(until)
+        assert shown_files(raised) == {Path(__file__).name}
 
 
 def test_nothing_is_skipped_by_a_query_that_begins_at_the_end(rmq_stream: Streams) -> None:
