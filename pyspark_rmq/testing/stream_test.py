@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core import EmbeddedBroker, Topic
-from pyspark_rmq.testing.processed import TIMEOUT_S, NotProcessed, processed
+from pyspark_rmq.testing.query_wait import TIMEOUT_S, NotProcessed, processed
 
 Transform = Callable[[Any], Any]
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker_core import SyncAdmin, Topic
+from broker_core import SyncAdmin, Topic, errors
 from pyspark_rmq.progress import total_of
 
 _POLL_S: Final = 0.1
@@ -49,7 +49,7 @@ def processed(
         _all_available(query, timeout_s)
         return
     deadline = time.monotonic() + timeout_s
-    ends = _ends_of(until) if isinstance(until, Topic) else {}
+    ends = _ends_of(query, until, deadline) if isinstance(until, Topic) else {}
     if isinstance(until, Topic) and not any(ends.values()) and query.lastProgress is None:
         # The query may not have chosen its start position: messages sent next must not be skipped.
         _all_available(query, timeout_s)
@@ -92,14 +92,31 @@ def _condition(
     )
 
 
-def _ends_of(topic: Topic) -> dict[str, dict[str, dict[str, int]]]:
-    """Ends of the queues that have messages, in the form of the source's offsets."""
-    ends: dict[str, dict[str, int]] = {}
-    with SyncAdmin(topic.client_config) as admin:
-        for queue, (_, end) in admin.topic_offsets(topic.name).items():
+def _ends_of(query: Any, topic: Topic, deadline: float) -> dict[str, dict[str, dict[str, int]]]:
+    """Ends of the queues that have messages, in the form of the source's offsets.
+
+    Asked again after an error that a retry may cure, such as those of a fault, until the deadline
+    or the end of the query.
+    """
+    __tracebackhide__ = True
+    while True:
+        ends: dict[str, dict[str, int]] = {}
+        try:
+            with SyncAdmin(topic.client_config) as admin:
+                found = admin.topic_offsets(topic.name)
+        except errors.NameServersSilent:
+            # The broker does not run.
+            raise
+        except errors.RmqError as error:
+            if not error.retriable or time.monotonic() > deadline:
+                raise
+            if query.awaitTermination(_POLL_S):
+                raise
+            continue
+        for queue, (_, end) in found.items():
             if end:
                 ends.setdefault(queue.broker_name, {})[str(queue.queue_id)] = end
-    return {topic.name: ends}
+        return {topic.name: ends}
 
 
 def _has_reached(report: Any, ends: Ends) -> bool:
