@@ -78,7 +78,10 @@ def ensure_python(spark: Any) -> None:
     workers run elsewhere with a Python that would fail later.
     """
     if not is_classic(spark):
-        # Spark Connect: the server chooses its Python.
+        # A server of Spark Connect chooses its Python, by the environment that it was started with.
+        problem = problem_of(worker(os.environ)) if _is_server_here() else ""
+        if problem:
+            raise errors.InvalidArgument(problem)
         return
     context = spark.sparkContext
     problem = problem_of(Interpreter(context.pythonExec, _worker_setting()))
@@ -106,7 +109,7 @@ def warn_of_environment() -> None:
 
     if SparkSession.getActiveSession() is not None:
         warn_of_session()
-    elif not is_remote():
+    elif not is_remote() or _is_server_here():
         _warn(environment_problem(os.environ))
 
 
@@ -117,10 +120,18 @@ def warn_of_session() -> None:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None or not is_classic(active) or active in _registered:
+    if active is None or active in _registered:
         return
-    if active.sparkContext.pythonExec != sys.executable:
+    if not is_classic(active):
+        if _is_server_here():
+            _warn(environment_problem(os.environ))
+    elif active.sparkContext.pythonExec != sys.executable:
         _warn(problem_of(_finder_of(active)))
+
+
+def _is_server_here() -> bool:
+    """Whether `remote("local")` has started the server of Spark Connect in this program."""
+    return "SPARK_LOCAL_REMOTE" in os.environ
 
 
 def _warn(problem: str) -> None:

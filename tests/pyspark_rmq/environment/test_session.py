@@ -61,6 +61,19 @@ def test_the_server_of_spark_connect_chooses_its_python() -> None:
     ensure_python(remote)
 
 
+def test_a_server_of_spark_connect_in_this_program_is_checked(
+    bare_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`remote("local")` starts it with the environment of this program."""
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    monkeypatch.setenv("SPARK_LOCAL_REMOTE", "1")
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
+    with pytest.raises(errors.InvalidArgument, match="which does not have pyspark_rmq"):
+        ensure_python(remote)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    ensure_python(remote)
+
+
 OPTIONS = """
 import pyspark.sql
 from pyspark_rmq import EmbeddedBroker
@@ -83,7 +96,13 @@ spark_conf()
 """
 
 
-@pytest.mark.parametrize("program", [OPTIONS, SETTINGS])
+LOCAL_SERVER = f"""
+import os
+os.environ["SPARK_LOCAL_REMOTE"] = "1"
+{REMOTE_SETTINGS}"""
+
+
+@pytest.mark.parametrize("program", [OPTIONS, SETTINGS, LOCAL_SERVER])
 def test_options_and_settings_warn_once_if_spark_would_run_another_python(
     program: str, bare_python: str
 ) -> None:
