@@ -30,9 +30,12 @@ def spark_conf() -> dict[str, str]:
     """Settings for `SparkSession.builder.config(map=…)` that speed up every Python data source.
 
     Set them before the application starts. `docs/source.md` describes them, by release of Spark.
+    Logs a warning if Spark would be started with a Python that does not have this package.
     """
+    from pyspark_rmq.environment.session import warn_of_environment
     from pyspark_rmq.spark_settings import SPARK_CONF
 
+    warn_of_environment()
     return dict(SPARK_CONF)
 
 
@@ -51,11 +54,12 @@ def __getattr__(name: str) -> Any:
         return RmqDataSource
     if name in ("Cluster", "EmbeddedBroker", "EmbeddedCluster"):
         import broker_core
-        from pyspark_rmq.environment.session import warn_of_environment
+        from pyspark_rmq.environment.session import warn_of_environment, warn_of_session
 
         found = getattr(broker_core, name)
         if warn_of_environment not in found.before_options:
             found.before_options.append(warn_of_environment)
+            found.before_start.append(warn_of_session)
         return found
     if name in ("register", "session"):
         from pyspark_rmq.environment import session

@@ -195,7 +195,7 @@ TESTED_TOGETHER: Final[Mapping[str, tuple[TestedTogether, ...]]] = {
         TestedTogether("data_source", "tests/spark", _SPARK),
     ),
     "pyspark_rmq/testing": (
-        TestedTogether("plugin processed stream_test", "tests/spark/test_stream_test.py", _SPARK),
+        TestedTogether("stream_test", "tests/spark/test_stream_test.py", _SPARK),
     ),
     "pyspark_rmq/prove": (
         TestedTogether(

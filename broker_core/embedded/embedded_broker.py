@@ -231,6 +231,8 @@ class EmbeddedBroker(ClusterActions):
 
         Raises `EmbeddedBrokerFailed` with the reason, or with the end of the broker's log.
         """
+        for check in self.before_start:
+            check()
         if self.is_running:
             return self
         self._check_store()

@@ -29,6 +29,10 @@ class ClusterActions:
     before_options: ClassVar[list[Callable[[], None]]] = []
     """Called when options for Spark are asked for; the connector checks Spark's Python here."""
 
+    before_start: ClassVar[list[Callable[[], None]]] = []
+    """Called when an `EmbeddedBroker` is started or shared again; the connector checks the Python
+    of a Spark session that is there already."""
+
     @property
     def name_server(self) -> str:
         """`host:port` of the name servers."""

@@ -153,6 +153,7 @@ def size_text(size: float) -> str:
 
 
 _MESSAGE_HEADS: Final = ("queue", "offset", "stored (UTC)", "key", "tags", "body")
+_TEXT_HEADS: Final = ("key", "tags", "body")
 
 
 def _message_row(message: ReceivedMessage) -> tuple[str, ...]:
@@ -232,11 +233,19 @@ def _bar(value: int, most: int, colour: str = _BAR) -> str:
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are HTML already."""
-    head = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in heads)
+    """Cells are HTML already. Texts of messages are broken anywhere, other cells never."""
+    breaks = [
+        "overflow-wrap:anywhere" if name in _TEXT_HEADS else "white-space:nowrap" for name in heads
+    ]
+    head = "".join(
+        f'<th style="text-align:left;white-space:nowrap">{html.escape(name)}</th>' for name in heads
+    )
     body = "".join(
         "<tr>"
-        + "".join(f'<td style="text-align:left;vertical-align:top">{cell}</td>' for cell in row)
+        + "".join(
+            f'<td style="text-align:left;vertical-align:top;{style}">{cell}</td>'
+            for style, cell in zip(breaks, row, strict=True)
+        )
         + "</tr>"
         for row in rows
     )

@@ -8,9 +8,14 @@ from typing import Final, NamedTuple
 
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.brokers import broker_stats, runtime_info
-from broker_core.client.admin.groups import Progress, all_groups, group_progress
+from broker_core.client.admin.groups import Progress, all_groups, group_masters, group_progress
 from broker_core.client.admin.system_topics import is_system_topic
-from broker_core.client.admin.topics import QueueSpan, topic_masters, topic_status
+from broker_core.client.admin.topics import (
+    QueueSpan,
+    topic_groups,
+    topic_masters,
+    topic_status,
+)
 from broker_core.client.pull.consumer import PullConsumer
 from broker_core.client.pull.received_message import ReceivedMessage
 from broker_core.client.pull.stream import READER_GROUP
@@ -128,14 +133,9 @@ async def broker_figures(admin: Admin) -> list[BrokerFigures]:
 
 
 async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[GroupLag]:
-    """Progress of every group, or of one, in every queue that it has read."""
-    names = {group} if group else set()
-    if not group:
-        for address in (await admin.masters()).values():
-            listed = await all_groups(admin, address)
-            names.update(name for name in listed if not _is_system_group(name))
+    """Progress of every group, or of one, in every queue of the topics that it has read."""
     rows = []
-    for name in sorted(names):
+    for name in await _group_names(admin, group, topic):
         try:
             found, _ = await group_progress(admin, name, topic)
         except RemoteError:
@@ -153,6 +153,21 @@ async def group_lags(admin: Admin, group: str = "", topic: str = "") -> list[Gro
 def _is_system_group(name: str) -> bool:
     """Also the name under which `PullConsumer` and Spark's tasks read without a group."""
     return name == READER_GROUP or is_system_group(name)
+
+
+async def _group_names(admin: Admin, group: str, topic: str) -> list[str]:
+    """The given group, else those that have read the topic, else all."""
+    if group:
+        # A broker reports progress in a given topic also for a group that does not exist.
+        await group_masters(admin, group)
+        return [group]
+    names: set[str] = set()
+    if topic:
+        names.update(await topic_groups(admin, topic))
+    else:
+        for address in (await admin.masters()).values():
+            names.update(await all_groups(admin, address))
+    return sorted(name for name in names if not _is_system_group(name))
 
 
 async def last_messages(consumer: PullConsumer, topic: str, count: int) -> list[ReceivedMessage]:

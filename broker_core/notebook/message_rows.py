@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import math
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -78,7 +79,9 @@ def _frame_rows(messages: Any) -> list[dict[str, Any]] | None:
         found = messages.collect().to_dicts()
     elif package == "pyarrow" and hasattr(messages, "schema"):
         _refuse_repeated(messages.schema.names)
-        found = messages.to_pylist()
+        # A reader of record batches is read to its end.
+        table = messages.read_all() if hasattr(messages, "read_all") else messages
+        found = table.to_pylist()
     else:
         return None
     return [{str(name): value for name, value in row.items()} for row in found]
@@ -207,7 +210,7 @@ def _encoded(number: int, text: str) -> bytes:
 def _json_value(value: Any) -> Any:
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, decimal.Decimal):
+    if isinstance(value, decimal.Decimal | uuid.UUID):
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)

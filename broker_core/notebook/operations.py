@@ -90,6 +90,8 @@ def topic_table(config: ClientConfig, *, system: bool) -> Any:
 
 def lag_table(config: ClientConfig, group: str, topic: str) -> Any:
     """One row for each group and queue."""
+    with known_topic(config, topic) if topic else contextlib.nullcontext():
+        found = gather(config, lambda admin: figures.group_lags(admin, group, topic))
     rows = [
         (
             lag.group,
@@ -99,7 +101,7 @@ def lag_table(config: ClientConfig, group: str, topic: str) -> Any:
             lag.progress.behind,
             moment(lag.progress.last_ms),
         )
-        for lag in gather(config, lambda admin: figures.group_lags(admin, group, topic))
+        for lag in found
     ]
     columns = "group", "topic", "broker", "queue", "committed", "next", "lag", "last_consumed"
     return table(columns, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 _NAMES = ("rmq", "rocketmq")
 _SPARK_MIN = 4
+# Sessions that find the source whatever the JVM's environment says.
+_registered: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def session(
@@ -67,6 +70,8 @@ def register(spark: Any, name: str = "") -> None:
     ensure_python(spark)
     for one in (name,) if name else _NAMES:
         spark.dataSource.register(registered_as(one))
+    if name in ("", "rmq"):
+        _registered.add(spark)
 
 
 def check_spark() -> None:
@@ -95,7 +100,10 @@ def ensure_python(spark: Any) -> None:
     workers run elsewhere with a Python that would fail later.
     """
     if not is_classic(spark):
-        # Spark Connect: the server chooses its Python.
+        # A server of Spark Connect chooses its Python, by the environment that it was started with.
+        problem = problem_of(worker(os.environ)) if _is_server_here() else ""
+        if problem:
+            raise errors.InvalidArgument(problem)
         return
     context = spark.sparkContext
     problem = problem_of(Interpreter(context.pythonExec, _worker_setting()))
@@ -118,18 +126,42 @@ def warn_of_environment() -> None:
     """Log once if Spark, as it runs or would be started now, would not find the package."""
     if "pyspark" not in sys.modules:
         return
+    if problem := _spark_problem():
+        _warn(problem)
+        return
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if SparkSession.getActiveSession() is not None:
+        warn_of_session()
+    elif not is_remote() or _is_server_here():
+        _warn(environment_problem(os.environ))
+
+
+def warn_of_session() -> None:
+    """Log once if the running session, if there is one, does not find the package."""
+    if "pyspark" not in sys.modules:
+        return
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    problem = _spark_problem()
-    if problem:
-        pass
-    elif active is None:
-        problem = environment_problem(os.environ)
-    elif is_classic(active) and active.sparkContext.pythonExec != sys.executable:
-        problem = problem_of(_finder_of(active))
-    else:
-        problem = ""
+    if active is None or active in _registered:
+        return
+    if problem := _spark_problem():
+        _warn(problem)
+    elif not is_classic(active):
+        if _is_server_here():
+            _warn(environment_problem(os.environ))
+    elif active.sparkContext.pythonExec != sys.executable:
+        _warn(problem_of(_finder_of(active)))
+
+
+def _is_server_here() -> bool:
+    """Whether `remote("local")` has started the server of Spark Connect in this program."""
+    return "SPARK_LOCAL_REMOTE" in os.environ
+
+
+def _warn(problem: str) -> None:
     if problem and problem not in _warned:
         _warned.add(problem)
         write_log_lines()

@@ -33,6 +33,9 @@ _HELP: Final = """\
 %%rmq produce TOPIC           one message per line of the cell; options of rmq produce
 %rmq COMMAND …                a command of rmq; %rmq --help lists them
 """
+# Commands that need no cluster; `doctor` checks one if there is one.
+_LOCAL: Final = ("completion", "doctor", "explain", "help", "profile", "store")
+_ASK_HELP: Final = frozenset({"-h", "--help"})
 _NAME_SERVERS: Final = "NAMESRV_ADDR"
 _PROFILE: Final = "RMQ_PROFILE"
 
@@ -78,14 +81,20 @@ class RmqMagic:
         if not words:
             return self._cluster()
         own = self._commands.get(words[0])
-        if own is not None and {"-h", "--help"} & set(words):
+        is_general = words[0] == "help" or words[0] in _ASK_HELP
+        if is_general or (own is not None and _ASK_HELP & set(words)):
             sys.stdout.write(_HELP)
+            if is_general:
+                sys.stdout.write("\n")
+                self._run(words, None)
             return None
         if own is not None and cell is None:
             return own(words[1:])
         _check_known(words[0], cell)
         if words[0] == "produce" and len(words) > 1 and not words[1].startswith("-"):
             words[1:2] = ["-t", words[1]]
+        if words[0] == "produce" and cell is None and not _ASK_HELP & set(words):
+            raise errors.InvalidArgument("give the messages in a cell: write it with %%")
         return self._run(words, cell)
 
     def _topics(self, words: Sequence[str]) -> Any:
@@ -176,8 +185,12 @@ class RmqMagic:
         """Run a command of `rmq` and show what it prints."""
         environment = dict(os.environ)
         if not {"-n", "--namesrv", "--profile"} & set(words):
-            environment[_NAME_SERVERS] = self._cluster().name_server
-            environment.pop(_PROFILE, None)
+            try:
+                environment[_NAME_SERVERS] = self._cluster().name_server
+                environment.pop(_PROFILE, None)
+            except errors.RmqError:
+                if words[0] not in _LOCAL and not _ASK_HELP & set(words):
+                    raise
         with subprocess.Popen(
             [sys.executable, "-m", "broker_core", *words],
             stdin=subprocess.DEVNULL if cell is None else subprocess.PIPE,

@@ -9,12 +9,12 @@ def test_invoices(rmq_stream):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from broker_core import EmbeddedBroker, Topic
-from pyspark_rmq.testing.processed import TIMEOUT_S, NotProcessed, processed
+from pyspark_rmq.testing.query_wait import TIMEOUT_S, NotProcessed, processed
 
 Transform = Callable[[Any], Any]
 
@@ -57,6 +57,7 @@ class StreamTest:
 
     def add(self, *messages: Any, **fields: Any) -> StreamTest:
         """Send messages; one frame sends its rows. `fields` are those of `produce`."""
+        __tracebackhide__ = True
         is_frame = len(messages) == 1 and hasattr(messages[0], "columns")
         self.topic.produce(messages[0] if is_frame else list(messages), **fields)
         return self
@@ -66,6 +67,7 @@ class StreamTest:
 
         `until` as of `processed`; without it everything that is in the topic.
         """
+        __tracebackhide__ = True
         target = self.topic if until is None else until
         processed(self._started(), target, timeout_s=self._timeout_s)
         return self
@@ -76,22 +78,37 @@ class StreamTest:
         A row is a tuple, a dictionary or, with one column, a plain value. One DataFrame of Spark
         stands for its rows.
         """
+        # pytest then shows the line of the test, not this file.
+        __tracebackhide__ = True
         from chispa import assert_df_equality
+        from chispa.dataframe_comparer import DataFramesNotEqualError
+        from chispa.schema_comparer import SchemasNotEqualError
 
         found = self.rows[self._checked :]
         self._checked += len(found)
         if self._schema is None:
             if not rows:
                 return self
-            raise AssertionError(f"the query has returned no rows yet, not {rows!r:.200}")
+            raise AssertionError(
+                f"the query has returned no rows yet, not {rows!r:.200}: process() comes before"
+                " check()"
+            )
         actual = self._spark.createDataFrame(found, self._schema)
         if len(rows) == 1 and hasattr(rows[0], "schema"):
             expected = rows[0]
         else:
-            expected = self._spark.createDataFrame([self._row(row) for row in rows], self._schema)
-        assert_df_equality(
-            actual, expected, ignore_row_order=True, ignore_nullable=True, allow_nan_equality=True
-        )
+            expected = self._frame_of(rows)
+        try:
+            assert_df_equality(
+                actual,
+                expected,
+                ignore_row_order=True,
+                ignore_nullable=True,
+                allow_nan_equality=True,
+            )
+        except (DataFramesNotEqualError, SchemasNotEqualError) as error:
+            text = f"df1 (or schema1) is what the query returned, df2 what was expected:{error}"
+            raise type(error)(text) from None
         return self
 
     def restart(self) -> StreamTest:
@@ -117,6 +134,7 @@ class StreamTest:
 
     def expect_failure(self, pattern: str = "") -> StreamTest:
         """Wait until the query fails with a text that contains the regular expression."""
+        __tracebackhide__ = True
         from pyspark.errors import PySparkException
 
         query = self._started()
@@ -124,7 +142,7 @@ class StreamTest:
             ended = query.awaitTermination(self._timeout_s)
         except PySparkException as error:
             if re.search(pattern, str(error)) is None:
-                raise
+                raise error.with_traceback(None) from None
             self.query = None
             return self
         text = "ended without a failure" if ended else f"still runs after {self._timeout_s:g} s"
@@ -147,6 +165,7 @@ class StreamTest:
     # Inside
 
     def _started(self) -> Any:
+        __tracebackhide__ = True
         if self.query is None:
             reader = self._spark.readStream.format("rmq").options(**self._broker.options)
             reader = reader.option("subscribe", self.topic.name)
@@ -164,7 +183,26 @@ class StreamTest:
     def _take(self, frame: Any, batch_id: int) -> None:
         self._batches[batch_id] = frame.collect()
 
+    def _frame_of(self, rows: Sequence[Any]) -> Any:
+        """Raises `AssertionError` for rows that the query's columns cannot hold."""
+        __tracebackhide__ = True
+        from pyspark.errors import PySparkTypeError, PySparkValueError
+
+        try:
+            return self._spark.createDataFrame([self._row(row) for row in rows], self._schema)
+        except (PySparkTypeError, PySparkValueError) as error:
+            columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in self._schema)
+            raise AssertionError(
+                f"{rows!r:.200} cannot be rows of the query, whose columns are {columns}: {error}"
+            ) from None
+
     def _row(self, row: Any) -> Any:
+        __tracebackhide__ = True
         if isinstance(row, Mapping):
+            if row.keys() != set(self._schema.names):
+                raise AssertionError(
+                    f"the row {row!r:.200} does not have the columns of the query:"
+                    f" {', '.join(self._schema.names)}"
+                )
             return tuple(row[name] for name in self._schema.names)
         return row if isinstance(row, tuple) else (row,)

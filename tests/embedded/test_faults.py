@@ -150,7 +150,7 @@ def test_busy(broker: EmbeddedBroker, hasty: Cluster) -> None:
     assert b"busy" not in bodies(broker)
 
 
-def test_one_fault_twice_is_refused(broker: EmbeddedBroker) -> None:
+def test_one_fault_twice_is_refused(broker: EmbeddedBroker, hasty: Cluster) -> None:
     with broker.faults.busy():
         with (
             pytest.raises(InvalidArgument, match="fault busy is there already"),

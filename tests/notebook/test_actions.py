@@ -22,6 +22,7 @@ from broker_core.client.admin.topics import QueueSpan
 from broker_core.client.produce.outgoing_message import OutgoingMessage
 from broker_core.codec.wire.bodies.message_queue import MessageQueue
 from broker_core.errors import (
+    GroupNotExist,
     InvalidArgument,
     MessageTooLarge,
     NameServersSilent,
@@ -175,6 +176,38 @@ def test_tables(broker: EmbeddedBroker, new_topic: Callable[[int], str]) -> None
     assert int(stats["commitLogMaxOffset"]) > 0
 
 
+def test_the_lag_of_a_topic_is_that_of_its_readers(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    read, unread = new_topic(2), new_topic(2)
+    for topic in (read, unread):
+        broker.produce(topic, ["a", "b"])
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_group("readers_of_one")
+        admin.commit_offset("readers_of_one", admin.queues(read)[0], 1)
+    assert set(broker.topic(read).lag()["group"]) == {"readers_of_one"}
+    assert len(broker.topic(unread).lag()) == 0
+    assert "readers_of_one" not in broker.topic(unread).describe()
+    for ask in (broker.topic(read).lag, broker.lag):
+        with pytest.raises(GroupNotExist, match="no broker knows group mistyped"):
+            ask("mistyped")
+
+
+def test_long_words_are_broken_and_times_are_not(
+    broker: EmbeddedBroker, new_topic: Callable[[int], str]
+) -> None:
+    topic = new_topic(1)
+    broker.produce(topic, ["x" * 3_000])
+    shown = broker.topic(topic)._repr_html_()
+    [cell] = re.findall(r'<td style="([^"]*)">x{200}', shown)
+    assert "overflow-wrap:anywhere" in cell
+    times = re.findall(r'<td style="([^"]*)">\d{4}-\d\d-\d\d', shown)
+    assert times
+    assert all("white-space:nowrap" in style for style in times)
+    [body] = re.findall(r'<td style="([^"]*)">x{3000}', broker.consume(topic)[0]._repr_html_())
+    assert "overflow-wrap:anywhere" in body
+
+
 def test_a_topic_of_a_broker_that_was_stopped() -> None:
     with EmbeddedBroker() as broker:
         topic = broker.topic("orders")
@@ -187,7 +220,7 @@ def test_a_topic_of_a_broker_that_was_stopped() -> None:
 
 def test_a_topic_that_is_not_there(broker: EmbeddedBroker) -> None:
     missing = broker.topic("missing")
-    for ask in (missing.tail, missing.stats, lambda: broker.consume("missing")):
+    for ask in (missing.tail, missing.stats, missing.lag, lambda: broker.consume("missing")):
         with pytest.raises(TopicNotExist) as raised:
             ask()
         assert str(raised.value) == (

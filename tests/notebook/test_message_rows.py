@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import uuid
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,14 @@ def test_values_of_json() -> None:
     row = {
         "day": datetime.date(2024, 5, 31),
         "price": decimal.Decimal("1.50"),
+        "id": uuid.UUID(int=1),
         "count": np.int64(3),
         "list": np.array([1, 2]),
     }
-    expected = b'{"day":"2024-05-31","price":"1.50","count":3,"list":[1,2]}'
+    expected = (
+        b'{"day":"2024-05-31","price":"1.50","id":"00000000-0000-0000-0000-000000000001",'
+        b'"count":3,"list":[1,2]}'
+    )
     assert bodies([row]) == [expected]
 
 
@@ -59,7 +64,7 @@ def test_a_dictionary_of_message_fields_is_a_row() -> None:
     assert sent([OutgoingMessage("other", b"x", keys="own")])[0][:4] == ("t", b"x", "", "own")
 
 
-@pytest.mark.parametrize("kind", ["pandas", "arrow", "batch", "polars", "lazy"])
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "batch", "reader", "polars", "lazy"])
 def test_frames(kind: str) -> None:
     columns = {"value": ["a", "b"], "key": ["k", None], "tags": [None, "g"]}
     messages = sent(_frame(kind, columns))
@@ -83,6 +88,8 @@ def _frame(kind: str, columns: dict[str, list[Any]]) -> Any:
     import pyarrow
 
     table = pyarrow.table(columns)
+    if kind == "reader":
+        return table.to_reader()
     return table.to_batches()[0] if kind == "batch" else table
 
 

@@ -16,6 +16,24 @@ import pyspark_rmq
 from pyspark_rmq import EmbeddedBroker
 
 PROJECT = Path(__file__).resolve().parents[2]
+PLAIN_SESSION = """
+import pyspark_rmq
+from pyspark.sql import SparkSession
+from pyspark_rmq import EmbeddedBroker, environment
+settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+with EmbeddedBroker(topics={"orders": 1}):
+    reader = spark.read.format("rmq").option("rmq.namesrv.addr", "127.0.0.1:1")
+    try:
+        reader.option("subscribe", "orders").load()
+    except Exception as error:
+        print("DATA_SOURCE_NOT_FOUND" in str(error))
+pyspark_rmq.register(spark)
+environment.session._warned.clear()
+with EmbeddedBroker(topics={"orders": 1}) as broker:
+    rows = spark.read.format("rmq").options(**broker.options).option("subscribe", "orders")
+    print(rows.load().count())
+"""
 MADE_BY_SESSION = """
 import json, sys
 import pyspark_rmq
@@ -89,3 +107,23 @@ def test_a_session_finds_the_source_whatever_the_environment_says(
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [3, True]
+
+
+def test_a_broker_warns_of_a_session_that_does_not_find_the_source(
+    bare_python: str, tmp_path: Path
+) -> None:
+    """Before the error of Spark, which does not name the reason; not after `register`."""
+    environment = {**os.environ, "PYSPARK_PYTHON": bare_python, "PYTHONPATH": str(PROJECT)}
+    environment.pop("PYSPARK_DRIVER_PYTHON", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN_SESSION],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "0"]), done.stderr
+    assert done.stderr.count(" WARNING rmq: Spark runs ") == 1, done.stderr
+    assert f"set PYSPARK_PYTHON={sys.executable} and PYSPARK_DRIVER_PYTHON" in done.stderr

@@ -25,6 +25,11 @@ _ATTEMPTS = 3
 Streams = Callable[..., StreamTest]
 
 
+def shown_files(raised: pytest.ExceptionInfo[BaseException]) -> set[str]:
+    """Where the lines come from that pytest shows above an error."""
+    return {Path(entry.path).name for entry in raised.traceback.filter(raised)}
+
+
 def upper(rows: Any) -> Any:
     return rows.selectExpr("upper(cast(value AS STRING)) AS text", "key")
 
@@ -32,15 +37,23 @@ def upper(rows: Any) -> Any:
 def test_add_process_check_restart_kill(rmq_stream: Streams) -> None:
     stream = rmq_stream(upper)
     stream.check()
-    with pytest.raises(AssertionError, match="no rows yet"):
+    with pytest.raises(AssertionError, match=r"no rows yet.*process\(\) comes before check"):
         stream.check("a")
     stream.add("a", "b", keys="k").process().check(("A", "k"), ("B", "k"))
     stream.check()
     stream.add({"value": "c", "key": "x"}).process().check({"key": "x", "text": "C"})
     stream.restart().add("d").kill().add("e").process()
-    with pytest.raises(DataFramesNotEqualError, match="text=F"):
+    with pytest.raises(DataFramesNotEqualError, match="text=F") as raised:
         stream.check(("D", None), ("F", None))
+    assert str(raised.value).startswith("df1 (or schema1) is what the query returned")
+    assert shown_files(raised) == {Path(__file__).name}
     stream.check()
+    for row, text in (
+        ("D", r"'D'.* cannot be rows of the query, whose columns are text string, key string"),
+        ({"text": "D"}, "does not have the columns of the query: text, key"),
+    ):
+        with pytest.raises(AssertionError, match=text):
+            stream.check(row)
     assert [row.text for row in stream.rows][:2] == ["A", "B"]
     assert len(stream.rows) == 5
 
@@ -88,8 +101,14 @@ def test_a_failure_is_expected(rmq_stream: Streams) -> None:
     broken = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
     broken.add("a").expect_failure("planted")
     other = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
-    with pytest.raises(PySparkException, match="planted"):
+    with pytest.raises(PySparkException, match="planted") as raised:
         other.add("a").expect_failure("something else")
+    assert shown_files(raised) == {Path(__file__).name}
+    for until in (None, 1):
+        failing = rmq_stream(lambda rows: rows.selectExpr("raise_error('planted') AS text"))
+        with pytest.raises(PySparkException, match="planted") as raised:
+            failing.add("a").process(until)
+        assert shown_files(raised) == {Path(__file__).name}
 
 
 def test_nothing_is_skipped_by_a_query_that_begins_at_the_end(rmq_stream: Streams) -> None:

@@ -15,6 +15,7 @@ from broker_core.cli.admin.session import (
 from broker_core.cli.exit_codes import CommandFailed
 from broker_core.cli.live.screen import add_screen_options, run_screen
 from broker_core.client.admin.groups import all_groups, group_progress
+from broker_core.client.admin.topics import topic_groups
 from broker_core.errors import GroupNotExist, TopicNotExist, explained
 
 EXAMPLES: Final = """\
@@ -58,11 +59,7 @@ class LagLooks:
             except TopicNotExist:
                 if not options.topic or options.watch:
                     continue
-                text = (
-                    f"topic {options.topic!r:.140} is not known: rmq admin topic list shows those"
-                    " that are"
-                )
-                raise CommandFailed(explained(text, "topic-not-found")) from None
+                raise _unknown(options.topic) from None
             for queue, row in rows.items():
                 queues, behind = found.get((group, queue.topic), (0, 0))
                 found[group, queue.topic] = queues + 1, behind + row.behind
@@ -81,6 +78,13 @@ class LagLooks:
     async def _groups(self, session: AdminSession, options: argparse.Namespace) -> list[str]:
         if options.group:
             return [options.group]
+        if options.topic:
+            try:
+                return await topic_groups(session.admin, options.topic)
+            except TopicNotExist:
+                if options.watch:
+                    return []
+                raise _unknown(options.topic) from None
         names: set[str] = set()
         for address in (await chosen_brokers(session, options)).values():
             names.update(await all_groups(session.admin, address))
@@ -92,3 +96,8 @@ class LagLooks:
         if before is None or now <= self._at:
             return None
         return (behind - before) / (now - self._at)
+
+
+def _unknown(topic: str) -> CommandFailed:
+    text = f"topic {topic!r:.140} is not known: rmq admin topic list shows those that are"
+    return CommandFailed(explained(text, "topic-not-found"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import html
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,9 @@ _HEX_BYTES_MAX: Final = 256
 _TEXT: Final = "text"
 _JSON: Final = "JSON"
 _HEX: Final = "hex"
+# Everything that moves a cursor or changes colours, without tabs and ends of lines. Joiners of
+# emoji and wide spaces are text, although `isprintable` is false for them.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 class Shown(Protocol):
@@ -45,14 +49,12 @@ class Shown(Protocol):
 
 
 def body_text(body: bytes, *, pretty: bool = False) -> tuple[str, str]:
-    """A body as text, and whether it is `JSON`, `text` or `hex` (not UTF-8)."""
+    """A body as text, and whether it is `JSON`, `text` or `hex`: not UTF-8, or with controls."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         text = ""
-    if not text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() or (
-        body and not text
-    ):
+    if _CONTROL.search(text) or (body and not text):
         shown = body[:_HEX_BYTES_MAX].hex(" ")
         return shown + (" …" if len(body) > _HEX_BYTES_MAX else ""), _HEX
     if text[:1] in ("{", "["):
@@ -82,10 +84,14 @@ def message_html(message: Shown) -> str:
 
 def message_text(message: Shown) -> str:
     """The same for a terminal."""
-    rows = _facts(message)
+    rows = [(name, _CONTROL.sub(_escaped, value)) for name, value in _facts(message)]
     width = max(len(name) for name, _ in rows)
     between = "\n" + " " * (width + 2)
     return "\n".join(f"{name:{width}}  {value.replace(chr(10), between)}" for name, value in rows)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
 
 
 def _facts(message: Shown) -> list[tuple[str, str]]:
@@ -115,8 +121,10 @@ def user_properties(message: Shown) -> dict[str, str]:
 def html_facts(rows: list[tuple[str, str]]) -> str:
     """Names and values as a table; texts are escaped and keep their lines."""
     cells = "".join(
-        f'<tr><th style="text-align:left;vertical-align:top">{html.escape(name)}</th>'
-        '<td style="text-align:left;white-space:pre-wrap;font-family:monospace">'
+        '<tr><th style="text-align:left;vertical-align:top;white-space:nowrap">'
+        f"{html.escape(name)}</th>"
+        '<td style="text-align:left;white-space:pre-wrap;overflow-wrap:anywhere;'
+        'font-family:monospace">'
         f"{html.escape(value)}</td></tr>"
         for name, value in rows
     )

@@ -73,3 +73,15 @@ def test_a_group_or_a_topic_that_does_not_exist(
     assert capsys.readouterr().err.splitlines() == [f"rmq lag: error: {text} {link}"] * 2
     # It may come while one watches.
     assert main([*to, "-g", "mistyped", "--watch", "--looks", "1"]) == 0
+
+
+def test_the_lag_of_a_topic_is_that_of_its_readers(
+    broker: EmbeddedBroker, topic: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = f"{topic}-unread"
+    with SyncAdmin(broker.name_server) as admin:
+        admin.create_topic(other)
+    assert main(["lag", "-n", broker.name_server, "-t", topic, "--json"]) == 0
+    assert [row["group"] for row in json.loads(capsys.readouterr().out)] == [group]
+    assert main(["lag", "-n", broker.name_server, "-t", other, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []

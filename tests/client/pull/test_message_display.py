@@ -32,6 +32,22 @@ def message(body: bytes, text: bytes = b"", sys_flag: int = 0) -> ReceivedMessag
         (b"{broken", ("{broken", "text")),
         (b"\xff\x00", ("ff 00", "hex")),
         (b"a\x00b", ("61 00 62", "hex")),
+        (b"\x1b[31m", ("1b 5b 33 31 6d", "hex")),
+        ("\u009b31m".encode(), ("c2 9b 33 31 6d", "hex")),
+        # An emoji of several characters, and spaces of French and of Chinese.
+        *(
+            (text.encode(), (text, "text"))
+            for text in (
+                "\U0001f469\u200d\U0001f680",
+                "10\u00a0\u20ac",
+                "1\u202f000",
+                "\u4ef7\u3000\u683c",
+            )
+        ),
+        (
+            '{"who":"\U0001f469\u200d\U0001f680"}'.encode(),
+            ('{"who":"\U0001f469\u200d\U0001f680"}', "JSON"),
+        ),
     ],
 )
 def test_bodies(body: bytes, shown: tuple[str, str]) -> None:
@@ -87,3 +103,10 @@ def test_html_is_escaped() -> None:
 def test_properties_of_the_sender() -> None:
     found = user_properties(message(b"", b"a\x01b\x02UNIQ_KEY\x01id\x02"))
     assert found == {"a": "b"}
+
+
+def test_nothing_in_a_description_moves_the_cursor_of_a_terminal() -> None:
+    found = message(b'["\\u009b2J"]', b"KEYS\x01k\x1b[2J\x02source\x01\x1b[31m\x02").describe()
+    assert "\x1b" not in found
+    assert "\x9b" not in found
+    assert r"source=\x1b[31m" in found

@@ -67,30 +67,57 @@ def test_the_server_of_spark_connect_chooses_its_python() -> None:
     ensure_python(remote)
 
 
-WARN = """
+def test_a_server_of_spark_connect_in_this_program_is_checked(
+    bare_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`remote("local")` starts it with the environment of this program."""
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    monkeypatch.setenv("SPARK_LOCAL_REMOTE", "1")
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
+    with pytest.raises(errors.InvalidArgument, match="which does not have pyspark_rmq"):
+        ensure_python(remote)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    ensure_python(remote)
+
+
+OPTIONS = """
 import pyspark.sql
 from pyspark_rmq import EmbeddedBroker
 with EmbeddedBroker() as broker:
     broker.options
     broker.options
 """
+SETTINGS = """
+import pyspark.sql
+from pyspark_rmq import spark_conf
+spark_conf()
+spark_conf()
+"""
+REMOTE_SETTINGS = """
+import os
+os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+import pyspark.sql
+from pyspark_rmq import spark_conf
+spark_conf()
+"""
 
 
-def test_options_of_a_broker_warn_once_if_spark_would_run_another_python(bare_python: str) -> None:
-    pytest.importorskip("pyspark")
+LOCAL_SERVER = f"""
+import os
+os.environ["SPARK_LOCAL_REMOTE"] = "1"
+{REMOTE_SETTINGS}"""
+
+
+@pytest.mark.parametrize("program", [OPTIONS, SETTINGS, LOCAL_SERVER])
+def test_options_and_settings_warn_once_if_spark_would_run_another_python(
+    program: str, bare_python: str
+) -> None:
     for python, count in ((bare_python, 1), (sys.executable, 0)):
-        environment = {**os.environ, "PYSPARK_PYTHON": python}
-        environment.pop("PYSPARK_DRIVER_PYTHON", None)
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", WARN],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=600,
-            env=environment,
-            cwd=Path(__file__).resolve().parents[3],
-        )
-        assert done.stderr.count(" WARNING rmq: Spark runs ") == count, done.stderr
+        assert _warnings(program, python) == count
+
+
+def test_settings_for_a_server_of_spark_connect_do_not_warn(bare_python: str) -> None:
+    assert _warnings(REMOTE_SETTINGS, bare_python) == 0
 
 
 def test_an_old_spark_is_named(
@@ -109,3 +136,20 @@ def test_an_old_spark_is_named(
     warn_of_environment()
     warn_of_environment()
     assert [record.getMessage().splitlines()[0] for record in caplog.records] == [text]
+
+
+def _warnings(program: str, python: str) -> int:
+    """How often the program warns of Spark's Python if that is `python`."""
+    pytest.importorskip("pyspark")
+    environment = {**os.environ, "PYSPARK_PYTHON": python}
+    environment.pop("PYSPARK_DRIVER_PYTHON", None)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+        env=environment,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    return done.stderr.count(" WARNING rmq: Spark runs ")

@@ -97,6 +97,32 @@ def test_a_line_with_a_cell(shell: Any) -> None:
         shell.run_cell_magic("rmq", "tail orders", "a\n")
 
 
+@pytest.mark.parametrize("line", ["--help", "help", "-h"])
+def test_help_shows_the_lines_of_the_magic_and_the_commands(
+    shell: Any, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del shell.user_ns["broker"]
+    shell.run_line_magic("rmq", line)
+    shown = capsys.readouterr().out
+    assert shown.index("%rmq tail TOPIC [-n N]") < shown.index("usage: rmq COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [("consume --help", "usage: rmq consume"), ("doctor", "pyspark-rmq"), ("profile list", "")],
+)
+def test_commands_that_need_no_cluster(
+    shell: Any, line: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del shell.user_ns["broker"]
+    try:
+        shell.run_line_magic("rmq", line)
+    except UsageError as error:
+        # `doctor` may have found something.
+        assert "doctor ended with exit code 1" in str(error)
+    assert text in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("line", ["tail --help", "topics -h", "use --help"])
 def test_help(shell: Any, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_line_magic("rmq", line)
@@ -123,6 +149,7 @@ def test_which_cluster(shell: Any, broker: EmbeddedBroker) -> None:
         ("tail", "usage: %rmq tail"),
         ("tail orders -n many", "invalid int value"),
         ("tail orders -n -1", "give a number from 0"),
+        ("produce orders", "give the messages in a cell: write it with %%"),
         ("topics --all", "unrecognized arguments"),
         ("watch nothing", "neither a variable with a query nor the name of one; active: none"),
         ("tail 'orders", "No closing quotation"),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker_core import SyncAdmin, Topic
+from broker_core import SyncAdmin, Topic, errors
 from pyspark_rmq.progress import total_of
 
 _POLL_S: Final = 0.1
@@ -37,21 +37,29 @@ def processed(
     Raises the error of the query, and `NotProcessed` with the last report when the query ends
     before that or the wait takes too long.
     """
+    # pytest then shows the line of the test, not this file.
+    __tracebackhide__ = True
     if not hasattr(query, "recentProgress"):
         raise TypeError(
             f"processed takes a query, as start() of a stream returns it, not {query!r:.80}"
         )
+    from pyspark.errors import PySparkException
+
     if until is None:
         _all_available(query, timeout_s)
         return
     deadline = time.monotonic() + timeout_s
-    ends = _ends_of(until) if isinstance(until, Topic) else {}
+    ends = _ends_of(query, until, deadline) if isinstance(until, Topic) else {}
     if isinstance(until, Topic) and not any(ends.values()) and query.lastProgress is None:
         # The query may not have chosen its start position: messages sent next must not be skipped.
         _all_available(query, timeout_s)
     is_there = _condition(query, until, ends)
     while not is_there():
-        ended = query.awaitTermination(_POLL_S)
+        try:
+            ended = query.awaitTermination(_POLL_S)
+        except PySparkException as error:
+            # The frames are those of Py4J; the text has the traceback of the worker.
+            raise error.with_traceback(None) from None
         if ended and not is_there():
             raise NotProcessed(f"the query ended before {_named(until)}; {_state(query)}")
         if time.monotonic() > deadline:
@@ -64,6 +72,7 @@ def processed(
 def _condition(
     query: Any, until: Callable[[], object] | Topic | int, ends: Ends
 ) -> Callable[[], bool]:
+    __tracebackhide__ = True
     if isinstance(until, Topic):
         return lambda: _has_reached(query.lastProgress, ends)
     if isinstance(until, int) and not isinstance(until, bool):
@@ -83,14 +92,31 @@ def _condition(
     )
 
 
-def _ends_of(topic: Topic) -> dict[str, dict[str, dict[str, int]]]:
-    """Ends of the queues that have messages, in the form of the source's offsets."""
-    ends: dict[str, dict[str, int]] = {}
-    with SyncAdmin(topic.client_config) as admin:
-        for queue, (_, end) in admin.topic_offsets(topic.name).items():
+def _ends_of(query: Any, topic: Topic, deadline: float) -> dict[str, dict[str, dict[str, int]]]:
+    """Ends of the queues that have messages, in the form of the source's offsets.
+
+    Asked again after an error that a retry may cure, such as those of a fault, until the deadline
+    or the end of the query.
+    """
+    __tracebackhide__ = True
+    while True:
+        ends: dict[str, dict[str, int]] = {}
+        try:
+            with SyncAdmin(topic.client_config) as admin:
+                found = admin.topic_offsets(topic.name)
+        except errors.NameServersSilent:
+            # The broker does not run.
+            raise
+        except errors.RmqError as error:
+            if not error.retriable or time.monotonic() > deadline:
+                raise
+            if query.awaitTermination(_POLL_S):
+                raise
+            continue
+        for queue, (_, end) in found.items():
             if end:
                 ends.setdefault(queue.broker_name, {})[str(queue.queue_id)] = end
-    return {topic.name: ends}
+        return {topic.name: ends}
 
 
 def _has_reached(report: Any, ends: Ends) -> bool:
@@ -130,6 +156,7 @@ def _unread(report: Any, until: object) -> str:
 
 
 def _all_available(query: Any, timeout_s: float) -> None:
+    __tracebackhide__ = True
     from pyspark.errors import PySparkException
 
     failures: list[PySparkException] = []
@@ -145,7 +172,7 @@ def _all_available(query: Any, timeout_s: float) -> None:
     thread.start()
     thread.join(timeout_s)
     if failures:
-        raise failures[0]
+        raise failures[0].with_traceback(None) from None
     if thread.is_alive():
         raise NotProcessed(f"not within {timeout_s:g} s: all that is available; {_state(query)}")
 

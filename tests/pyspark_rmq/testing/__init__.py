@@ -1,0 +1,1 @@
+"""Tests of `pyspark_rmq/notebook/`."""
