@@ -44,21 +44,22 @@ def cluster() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def page(spark: Any, cluster: EmbeddedBroker, tmp_path: Path) -> Iterator[Page]:
-    """`page(name, *numbers, **names)` runs blocks of a page; returns the names after them.
+    """`page(name, *parts, **names)` runs blocks of a page; returns the names after them.
 
-    The value of a block that is one expression is called `shown`.
+    A part is text of one block only. The value of a block that is one expression is called `shown`.
     """
 
-    def run(name: str, *numbers: int, **names: Any) -> dict[str, Any]:
+    def run(name: str, *parts: str, **names: Any) -> dict[str, Any]:
         blocks = _BLOCK.findall((PAGES / name).read_text(encoding="utf-8"))
         servers = {"rmq.namesrv.addr": cluster.name_server}
         found = {"spark": spark, "options": servers, "connection": servers, **names}
-        for number in numbers:
-            code = blocks[number].replace("127.0.0.1:9876", cluster.name_server)
+        for part in parts:
+            [block] = [block for block in blocks if part in block]
+            code = block.replace("127.0.0.1:9876", cluster.name_server)
             code = code.replace("checkpoints/", f"{tmp_path}/")
             if isinstance(ast.parse(code).body[0], ast.Expr):
                 code = f"shown = {code}"
-            script = tmp_path / f"block_{number}.py"
+            script = tmp_path / "block.py"
             script.write_text(code, encoding="utf-8")
             found = runpy.run_path(str(script), found)
         if "query" in found:
@@ -80,7 +81,7 @@ def streamed(frame: Any, checkpoint: Path) -> list[Any]:
 
 
 def test_source(page: Page) -> None:
-    found = page("source.md", 0, 1)
+    found = page("source.md", "history = ", "key = 'order-17'")
     assert found["history"].count() == _ORDERS
     [row] = found["shown"].collect()
     assert json.loads(row.value)["orderId"] == "o17"
@@ -91,33 +92,39 @@ def test_sink(page: Page, spark: Any, cluster: EmbeddedBroker, tmp_path: Path) -
     events = events.options(subscribe="shop-orders", startingOffsets="earliest").load()
     events = events.selectExpr("value", "'a' AS orderId")
     before = len(cluster.consume("orders"))
-    page("sink.md", 0, 1, events=events, frame=spark.createDataFrame([(b"{}",)], ["value"]))
+    page(
+        "sink.md",
+        "events.selectExpr",
+        "sink_batches",
+        events=events,
+        frame=spark.createDataFrame([(b"{}",)], ["value"]),
+    )
     assert len(cluster.consume("orders")) == before + 2
 
 
 def test_payloads(page: Page, cluster: EmbeddedBroker, tmp_path: Path) -> None:
-    assert page("payloads.md", 0)["query"].lastProgress is not None
-    [row] = page("payloads.md", 1)["orders"].where("key = 'order-3'").collect()
+    assert page("payloads.md", "keyColumn")["query"].lastProgress is not None
+    [row] = page("payloads.md", "inferSchema")["orders"].where("key = 'order-3'").collect()
     assert (row.value.orderId, row.value.city, row.value.amount) == ("o3", "Ulm", 1.5)
     earliest = {**cluster.options, "startingOffsets": "earliest"}
-    changes = page("payloads.md", 4, connection=earliest)["changes"]
+    changes = page("payloads.md", "debezium-json", connection=earliest)["changes"]
     [change] = streamed(changes.select("op", "after.city"), tmp_path / "changes")
     assert tuple(change) == ("c", "Ulm")
 
 
 def test_bad_records(page: Page, cluster: EmbeddedBroker, tmp_path: Path) -> None:
     cluster.produce("orders", ["bad"])
-    [row] = page("payloads.md", 2)["bad"].collect()
+    [row] = page("payloads.md", '"badRecords", "null"')["bad"].collect()
     assert bytes(row.badValue) == b"bad"
     earliest = {**cluster.options, "startingOffsets": "earliest"}
-    orders = page("payloads.md", 3, connection=earliest)["orders"]
+    orders = page("payloads.md", "deadLetterTopic", connection=earliest)["orders"]
     assert len(streamed(orders, tmp_path / "orders")) >= _ORDERS
     [bad] = cluster.consume("orders-bad")
     assert bad.body == b"bad"
 
 
 def test_migration(page: Page, cluster: EmbeddedBroker) -> None:
-    page("migration.md", 0)
+    page("migration.md", "includeHeaders")
     copied = len(cluster.consume("copies"))
     assert copied >= _ORDERS
-    page("migration.md", 1)
+    page("migration.md", "rocketmq-spark")
