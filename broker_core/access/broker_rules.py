@@ -132,7 +132,7 @@ def _all_owners(command: RemotingCommand, resources: Resources) -> Iterable[Need
 
 
 def _read(command: RemotingCommand, resources: Resources) -> Iterable[Need]:
-    """Messages of a topic, whoever owns them; with a group, also what it subscribes to."""
+    """Messages of a topic, of all owners; with a group, also what it subscribes to."""
     topic, group = command.ext.get("topic", ""), command.ext.get("consumerGroup", "")
     yield topic_need(topic, SUB)
     yield from _owned(resources.retry_owners(topic))

@@ -237,7 +237,7 @@ def test_no_message_is_passed_off_as_popped(tmp_path: Path) -> None:
                     RequestCode.POP_MESSAGE, **pop_fields("x", "a")
                 )
                 assert b"forged" not in bytes(popped.body)
-            # What a group sends back is its own, whoever popped it before.
+            # A group owns what it sends back, also if another group popped it before.
             assert (await found.of(ADMIN).send("x", b"again", i=text)).code == 0
             (message,) = records(await found.of(ADMIN).pull("x", consumerGroup="a_x"))
             back = {"group": "a_x", "offset": message.physical_offset, "originTopic": "x"}
