@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.errors import InvalidConfig
-from broker_core.fault_injection.control import FaultControl
+from broker_core.fault_injection.control import FaultControl, Request
 from tests.cli.rmq_process import LIMIT_S, command, environment
 
 _BUSY = json.dumps({"do": "begin", "fault": "busy", "limit_s": 60}).encode() + b"\n"
@@ -45,6 +47,16 @@ def test_only_a_broker_that_was_started_for_it(tmp_path: Path) -> None:
     assert json.loads(done) == {"ok": True, "sync_failed": False}
     assert json.loads(nonsense)["ok"] is False
     assert json.loads(empty)["ok"] is False
+
+
+class _BrokenControl(FaultControl):
+    async def _do(self, request: Request) -> dict[str, Any]:
+        raise RuntimeError(f"cannot {request['do']}")
+
+
+def test_an_unexpected_error_is_answered() -> None:
+    answer = asyncio.run(_BrokenControl(BrokerConfig()).answer('{"do": "advance"}'))
+    assert json.loads(answer) == {"ok": False, "error": "RuntimeError: cannot advance"}
 
 
 def test_never_one_that_others_can_reach() -> None:

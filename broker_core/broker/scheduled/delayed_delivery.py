@@ -169,7 +169,8 @@ class DelayedDelivery:
     @property
     def is_late(self) -> bool:
         """Whether messages that are due are not delivered yet."""
-        waits = [self._head_wait_ms(level) for level in self._levels.values()]
+        # Reading dispatches what was appended, which may add a level.
+        waits = [self._head_wait_ms(level) for level in list(self._levels.values())]
         return any(wait_ms is not None and wait_ms <= 0 for wait_ms in waits)
 
     # Waiting
@@ -208,6 +209,8 @@ class DelayedDelivery:
             return
         if wait_ms is None or level.in_line:
             return
+        # Reading dispatches what was appended, which may have set a timer of this level.
+        level.stop_timer()
         if wait_ms > 0:
             level.timer = self._timers.call_later(wait_ms / 1000, self._look, level)
             return

@@ -65,6 +65,25 @@ def test_progress_is_saved_at_the_configured_interval() -> None:
     broker.stop()
 
 
+def test_asking_for_late_messages_while_a_level_appears(run_async: Callable[..., Any]) -> None:
+    async def check() -> None:
+        broker = DelayStore(**ASYNC).start()
+        await broker.store.start()
+        for level in (4, 3, 2):
+            broker.delay(b"%d" % level, level)
+        # Appended, not dispatched yet: the question itself dispatches it.
+        broker.store.append(delayed(Message("T", b"first of its level"), 1, 4))
+        assert not broker.delivery.is_late
+        broker.clock.advance(1_000)
+        assert broker.delivery.is_late
+        broker.timers.run()
+        assert not broker.delivery.is_late
+        assert broker.bodies() == [b"first of its level"]
+        broker.stop()
+
+    run_async(check())
+
+
 def test_levels_do_not_wait_for_each_other(broker: DelayStore) -> None:
     for level in (4, 3, 2, 1):
         broker.delay(b"%d" % level, level)
