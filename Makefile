@@ -21,7 +21,9 @@ NATIVE_SOURCES := $(wildcard broker_core/codec/native/*.c broker_core/codec/nati
 # which xdist's own order by the number of tests would undo.
 WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
-SLOW := crash or simulation or spark or interop or root
+# Fast tests wait more than the others do.
+FAST := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || echo 2) ))) --dist loadfile --no-loadscope-reorder --durations=25
+SLOW := crash or simulation or spark or interop or long or root
 
 # `make test-crash LONG=1` runs the nightly size.
 ifdef LONG
@@ -73,7 +75,7 @@ check: lint ## Lint, types and the fast tests
 	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
 
 fast-tests: $(INSTALLED)
-	$(PYTEST) $(PARALLEL) -m "not ($(SLOW))"
+	$(PYTEST) $(FAST) -m "not ($(SLOW))"
 
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .

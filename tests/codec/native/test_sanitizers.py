@@ -150,6 +150,7 @@ def run_python(library: str, *arguments: str, **variables: str) -> subprocess.Co
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT_S)
 def test_the_native_code_does_nothing_that_is_not_defined(
     tmp_path: Path, library: str, long_run: bool

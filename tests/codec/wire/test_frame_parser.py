@@ -366,6 +366,7 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
     return decoded, refused
 
 
+@pytest.mark.long
 def test_mutated_frames(long_run: bool, summary_lines: list[str]) -> None:
     count, workers = 10_000_000 if long_run else 2_000_000, 4
     # Each worker has its own seed, so that a failure is reproducible on every machine.

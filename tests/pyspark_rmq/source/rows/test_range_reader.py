@@ -171,7 +171,7 @@ def test_an_end_that_is_not_there_is_loss(
     topic = new_topic(1)
     broker.produce(topic, [b"a", b"b"])
     ranges = [QueueRange(topic, "broker-a", 0, 0, 5)]
-    impatient = {"subscribe": topic, "rmqConsumer__pollTimeoutMs": 3_000}
+    impatient = {"subscribe": topic, "rmqConsumer__pollTimeoutMs": 1_000}
     with pytest.raises(DataLost, match=rf"queue 0 of {topic} .*from offset 0 to 5.*failOnDataLoss"):
         rows(options_of(**impatient), ranges)
     found = rows(options_of(**impatient, failOnDataLoss="false"), ranges)
