@@ -17,7 +17,7 @@ from tests.interop.server_processes import OURS, BrokerCluster
 
 pytestmark = pytest.mark.interop
 
-REQUEST_LIMIT_MS = 20_000
+REQUEST_LIMIT_MS = 60_000
 
 
 @certifies("requests and their replies", client="ours", broker="{kind}")
