@@ -26,9 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import spark_benchmark
+from benchmarks.spark_parts import command
 
 PARTS = ("stream", "batch", "partitions", "apache", "trickle", "latency")
 
 if __name__ == "__main__":
-    sys.exit(spark_benchmark.main(__doc__, PARTS, "benchmarks.spark_source_parts"))
+    sys.exit(command.main(__doc__, PARTS, "benchmarks.spark_parts.source"))

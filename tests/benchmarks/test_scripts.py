@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 MODULES = sorted(
-    path.stem for path in Path(__file__).parents[2].joinpath("benchmarks").glob("[a-z]*.py")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ROOT.joinpath("benchmarks").rglob("[a-z]*.py")
 )
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_it_can_be_imported(name: str) -> None:
-    assert importlib.import_module(f"benchmarks.{name}").__doc__
+    assert importlib.import_module(name).__doc__
