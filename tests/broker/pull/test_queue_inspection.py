@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.tables.system_topics import refuses_pulls
 from broker_core.codec.records.message_record import decode_record
 from broker_core.codec.wire.bodies.heartbeat_data import (
     ConsumerData,
@@ -21,6 +20,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
 from broker_core.codec.wire.message_id import decode_message_id, encode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.system_topics import refuses_pulls
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.store.writes.message import Message
 from tests.access.access_files import ACCOUNTS, ADMIN, write_access_file

@@ -16,11 +16,10 @@ from broker_core.broker.replication.metadata_copy import (
     SlaveMetadata,
 )
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
 from broker_core.codec.json.dialect import parse_json
 from broker_core.codec.wire.bodies.sink_messages import BATCH_NOTE, BatchIdentity, SinkNote
-from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.runtime.clock import SystemClock

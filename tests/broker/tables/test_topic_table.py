@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.tables.system_topics import is_system_topic
 from broker_core.broker.tables.topic_table import TOPICS_FILE, TopicTable
 from broker_core.codec.wire.bodies.topic_config import DataVersion, TopicConfig
 from broker_core.codec.wire.topic_name import SYSTEM_GROUPS
@@ -73,7 +72,6 @@ class TestSystemTopics:
             assert table.is_system(name)
         for name in ("T1", "%RETRY%g", "%DLQ%g", "OtherCluster", "rmq"):
             assert not table.is_system(name)
-        assert not is_system_topic("broker-a")
 
     def test_clients_may_not_write_to_those_that_the_broker_believes(
         self, table: TopicTable

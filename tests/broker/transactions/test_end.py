@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
 from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from tests.broker.running_broker import Asker, broker_config, records, running, until
