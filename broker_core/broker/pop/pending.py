@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from broker_core.broker.held_requests import HeldRequest, HeldRequests
 from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
+from broker_core.broker.pending_requests import PendingRequest, PendingRequests
 from broker_core.codec.wire.pop_handle import pop_retry_topic
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -28,7 +28,7 @@ Place = tuple[str, int] | None
 Retry = Callable[[bool, Place], bool]
 
 
-class _HeldPop(HeldRequest[Retry]):
+class _HeldPop(PendingRequest[Retry]):
     __slots__ = ("line",)
 
     def __init__(self, connection: Connection, line: _Line, retry: Retry) -> None:
@@ -56,7 +56,7 @@ class PendingPops:
         self._lines: dict[Hashable, _Line] = {}
         # Lines by the topics whose messages they wait for: their own and its retry topic.
         self._by_topic: dict[bytes, dict[Hashable, _Line]] = {}
-        self._held: HeldRequests[_HeldPop] = HeldRequests(
+        self._held: PendingRequests[_HeldPop] = PendingRequests(
             _HELD, clock, expired=self._expired, closed=self._closed
         )
         self._wakes: HeldWakes[_Line] = HeldWakes(self._wake_later)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.broker.held_requests import HeldRequest, HeldRequests
 from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
+from broker_core.broker.pending_requests import PendingRequest, PendingRequests
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
@@ -20,7 +20,7 @@ QueueKey = tuple[bytes, int]
 Retry = Callable[[bool], bool]
 
 
-class _HeldPull(HeldRequest[Retry]):
+class _HeldPull(PendingRequest[Retry]):
     __slots__ = ("key",)
 
     def __init__(self, connection: Connection, key: QueueKey, retry: Retry) -> None:
@@ -34,7 +34,7 @@ class PendingPulls:
     def __init__(self, clock: Clock) -> None:
         # Dictionaries are used as ordered sets.
         self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
-        self._held: HeldRequests[_HeldPull] = HeldRequests(
+        self._held: PendingRequests[_HeldPull] = PendingRequests(
             _HELD, clock, expired=self._expired, closed=self._closed
         )
         # Taken out of `_by_queue`.

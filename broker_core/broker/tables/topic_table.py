@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from broker_core.broker.request_fields import checked_group, checked_topic
+from broker_core.broker.tables.default_topics import default_topics, template_topic
 from broker_core.broker.tables.named_table import NamedTable
-from broker_core.broker.tables.system_topics import system_topics, template_topic
 from broker_core.codec.json.fields import object_field
 from broker_core.codec.wire.bodies.topic_config import (
     PERM_INHERIT,
@@ -67,7 +67,7 @@ class TopicTable(NamedTable[TopicConfig]):
         self._topics_max = topics_max
         self._queues_per_topic_max = queues_per_topic_max
         self._listeners: list[TopicListener] = []
-        own = system_topics(
+        own = default_topics(
             cluster_name,
             broker_name,
             auto_create=auto_create,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core.broker.pop import retries as pop_retries
-from broker_core.broker.pop.ledgers import IDLE_MS
+from broker_core.broker.pop.ledger_table import IDLE_MS
 from broker_core.protocol_codes import PutStatus, RequestCode, ResponseCode
 from broker_core.store.writes.put_result import PutResult
 from tests.broker.pop.test_processor import fill

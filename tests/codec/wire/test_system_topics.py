@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker_core.broker.tables.system_topics import system_topics
+from broker_core.broker.tables.default_topics import default_topics
 from broker_core.codec.wire.bodies.route_data import ClusterInfo, TopicList
 from broker_core.codec.wire.system_topics import (
     SYSTEM_TOPIC_STARTS,
@@ -89,7 +89,7 @@ def test_every_row_of_the_table_is_judged() -> None:
 
 
 def test_every_topic_that_a_broker_creates_is_judged() -> None:
-    created = system_topics(
+    created = default_topics(
         "DefaultCluster", "broker-a", auto_create=True, default_queue_count=8, trace_topic=True
     )
     assert {topic.name for topic in created} <= JUDGED.keys()

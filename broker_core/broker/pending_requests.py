@@ -31,7 +31,7 @@ class Expiring(Protocol):
         """False once it has ended."""
 
 
-class HeldRequest(Generic[Retry]):
+class PendingRequest(Generic[Retry]):
     """A request without an answer yet, and the function that tries again."""
 
     __slots__ = ("connection", "retry")
@@ -47,10 +47,10 @@ class HeldRequest(Generic[Retry]):
         return self.retry is not None
 
 
-Held = TypeVar("Held", bound=HeldRequest[Any])
+Held = TypeVar("Held", bound=PendingRequest[Any])
 
 
-class HeldRequests(Generic[Held]):
+class PendingRequests(Generic[Held]):
     """Event loop only. Holding and ending a request takes constant time.
 
     `name` is the connection's attribute with its requests. `expired(held)` answers and ends a live

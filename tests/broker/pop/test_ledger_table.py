@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker_core.broker.pop.ledger import AckOutcome, Lease
-from broker_core.broker.pop.ledgers import PopLedgers
+from broker_core.broker.pop.ledger_table import PopLedgers
 from broker_core.broker.tables.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.storage.files.json_table import JsonTable
 from tests.fakes.manual_clock import ManualClock

@@ -33,7 +33,7 @@ _READ_WRITE: Final = PERM_READ | PERM_WRITE
 _TEMPLATE: Final = _READ_WRITE | PERM_INHERIT
 
 
-def system_topics(
+def default_topics(
     cluster_name: str,
     broker_name: str,
     *,

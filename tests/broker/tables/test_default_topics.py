@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.broker.tables.system_topics import system_topics
+from broker_core.broker.tables.default_topics import default_topics
 from broker_core.codec.wire.topic_name import (
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
@@ -12,7 +12,7 @@ from broker_core.codec.wire.topic_name import (
 
 
 def names(*, auto_create: bool, trace_topic: bool) -> set[str]:
-    found = system_topics(
+    found = default_topics(
         "C", "B", auto_create=auto_create, default_queue_count=8, trace_topic=trace_topic
     )
     assert len({topic.name for topic in found}) == len(found)

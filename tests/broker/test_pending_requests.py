@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.broker.held_requests import (
+from broker_core.broker.pending_requests import (
     ENDED_MAX,
     HeldDeadlines,
-    HeldRequest,
-    HeldRequests,
+    PendingRequest,
+    PendingRequests,
 )
 from tests.fakes.manual_clock import ManualClock
 
@@ -120,7 +120,7 @@ class Peer:
         self.callbacks.append(callback)
 
 
-Request = HeldRequest[Callable[[], bool]]
+Request = PendingRequest[Callable[[], bool]]
 
 
 class Requests:
@@ -130,13 +130,13 @@ class Requests:
         self.clock = ManualClock()
         self.expired: list[Request] = []
         self.closed: list[Request] = []
-        self.table: HeldRequests[Request] = HeldRequests(
+        self.table: PendingRequests[Request] = PendingRequests(
             "test.held", self.clock, expired=self._expired, closed=self._closed
         )
 
     def held(self, peer: Any, timeout_ms: float = 100) -> Request:
         assert self.table.admits(peer, 1)
-        held: Request = HeldRequest(peer, lambda: True)
+        held: Request = PendingRequest(peer, lambda: True)
         self.table.add(held, timeout_ms)
         return held
 
