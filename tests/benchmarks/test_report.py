@@ -81,7 +81,7 @@ def test_the_page_says_how_it_was_made() -> None:
     assert "not on the page" not in text
 
 
-def test_the_page_owns_up() -> None:
+def test_the_page_names_what_makes_its_figures_doubtful() -> None:
     changed = MACHINE._replace(is_clean=False)
     call = CALL._replace(command="python a.py --quick", busy_before=1.2, exit_code=1)
     failed = part("disk", parts.FAILED, "OSError: no room")

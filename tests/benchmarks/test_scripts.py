@@ -15,5 +15,5 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_it_can_be_imported(name: str) -> None:
+def test_every_module_can_be_imported(name: str) -> None:
     assert importlib.import_module(name).__doc__

@@ -52,7 +52,7 @@ class AskedBroker:
         self.clients = ClientTable(self.clock, 120_000, lambda _connection, _group: None)
         self.stats = BrokerStats(self.clock, self.store.stats)
         self.delay_offsets: dict[int, int] = {}
-        # How many topics were registered each time the name servers were told.
+        # How many topics were registered at the name servers each time.
         self.told: list[int] = []
         self.settings = LiveSettings(
             self.config, self.clock, JsonTable(self.disk, LIVE_SETTINGS_FILE)

@@ -157,7 +157,7 @@ class HalfStore(ServiceStore):
 
 
 def asked(connection: OpenConnection) -> list[tuple[RemotingCommand, MessageRecord]]:
-    """The questions that a producer got, and forget them."""
+    """Take the checks that a producer got."""
     assert all(command.code == 39 for command in connection.sent)
     found = [(command, decode_record(command.body)) for command in connection.sent]
     connection.sent.clear()

@@ -39,7 +39,7 @@ QUEUES = (("T", 0), ("T", 1), ("U", 0))
 
 
 class Verdicts(NamedTuple):
-    """What producers want, and what they were told, once that was durable."""
+    """The requests of producers and, once they were durable, the answers."""
 
     wanted: dict[bytes, Verdict]
     answered: dict[bytes, Verdict]

@@ -59,7 +59,9 @@ def content(store: MessageStore) -> list[Any]:
 
 
 @pytest.mark.parametrize(("field", "value"), CASES)
-def test_odd_messages(stores: tuple[MessageStore, MessageStore], field: str, value: object) -> None:
+def test_invalid_messages(
+    stores: tuple[MessageStore, MessageStore], field: str, value: object
+) -> None:
     known, unknown = stores
     odd = GOOD._replace(**{field: value})
     for message in (odd, GOOD, odd, Renamed(*odd), tuple(odd)):
@@ -68,7 +70,7 @@ def test_odd_messages(stores: tuple[MessageStore, MessageStore], field: str, val
     assert content(known) == content(unknown)
 
 
-def test_several_odd_fields(stores: tuple[MessageStore, MessageStore]) -> None:
+def test_several_invalid_fields(stores: tuple[MessageStore, MessageStore]) -> None:
     known, unknown = stores
     for field, value in CASES:
         message = Message("T", b"b", 0, "A", "k", {"a": "b"}, 1, 1, 2)._replace(**{field: value})

@@ -9,15 +9,15 @@ from benchmarks.measuring.rounds import Ratio, better, compare, figure, order, p
 
 
 @pytest.mark.parametrize("count", range(1, 14))
-def test_everybody_has_every_place_once(count: int) -> None:
+def test_each_competitor_has_each_place_once(count: int) -> None:
     found = [order(number, count) for number in range(count)]
-    everybody = list(range(count))
-    assert all(sorted(one) == everybody for one in found)
-    assert all(sorted(places) == everybody for places in zip(*found, strict=True))
+    places_wanted = list(range(count))
+    assert all(sorted(one) == places_wanted for one in found)
+    assert all(sorted(places) == places_wanted for places in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("count", range(2, 14, 2))
-def test_of_an_even_number_everybody_follows_everybody_once(count: int) -> None:
+def test_each_of_an_even_number_of_competitors_follows_each_other_once(count: int) -> None:
     pairs = [
         pair
         for number in range(count)

@@ -63,7 +63,7 @@ def test_a_client_outside_the_group_gets_no_queue(broker: AskedBroker) -> None:
     assert shares(broker.ask(ASK, body("a", consumerGroup="none"))) == []
 
 
-def test_broadcasting_gives_everything_to_everybody(broker: AskedBroker) -> None:
+def test_broadcasting_assigns_all_queues_to_every_member(broker: AskedBroker) -> None:
     assert len(shares(broker.ask(ASK, body("stranger", messageModel="BROADCASTING")))) == 4
 
 
@@ -141,5 +141,5 @@ def test_queues_of_all_brokers_count(broker: AskedBroker) -> None:
         body("a", topic=None),
     ],
 )
-def test_what_cannot_be_answered_is_refused(broker: AskedBroker, bad: bytes) -> None:
+def test_invalid_requests_are_refused(broker: AskedBroker, bad: bytes) -> None:
     assert broker.ask(ASK, bad).code == ResponseCode.INVALID_PARAMETER

@@ -223,7 +223,7 @@ def test_commits_at_the_slave_reach_a_master_that_is_back(scenario: Callable[...
         await _commit(pair.slave, 4)
         await pair.metadata.copy_once()
         assert (_offset(pair.master), _offset(pair.slave)) == (4, 4)
-        # And is not told again, when the group has gone on at the master and was reset there.
+        # And is not notified again, when the group has gone on at the master and was reset there.
         pair.master.broker.context.offsets.reset("CG", "T", 0, 0)
         await pair.metadata.copy_once()
         assert (_offset(pair.master), _offset(pair.slave)) == (0, 0)
