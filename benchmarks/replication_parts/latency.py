@@ -119,10 +119,10 @@ async def _times_us(
             "wire": stack.enter_context(_round_trips()),
             "disk": stack.enter_context(_syncs(root / "synced")),
         }
-        everybody = [*producers, *calls]
+        competitors = [*producers, *calls]
         for block in range(blocks):
-            for index in order(block, len(everybody)):
-                kind = everybody[index]
+            for index in order(block, len(competitors)):
+                kind = competitors[index]
                 for number in range(BLOCK):
                     started = time.perf_counter()
                     if kind in producers:

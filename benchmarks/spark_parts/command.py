@@ -41,7 +41,7 @@ def main(
     parser.add_argument(
         "--spark-conf",
         action="store_true",
-        help="everybody with pyspark_rmq.spark_conf() instead of Spark's default transfer settings",
+        help="all with pyspark_rmq.spark_conf() instead of Spark's default transfer settings",
     )
     arguments = parser.parse_args()
     try:
