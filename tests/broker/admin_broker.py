@@ -35,7 +35,7 @@ from tests.fakes.simulated_disk import SimulatedDisk
 from tests.store.small_store import new_disk, open_small
 
 
-class AskedBroker:
+class AdminBroker:
     """Everything real but the disk, the clock and the sockets."""
 
     def __init__(self, store_settings: dict[str, Any] | None = None, **settings: Any) -> None:
