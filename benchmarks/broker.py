@@ -17,29 +17,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import (
-    broker_clients,
-    broker_consume,
-    broker_masters,
-    broker_produce,
-    broker_scale,
-    broker_servers,
-    parts,
-)
+from benchmarks.broker_parts import clients, consume, masters, produce, scale, servers
+from benchmarks.measuring import parts
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
-    "start": broker_scale.run_start,
-    "produce": broker_produce.run_async_flush,
-    "produce-sync": broker_produce.run_sync_flush,
-    "programs": broker_produce.run_apache_programs,
-    "consume": broker_consume.run,
-    "latency": broker_consume.run_latency,
-    "batches": broker_clients.run_batches,
-    "pulls": broker_clients.run_pulls,
-    "idle": broker_scale.run_idle,
-    "topics": broker_scale.run_topics,
-    "masters": broker_masters.run,
+    "start": scale.run_start,
+    "produce": produce.run_async_flush,
+    "produce-sync": produce.run_sync_flush,
+    "programs": produce.run_apache_programs,
+    "consume": consume.run,
+    "latency": consume.run_latency,
+    "batches": clients.run_batches,
+    "pulls": clients.run_pulls,
+    "idle": scale.run_idle,
+    "topics": scale.run_topics,
+    "masters": masters.run,
 }
 
 
@@ -50,7 +43,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run these parts only")
     parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
     arguments = parser.parse_args()
-    reason = broker_servers.unavailable()
+    reason = servers.unavailable()
     if reason is not None:
         print(f"info nothing to compare with: {reason}")
         return 1

@@ -22,11 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import payload_peers, spark_benchmark
+from benchmarks.payload_parts import competitors
+from benchmarks.spark_parts import command
 
 PARTS = ("json", "msgpack", "avro", "protobuf", "kafka")
 
 if __name__ == "__main__":
     sys.exit(
-        spark_benchmark.main(__doc__, PARTS, "benchmarks.payload_parts", payload_peers.format_jars)
+        command.main(__doc__, PARTS, "benchmarks.payload_parts.reads", competitors.format_jars)
     )

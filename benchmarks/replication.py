@@ -19,13 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import parts, replication_apache, replication_copy, replication_latency
+from benchmarks.measuring import parts
+from benchmarks.replication_parts import apache, latency, log_copy
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
-    "async": replication_copy.run_async,
-    "sync": replication_latency.run_sync,
-    "apache": replication_apache.run,
+    "async": log_copy.run_async,
+    "sync": latency.run_sync,
+    "apache": apache.run,
 }
 
 

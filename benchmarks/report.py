@@ -31,9 +31,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import report_charts, report_page
-from benchmarks.report_page import Call, Machine, Run
-from benchmarks.results import RESULTS
+from benchmarks.measuring.results import RESULTS
+from benchmarks.report_parts import drawing, page_text
+from benchmarks.report_parts.page_text import Call, Machine, Run
 from broker_core import codec_backend
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.results.mkdir(parents=True, exist_ok=True)
     if not given.again:
         # Checked before the measurements, so that a missing package is reported at once.
-        report_charts.check()
+        drawing.check()
         about = machine()
         (given.results / MACHINE).write_text(json.dumps(about), encoding="utf-8")
         for title in given.only:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     write(given.output, given.results, runs)
     print(f"{given.output}: {len(runs)} of {len(COMMANDS)} benchmarks")
-    missing = [f"{run.title}: {one}" for run in runs for one in report_page.problems(run)]
+    missing = [f"{run.title}: {one}" for run in runs for one in page_text.problems(run)]
     for one in missing:
         print(f"not complete: {one}")
     return 1 if missing else 0
@@ -123,7 +123,7 @@ def measure(
         )
         found: Sequence[Any] = _records_of(fresh)
         if earlier is not None:
-            found = report_page.merged(earlier.records, found)
+            found = page_text.merged(earlier.records, found)
         records.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
         calls = [*(earlier.calls if earlier is not None else ()), call]
         text = json.dumps([one._asdict() for one in calls])
@@ -166,7 +166,7 @@ def stored(title: str, results: Path) -> Run | None:
 
 
 def _records_file(title: str, results: Path) -> Path:
-    return results / f"{report_charts.file_name(title)}.jsonl"
+    return results / f"{drawing.file_name(title)}.jsonl"
 
 
 def _records_of(path: Path) -> tuple[dict[str, Any], ...]:
@@ -186,19 +186,18 @@ def write(output: Path, results: Path, runs: Sequence[Run]) -> None:
     """The page and its pictures, which go to a directory of the page's name."""
     directory = output.with_suffix("")
     charts = {
-        key: f"{directory.name}/{name}"
-        for key, name in report_charts.draw_all(runs, directory).items()
+        key: f"{directory.name}/{name}" for key, name in drawing.draw_all(runs, directory).items()
     }
     about = json.loads((results / MACHINE).read_text(encoding="utf-8"))
     facts = tuple((name, value) for name, value in about.pop("facts"))
-    text = report_page.page(Machine(facts=facts, **about), runs, charts)
+    text = page_text.page(Machine(facts=facts, **about), runs, charts)
     output.write_text(text, encoding="utf-8")
 
 
 def machine() -> dict[str, Any]:
     """This machine and the versions of everything that was measured."""
-    from benchmarks import kafka_peer
-    from benchmarks.broker_servers import APACHE
+    from benchmarks.broker_parts.servers import APACHE
+    from benchmarks.peers import kafka
 
     own = [f":!{path.relative_to(ROOT)}" for path in (PAGE, PAGE.with_suffix(""))]
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *own)
@@ -209,8 +208,8 @@ def machine() -> dict[str, Any]:
         ("system", f"{platform.system()} {platform.release()}"),
         ("Python", f"{platform.python_version()}, codec {codec_backend()}"),
         ("Java", _java()),
-        ("Spark", kafka_peer.SPARK),
-        ("Kafka", f"{kafka_peer.VERSION}, Spark's connector 4.2.0"),
+        ("Spark", kafka.SPARK),
+        ("Kafka", f"{kafka.VERSION}, Spark's connector 4.2.0"),
         ("Apache RocketMQ", APACHE),
         *(
             (f"{name} outside of Spark", importlib.metadata.version(name))

@@ -27,9 +27,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import spark_benchmark
+from benchmarks.spark_parts import command
 
 PARTS = ("write", "disk", "publish", "apache", "trickle")
 
 if __name__ == "__main__":
-    sys.exit(spark_benchmark.main(__doc__, PARTS, "benchmarks.spark_sink_parts"))
+    sys.exit(command.main(__doc__, PARTS, "benchmarks.spark_parts.sink"))

@@ -15,7 +15,7 @@ fetches that and the servers and takes longer. Nothing here passes or fails.
     batch      the same by spark.read
     partitions values of 100 B from 1 to 64 queues or partitions, and so as many tasks
     apache     from Apache's broker, beside one pull at a time of ours and of Apache's Java client
-    trickle    fixed cost of a micro-batch, one partition for everybody
+    trickle    fixed cost of a micro-batch, one partition for all
     latency    from the send to foreachBatch, at least 1,000 samples each
 """
 
@@ -26,9 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import spark_benchmark
+from benchmarks.spark_parts import command
 
 PARTS = ("stream", "batch", "partitions", "apache", "trickle", "latency")
 
 if __name__ == "__main__":
-    sys.exit(spark_benchmark.main(__doc__, PARTS, "benchmarks.spark_source_parts"))
+    sys.exit(command.main(__doc__, PARTS, "benchmarks.spark_parts.source"))

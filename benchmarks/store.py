@@ -15,19 +15,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import parts, store_append, store_flush, store_growth, store_open, store_read
+from benchmarks.measuring import parts
+from benchmarks.store_parts import append, flush, growth, opening, read
 from broker_core import codec_backend
 
 PARTS: dict[str, Callable[[Path, bool], None]] = {
-    "append": store_append.run,
-    "python": store_append.run_pure_python,
-    "java": store_append.run_java,
-    "read": store_read.run,
-    "flush": store_flush.run,
-    "group": store_flush.run_group,
-    "open": store_open.run,
-    "recovery": store_open.run_recovery,
-    "growth": store_growth.run,
+    "append": append.run,
+    "python": append.run_pure_python,
+    "java": append.run_java,
+    "read": read.run,
+    "flush": flush.run,
+    "group": flush.run_group,
+    "open": opening.run,
+    "recovery": opening.run_recovery,
+    "growth": growth.run,
 }
 
 

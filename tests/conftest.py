@@ -169,7 +169,7 @@ def _rmq_defaults() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Clients, and most brokers, of this process wait longer, unless they are told how long.
+    """Clients, and most brokers, of this process get longer timeouts, unless a test sets them.
 
     A module whose servers stop answering on purpose says how long by `PATIENCE_MS`.
     """

@@ -98,7 +98,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "tests/pyspark_rmq/test_slave_source.py": 16,
     "tests/pyspark_rmq/sink/test_publication.py": 16,
     "tests/client/sink/test_client.py": 15,
-    "tests/crash/test_taken_back_groups.py": 14,
+    "tests/crash/test_rolled_back_groups.py": 14,
     "tests/interop/test_name_server.py": 14,
     "tests/pyspark_rmq/source/rows/test_local_reader.py": 14,
     "tests/pyspark_rmq/source/test_batch_plan.py": 14,

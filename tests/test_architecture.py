@@ -216,10 +216,17 @@ def _named_paths() -> Iterator[str]:
                 yield value
 
 
-def test_an_overfull_folder_is_found() -> None:
-    paths = [f"broker_core/codec/{number}.py" for number in range(source_rules.FOLDER_FILES_MAX)]
-    _report(source_rules.folder_size([*paths, *(f"tests/codec/{n}.py" for n in range(99))]))
-    assert list(source_rules.folder_size([*paths, "broker_core/codec/crc.c"]))
+@pytest.mark.parametrize(
+    "folder", ["broker_core/codec", "pyspark_rmq/sink", "benchmarks", "examples", "tools"]
+)
+@pytest.mark.parametrize("one_more", ["crc.c", "crc.h", "crc.py", "crc.sh"])
+def test_an_overfull_folder_is_found(folder: str, one_more: str) -> None:
+    paths = [f"{folder}/{number}.py" for number in range(source_rules.FOLDER_FILES_MAX)]
+    # Other folders, and tests, are not counted.
+    others = [f"{folder}/below/{one_more}", *(f"tests/codec/{n}.py" for n in range(99))]
+    _report(source_rules.folder_size([*paths, *others]))
+    (finding,) = source_rules.folder_size([*paths, *others, f"{folder}/{one_more}"])
+    assert finding.startswith(f"{folder}:")
 
 
 def test_a_module_without_a_test_is_found() -> None:

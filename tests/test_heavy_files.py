@@ -16,7 +16,7 @@ def test_the_files_exist_and_are_in_order() -> None:
     assert list(heavy_files.SECONDS.values()) == sorted(heavy_files.SECONDS.values(), reverse=True)
 
 
-def test_they_come_first_and_all_else_stays_in_its_order() -> None:
+def test_heavy_files_come_first_and_the_others_stay_in_order() -> None:
     longest, second, *_ = heavy_files.SECONDS
     names = ["tests/a.py::z", f"{second}::b", f"{second}::a", "tests/a.py::a", f"{longest}::x[1]"]
     items: Any = [

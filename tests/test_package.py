@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], zipfile.Z
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     for name in ("broker_core", "pyspark_rmq", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    # What setuptools would take unless it is told not to.
+    # What setuptools would take unless it is excluded.
     (source / "tests").mkdir()
     shutil.copy(__file__, source / "tests")
     for name in FILES:

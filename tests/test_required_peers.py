@@ -49,7 +49,9 @@ REASONS = {
         ),
     ],
 )
-def test_such_a_skip_is_a_failure_where_it_is_required(test: str, reason: str) -> None:
+def test_a_skip_for_a_missing_peer_is_a_failure_where_it_is_required(
+    test: str, reason: str
+) -> None:
     found = complaint(test, f"Skipped: {reason}", CI)
     assert found is not None
     assert reason in found

@@ -28,7 +28,7 @@ def test_every_rule_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(rows()))
-def test_its_tests_are_there(rule: str) -> None:
+def test_the_tests_of_every_rule_exist(rule: str) -> None:
     named = rows()[rule]
     assert named
     for text in named:

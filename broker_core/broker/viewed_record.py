@@ -6,13 +6,13 @@ broker's own records. Only administrators can read those.
 
 from __future__ import annotations
 
-from broker_core.broker.tables.system_topics import refuses_pulls
 from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.codec.records.record_layout import (
     TRANSACTION_BITS,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from broker_core.codec.wire.system_topics import refuses_pulls
 from broker_core.store.message_store import MessageStore
 
 _UNCOMMITTED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from broker_core.client.admin.admin import Admin
 from broker_core.client.admin.brokers import broker_stats, runtime_info
 from broker_core.client.admin.groups import Progress, all_groups, group_masters, group_progress
-from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import (
     QueueSpan,
     topic_groups,
@@ -73,7 +72,7 @@ async def user_topics(admin: Admin, *, system: bool = False) -> list[str]:
     if system:
         return list(names)
     info = await admin.cluster_info()
-    return [name for name in names if not is_system_topic(name, info)]
+    return [name for name in names if not info.is_system_topic(name)]
 
 
 async def topic_figures(admin: Admin, topic: str) -> TopicFigures:

@@ -75,7 +75,7 @@ def test_an_account_without_a_name_is_bound_to_the_first(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("name", ["", "n" * 256, " a", "a/b", "."])
-def test_a_name_that_is_none_binds_nothing(name: str) -> None:
+def test_an_invalid_name_binds_nothing(name: str) -> None:
     asked = Asked(broker("one"))
     assert not asked.may_register("one", name)
     assert asked.may_register("one", None)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import parts, report, report_charts, report_page
-from benchmarks.report_page import Call, Machine, Run
+from benchmarks import report
+from benchmarks.measuring import parts
+from benchmarks.report_parts import drawing, page_text
+from benchmarks.report_parts.page_text import Call, Machine, Run
 from tests.interop.server_processes import wait_until
 
 MACHINE = Machine("2030-01-02", "abc1234", True, (("processor", "A | B"),), 4)
@@ -66,7 +68,7 @@ RUN = Run("Spark sink", (CALL,), RECORDS)
 
 
 def lines(*runs: Run, machine: Machine = MACHINE) -> list[str]:
-    return report_page.page(machine, runs, {}).splitlines()
+    return page_text.page(machine, runs, {}).splitlines()
 
 
 def test_the_page_says_how_it_was_made() -> None:
@@ -79,7 +81,7 @@ def test_the_page_says_how_it_was_made() -> None:
     assert "not on the page" not in text
 
 
-def test_the_page_owns_up() -> None:
+def test_the_page_names_what_makes_its_figures_doubtful() -> None:
     changed = MACHINE._replace(is_clean=False)
     call = CALL._replace(command="python a.py --quick", busy_before=1.2, exit_code=1)
     failed = part("disk", parts.FAILED, "OSError: no room")
@@ -96,9 +98,9 @@ def test_the_page_owns_up() -> None:
 def test_a_benchmark_without_any_part_is_named() -> None:
     call = CALL._replace(exit_code=2)
     expected = ["`python benchmarks/spark_sink.py` (exit code 2)"]
-    assert report_page.problems(Run("Store", (call,), ())) == expected
-    assert report_page.problems(Run("Store", (CALL, call), RECORDS)) == expected
-    assert report_page.problems(RUN) == []
+    assert page_text.problems(Run("Store", (call,), ())) == expected
+    assert page_text.problems(Run("Store", (CALL, call), RECORDS)) == expected
+    assert page_text.problems(RUN) == []
 
 
 def test_parts_that_ran_again_replace_their_records() -> None:
@@ -109,9 +111,9 @@ def test_parts_that_ran_again_replace_their_records() -> None:
     old += [part("a", parts.FAILED, "OSError"), *of("b", row("t", "ours", 2.0))]
     old += [part("b", parts.ENDED)]
     new = [part("a", parts.PLANNED), *of("a", row("t", "ours", 3.0)), part("a", parts.ENDED)]
-    found = report_page.merged(old, new)
+    found = page_text.merged(old, new)
     assert [one["values"] for one in found if one["type"] == "row"] == [(3.0,), (2.0,)]
-    assert report_page.problems(Run("Store", (CALL,), tuple(found))) == []
+    assert page_text.problems(Run("Store", (CALL,), tuple(found))) == []
 
 
 def test_goals_have_ranges_and_misses_are_bold() -> None:
@@ -141,30 +143,30 @@ def test_few_samples_have_no_p99() -> None:
 
 
 def test_pictures_are_where_the_page_says_and_the_same_each_time(tmp_path: Path) -> None:
-    charts = report_charts.draw_all([RUN], tmp_path / "one")
+    charts = drawing.draw_all([RUN], tmp_path / "one")
     assert sorted(charts.values()) == [
         "spark-sink-cpu.svg",
         "spark-sink-latency.svg",
         "spark-sink-write.svg",
     ]
-    assert report_charts.draw_all([RUN], tmp_path / "two") == charts
+    assert drawing.draw_all([RUN], tmp_path / "two") == charts
     for name in charts.values():
         first, second = ((tmp_path / one / name).read_bytes() for one in ("one", "two"))
         assert first == second
         assert ET.fromstring(first).tag.endswith("svg")
-    text = report_page.page(MACHINE, [RUN], charts)
+    text = page_text.page(MACHINE, [RUN], charts)
     assert "![write](spark-sink-write.svg)" in text
     assert text.count("![") == 3
 
 
 def test_pictures_of_an_earlier_report_go(tmp_path: Path) -> None:
     (tmp_path / "old.svg").write_text("old")
-    report_charts.draw_all([RUN], tmp_path)
+    drawing.draw_all([RUN], tmp_path)
     assert not (tmp_path / "old.svg").exists()
 
 
 def store_run(results: Path, title: str, run: Run) -> None:
-    records = results / f"{report_charts.file_name(title)}.jsonl"
+    records = results / f"{drawing.file_name(title)}.jsonl"
     records.write_text("".join(json.dumps(one) + "\n" for one in run.records))
     about = [call._asdict() for call in run.calls]
     records.with_suffix(".json").write_text(json.dumps(about))
@@ -209,8 +211,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from benchmarks import parts, results
-from benchmarks.rounds import figure
+from benchmarks.measuring import parts, results
+from benchmarks.measuring.rounds import figure
 
 def works(root, quick):
     assert root.is_dir()

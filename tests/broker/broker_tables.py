@@ -63,7 +63,7 @@ class OpenConnection:
                 callback(self)
 
     def notices(self) -> list[str]:
-        """The groups that this peer was told about, and forget them."""
+        """Take the groups that this peer was notified about."""
         assert all(command.code == 40 for command in self.sent)
         told = [command.ext["consumerGroup"] for command in self.sent]
         self.sent.clear()

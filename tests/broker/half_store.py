@@ -6,7 +6,6 @@ from typing import Any
 
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.client_table import ClientTable
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.half_message import (
     HALF_QUEUE,
@@ -20,7 +19,12 @@ from broker_core.codec.records.message_properties import change_properties
 from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC, TRANSACTION_GROUP
+from broker_core.codec.wire.topic_name import (
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.runtime.worker import InlineWorker
 from broker_core.storage.files.json_table import JsonTable
 from tests.broker.broker_tables import OpenConnection, offset_table, topic_table
@@ -153,7 +157,7 @@ class HalfStore(ServiceStore):
 
 
 def asked(connection: OpenConnection) -> list[tuple[RemotingCommand, MessageRecord]]:
-    """The questions that a producer got, and forget them."""
+    """Take the checks that a producer got."""
     assert all(command.code == 39 for command in connection.sent)
     found = [(command, decode_record(command.body)) for command in connection.sent]
     connection.sent.clear()

@@ -75,7 +75,7 @@ class ServiceStore:
         return self.successor(self.disk, **changes)
 
     def killed(self: _S, **changes: Any) -> _S:
-        """Only the process dies; the next one."""
+        """Only the process is killed; the next one."""
         return self.successor(self.disk.kill(), **changes)
 
     def successor(self: _S, disk: SimulatedDisk, **changes: Any) -> _S:

@@ -139,7 +139,7 @@ class SinkStore:
         return self.successor(self.disk, **changes)
 
     def killed(self, **changes: Any) -> SinkStore:
-        """Only the process dies; the next one."""
+        """Only the process is killed; the next one."""
         return self.successor(self.disk.kill(), **changes)
 
     def successor(self, disk: SimulatedDisk, **changes: Any) -> SinkStore:

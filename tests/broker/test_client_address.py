@@ -28,7 +28,7 @@ def test_loopback_addresses_are_on_this_host(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["10.0.0.1", "0.0.0.0", "::", "fe80::1%eth0", "", "localhost.example"]
 )
-def test_other_addresses_are_not(host: str) -> None:
+def test_other_addresses_are_not_on_this_host(host: str) -> None:
     assert not is_loopback(_peer(host))
 
 

@@ -121,7 +121,7 @@ def test_half_messages_are_shown_to_accounts_that_may_send_them(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_without_accounts_everyone_in_the_group_is_asked(tmp_path: Path) -> None:
+def test_without_accounts_any_producer_of_the_group_is_checked(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path, **QUICK)) as found:
             await found.make_topic("T")

@@ -29,7 +29,7 @@ class Bomb:
         return os.mkdir, (self._canary,)
 
 
-def test_the_bomb_goes_off(tmp_path: Path) -> None:
+def test_the_planted_pickle_runs_when_it_is_loaded(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     pickle.loads(pickle.dumps(Bomb(canary)))
     assert canary.is_dir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.viewed_record import is_for_readers, viewed_record
 from broker_core.codec.records.message_record import MessageRecord
 from broker_core.codec.records.record_layout import (
@@ -12,7 +11,7 @@ from broker_core.codec.records.record_layout import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC
+from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from broker_core.store.writes.message import Message
 from tests.store.small_store import new_disk, open_small
 

@@ -8,9 +8,9 @@ from broker_core.broker.scheduled.timer_delivery import TimerDelivery
 from broker_core.broker.scheduled.timer_intake import Recalled
 from broker_core.broker.scheduled.timer_message import out_ms, timer_form
 from broker_core.broker.tables.broker_stats import BrokerStats
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.message_properties import encode_properties
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.runtime.worker import InlineWorker, Worker
 from broker_core.store.writes.put_result import PutResult
 from tests.broker.service_store import ServiceStore

@@ -1,4 +1,4 @@
-"""Brokers that keep messages in memory and answer as a test tells them, over real sockets.
+"""Brokers that keep messages in memory and answer as a test sets, over real sockets.
 
 They register with a real name server of ours. `script` holds what happens to the next sends: a
 response code, `SILENCE`, `HANG_UP`, or a function that makes the answer.

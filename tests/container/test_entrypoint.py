@@ -106,7 +106,7 @@ def test_a_protected_cluster(container: Container) -> None:
     assert (code, sorted(output.split())) == (0, ["one", "two"]), errors
     code, _, errors = run(container.data, "consume", *to, "-e")
     assert (code, "access denied" in errors) == (1, True), errors
-    # The address that clients are told.
+    # The address that clients get.
     code, output, errors = run(container.data, "admin", "topic", "route", *to, *account, "--json")
     assert [row["address"] for row in json.loads(output)] == [broker], errors
 

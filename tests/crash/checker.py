@@ -1,4 +1,4 @@
-"""The verdicts: what a store may hold after a crash, given what its clients were told.
+"""The verdicts: what a store may hold after a crash, given the answers that its clients got.
 
 `check` compares one dump with a frozen history and returns every broken invariant as a line that
 begins with its id. Nothing here looks at how the store works, only at what it promised.

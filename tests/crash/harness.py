@@ -429,7 +429,7 @@ def _after(frozen: Frozen, dump: Dump, added: Placed) -> Frozen:
 
 
 def killed_copy(disk: SimulatedDisk) -> SimulatedDisk:
-    """What a kill at this moment leaves, while the process lives on."""
+    """What a kill at this moment leaves, while the process continues."""
     return disk.copy()
 
 

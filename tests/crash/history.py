@@ -1,4 +1,4 @@
-"""What clients asked a store for and what they were told: the only truth the checker believes.
+"""The requests of clients to a store and its answers: all that the checker relies on.
 
 Kept by the workload, never by the store. The layout of the log is modelled here a second time
 (record sizes, the roll at a file's end), so that the exact position of every record is known before
@@ -186,7 +186,7 @@ class History:
             self.groups.remove((append.start, append.end))
 
     def acknowledged(self, append: Append) -> None:
-        """The sender was told that it is durable."""
+        """The sender has the answer that it is durable."""
         self.safe_end = max(self.safe_end, append.end)
         self.kept_end = max(self.kept_end, append.end)
 

@@ -159,7 +159,7 @@ def main(directory: str, *settings: str) -> int:
 
 @dataclasses.dataclass
 class Promises:
-    """What children have said so far, over all their lives."""
+    """What all children have reported so far."""
 
     sent: set[int] = dataclasses.field(default_factory=set)
     acked: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)

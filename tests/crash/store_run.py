@@ -1,4 +1,4 @@
-"""One store on a simulated disk under a scripted client, and the history of what it was told.
+"""One store on a simulated disk under a scripted client, and the history of the answers.
 
 `StoreRun` has one method per thing that a client or an operator can do. After each the history
 knows the answer; before each file operation the observer may look at both.
@@ -116,13 +116,13 @@ class StoreRun:
         self.open()
 
     def kill(self) -> None:
-        """The process dies and is started again."""
+        """The process is killed and started again."""
         self.store = None
         self._watch(self.disk.kill())
         self.open()
 
     def cut_power(self) -> None:
-        """The machine dies here, with some outcome for what was not synced, and comes back."""
+        """Power is cut here, with some outcome for what was not synced, and comes back."""
         self.store = None
         self.history.kept_end = self.history.safe_end
         states = list(self.disk.crash_states(8, self.rng))

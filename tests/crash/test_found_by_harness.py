@@ -64,7 +64,7 @@ def _cuts_during(disk: SimulatedDisk, work: Any, limit: int = 16) -> list[Simula
     return found
 
 
-def test_retention_never_forgets_how_far_a_queue_was_numbered() -> None:
+def test_a_queue_keeps_its_numbering_after_retention() -> None:
     disk = new_disk()
     store = open_store(disk, small_config(**RETENTION))
     for number in range(3):

@@ -41,7 +41,7 @@ class Child:
         return words[0]
 
     def kill(self, after_s: float) -> None:
-        """End it that long after now, and hear its last words."""
+        """End it that long after now, and read its last output."""
         try:
             self._process.wait(after_s)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A batch of a sink is visible once or not at all, wherever the broker dies, and the table agrees.
+"""A batch of a sink is visible once or not at all, whenever the broker is killed.
 
 A seeded run stages, publishes, repeats, saves, cleans and restarts. Before every file operation
 that changes what a crash may leave, the disk is taken as a kill and as power cuts would leave it.
@@ -225,7 +225,7 @@ class SinkRun:
         return problems
 
     def _replay(self, sinks: SinkStore, model: _Model, run: str) -> list[str]:
-        """A new run writes the last batches again, as far as the writers know of them."""
+        """A new run writes the last batches again, as far as the writers have them."""
         problems = []
         for sink in SINKS:
             last = model.last_acknowledged(sink)

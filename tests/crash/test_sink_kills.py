@@ -43,7 +43,7 @@ class Writer:
         self.repeats = 0
 
     async def batch(self, number: int, point: str, delay_ms: float) -> None:
-        """Write one batch; the broker dies once, at `point`."""
+        """Write one batch; the broker is killed once, at `point`."""
         waiting = point
         while True:
             async with SinkClient(ClientConfig((self.broker.name_server,))) as sink:

@@ -164,7 +164,7 @@ def back_to(two: SinkCluster, disk: SimulatedDisk) -> SinkCluster:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_writer_stops_and_the_coordinator_forgets_all_of_it(step: tuple[str, str]) -> None:
+def test_the_writer_stops_and_the_coordinator_loses_the_decision(step: tuple[str, str]) -> None:
     """The numbers of attempts come again; another split must not be completed under the old one."""
     two = two_brokers()
     before = two.brokers[A].disk.copy()
@@ -242,7 +242,7 @@ def test_found_when_attempts_have_numbers_only(monkeypatch: pytest.MonkeyPatch) 
     assert "prepared here by run run-0 with other parts" in _first_problem()
 
 
-def test_found_when_only_the_brokers_with_rows_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_found_when_only_the_brokers_with_rows_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, sink: str, broker_name: str) -> None:
         return None
 

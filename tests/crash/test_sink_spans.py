@@ -1,4 +1,4 @@
-"""A batch on two brokers is there exactly once in the end, wherever either of them dies.
+"""A batch on two brokers is there exactly once in the end, wherever either of them is killed.
 
 One writer publishes batches on two simulated disks. Before every file operation of either broker
 the disks are taken: as a kill leaves them, and as power cuts of the one that is at work, or of

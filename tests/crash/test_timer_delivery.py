@@ -203,7 +203,7 @@ def test_real_kills(mode: str, tmp_path: Path, long_run: bool) -> None:
     assert count >= len(acknowledged)
 
 
-def test_what_many_cost(tmp_path: Path, long_run: bool, summary_lines: list[str]) -> None:
+def test_the_cost_of_many_timers(tmp_path: Path, long_run: bool, summary_lines: list[str]) -> None:
     """Memory, start, rebuild and punctuality; a million of them in the long run."""
     count, soon = (1_000_000, 20_000) if long_run else (40_000, 1_000)
     command = [sys.executable, "-m", "tests.crash.timer_process", str(tmp_path), "many"]

@@ -19,11 +19,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.progress import TransactionProgress
 from broker_core.broker.transactions.service import Transactions, Verdict
 from broker_core.codec.records.message_record import MessageRecord
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_GIVEN_UP_TOPIC
+from broker_core.codec.wire.topic_name import (
+    SCHEDULE_TOPIC,
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+)
 from broker_core.store.message_store import MessageStore
 from tests.broker.half_store import HalfStore
 from tests.crash.transaction_process import check_committed, serve
@@ -36,7 +39,7 @@ QUEUES = (("T", 0), ("T", 1), ("U", 0))
 
 
 class Verdicts(NamedTuple):
-    """What producers want, and what they were told, once that was durable."""
+    """The requests of producers and, once they were durable, the answers."""
 
     wanted: dict[bytes, Verdict]
     answered: dict[bytes, Verdict]

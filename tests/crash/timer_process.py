@@ -19,8 +19,8 @@ from broker_core.broker.scheduled.timer_delivery import TimerDelivery
 from broker_core.broker.scheduled.timer_message import is_recall, recalled_key, timer_form
 from broker_core.broker.scheduled.timer_progress import TIMER_PROGRESS_FILE
 from broker_core.broker.scheduled.timer_runs import RUNS_DIR
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock

@@ -12,11 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 from broker_core.broker.tables.offset_table import OFFSETS_FILE, OffsetTable
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.half_message import half_changes
 from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
 from broker_core.broker.transactions.service import Transactions, Verdict
 from broker_core.codec.records.message_properties import change_properties
+from broker_core.codec.wire.topic_name import TRANSACTION_HALF_TOPIC
 from broker_core.config import StoreConfig
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.runtime.clock import SystemClock

@@ -43,7 +43,7 @@ def bodies(name_server: str, topic: str) -> list[bytes]:
 
 
 def queue_count(name_server: str, topic: str) -> int:
-    """How many queues the name server knows of."""
+    """How many queues the name server has."""
 
     async def asking() -> int:
         async with ClientInstance(_config(name_server)) as client:

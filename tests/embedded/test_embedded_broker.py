@@ -70,7 +70,7 @@ def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_checkpoint_lives_as_long_as_the_store(tmp_path: Path) -> None:
+def test_a_checkpoint_is_kept_as_long_as_the_store(tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         temporary = Path(broker.checkpoint("orders"))
         temporary.mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_start_twice_is_one_broker() -> None:
         broker.stop()
 
 
-def test_one_that_was_stopped_starts_again() -> None:
+def test_a_stopped_broker_starts_again() -> None:
     broker = EmbeddedBroker(topics={"orders": 1})
     with broker:
         send(broker.name_server, "orders", b"gone")
@@ -188,7 +188,7 @@ def test_a_topic_that_cannot_be_made_is_a_failed_start() -> None:
 # The end of the owner
 
 
-def test_one_that_is_forgotten_ends() -> None:
+def test_a_broker_without_references_ends() -> None:
     broker = EmbeddedBroker().start()
     process_id, directory = broker.process_id, broker.store_dir.parent
     del broker
@@ -261,7 +261,7 @@ def test_a_fork_of_the_owner_does_not_own_it() -> None:
         assert owner.communicate(timeout=LIMIT_S)[0] == b"alive\n"
 
 
-def test_it_works_from_any_directory(tmp_path: Path) -> None:
+def test_a_broker_starts_from_any_directory(tmp_path: Path) -> None:
     # A file of the application that has the name of a module the broker needs.
     (tmp_path / "logging.py").write_text("raise SystemExit('the wrong module')")
     script = f"import os\nos.chdir({str(tmp_path)!r})\n{STARTED}"

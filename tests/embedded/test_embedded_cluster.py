@@ -147,7 +147,7 @@ def _promote_inside(cluster: EmbeddedCluster) -> None:
 
 
 def _promote_from_outside(cluster: EmbeddedCluster) -> None:
-    # The old master does not know of it.
+    # The old master has not heard of the promotion.
     ran = run_rmq("admin", "promote", "-n", cluster.name_server, "--broker", "broker-a")
     assert ran.code == 0, ran.errors
 

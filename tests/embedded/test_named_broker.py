@@ -49,7 +49,7 @@ class Jvm:
         )
 
     def planned(self) -> list[str]:
-        """What two workers were told."""
+        """The addresses that two workers got."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{_PLAN}\n")
@@ -74,7 +74,7 @@ def jvm(tmp_path: Path) -> Iterator[Jvm]:
     started.kill()
 
 
-def test_it_is_started_once_and_ends_with_the_jvm(jvm: Jvm) -> None:
+def test_a_named_broker_is_started_once_and_ends_with_the_jvm(jvm: Jvm) -> None:
     first, second = jvm.planned()
     assert first == second
     assert jvm.planned() == [first, first]
@@ -122,7 +122,9 @@ def test_a_broker_that_its_program_has_killed_is_not_replaced(jvm: Jvm) -> None:
         assert jvm.planned() == [address, address]
 
 
-def test_nor_while_it_starts_again(jvm: Jvm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_starts_again_is_not_replaced(
+    jvm: Jvm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned: list[list[str]] = []
     waits = BrokerProcess.wait_ready
 

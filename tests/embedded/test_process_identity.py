@@ -1,4 +1,4 @@
-"""What the system tells about processes."""
+"""What the system reports about processes."""
 
 from __future__ import annotations
 

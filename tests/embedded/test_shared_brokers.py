@@ -48,7 +48,7 @@ def test_topics_of_a_later_call_are_made(shared: EmbeddedBroker) -> None:
     assert len(shared.topic("late").stats()) == 3
 
 
-def test_one_that_was_killed_or_stopped_starts_again(shared: EmbeddedBroker) -> None:
+def test_a_broker_that_was_killed_or_stopped_starts_again(shared: EmbeddedBroker) -> None:
     shared.produce("orders", ["a"])
     shared.kill()
     assert not shared.is_running

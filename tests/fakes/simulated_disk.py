@@ -184,7 +184,7 @@ class SimulatedDisk(DamageableDisk):
         return disk
 
     def copy(self) -> SimulatedDisk:
-        """What `kill` would give now, while this process lives on."""
+        """What `kill` would give now, while this process continues."""
         copies: dict[Node, Node] = {}
         disk = self._successor()
         disk.root = copied(self.root, copies)

@@ -42,7 +42,7 @@ def test_both_times_move_together() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 400 * DAY_S])
-def test_it_goes_forward_and_not_too_far(seconds: float) -> None:
+def test_the_clock_goes_forward_and_not_too_far(seconds: float) -> None:
     with pytest.raises(InvalidArgument, match="cannot be advanced by"):
         AdvancedClock().advance(seconds)
 

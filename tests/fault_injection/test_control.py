@@ -41,7 +41,7 @@ def _said(tmp_path: Path, *options: str) -> list[bytes]:
     return lines
 
 
-def test_only_a_broker_that_was_started_for_it(tmp_path: Path) -> None:
+def test_only_a_broker_that_was_started_for_tests_takes_orders(tmp_path: Path) -> None:
     assert len(_said(tmp_path, "--exit-with-parent")) == 1
     _, done, nonsense, empty = _said(tmp_path, "--exit-with-parent", "--test-control")
     assert json.loads(done) == {"ok": True, "sync_failed": False}
@@ -59,7 +59,7 @@ def test_an_unexpected_error_is_answered() -> None:
     assert json.loads(answer) == {"ok": False, "error": "RuntimeError: cannot advance"}
 
 
-def test_never_one_that_others_can_reach() -> None:
+def test_a_broker_that_others_can_reach_takes_no_orders() -> None:
     config = BrokerConfig(allow_remote=True)
     with pytest.raises(InvalidConfig, match="allowRemote"):
         FaultControl(config)

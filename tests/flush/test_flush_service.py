@@ -373,7 +373,7 @@ class TestFence:
         assert log.service.failure is not None
 
     def test_a_later_job_does_not_run_after_a_failed_one(self) -> None:
-        """The owner may submit again before it knows of the failure; that sync must not succeed."""
+        """The owner may submit again before it gets the failure; that sync must not succeed."""
         worker = ManualWorker()
         log = FlushedLog(worker)
         log.append()
@@ -450,7 +450,7 @@ class TestState:
         log.append()
         log.service.start_writeback()
         log.service.start_writeback()
-        # One after the other, without a note: what they reach is told by the flush that follows.
+        # One after the other, without a note: the flush that follows reports what they reach.
         assert calls == [((7,), -1, 0, b"")] * 2
         assert log.service.flushed.position == flushed
 

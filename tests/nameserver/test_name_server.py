@@ -151,7 +151,7 @@ def test_a_silent_broker_expires_and_is_disconnected(run_async: RunAsync) -> Non
     run_async(scenario())
 
 
-def test_a_scan_after_a_standstill_spares_everyone_once(run_async: RunAsync) -> None:
+def test_a_scan_after_a_standstill_removes_no_broker_the_first_time(run_async: RunAsync) -> None:
     async def scenario() -> None:
         async with running() as run, run.peer() as broker, run.peer() as client:
             await broker.ask(RequestCode.REGISTER_BROKER, BODY, **REGISTER)

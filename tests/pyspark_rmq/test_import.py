@@ -38,7 +38,7 @@ def test_public_names() -> None:
     assert set(pyspark_rmq.__all__) <= set(dir(pyspark_rmq))
 
 
-def test_no_other_name() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_here"):
         _ = pyspark_rmq.nothing_here
 

@@ -10,7 +10,7 @@ from pyspark_rmq.number_arrays import number_array
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.float64])
-def test_it_equals_arrows_own_conversion(kind: type) -> None:
+def test_the_result_equals_arrows_own_conversion(kind: type) -> None:
     values = np.arange(7).astype(kind)
     assert number_array(values).equals(pa.array(values))
 

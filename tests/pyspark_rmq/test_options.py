@@ -32,7 +32,7 @@ def test_defaults() -> None:
     assert options.for_batch().starting.default == EARLIEST  # type: ignore[union-attr]
 
 
-def test_names_are_known_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     given = {"RMQ.NAMESRV.ADDR": "h:1", "Subscribe": "a, b", "MAXOFFSETSPERTRIGGER": "7"}
     options = SourceOptions.parse(given)
     assert options.topics == ("a", "b")

@@ -36,14 +36,14 @@ def test_a_new_topic_is_read_at_the_slave(cluster: EmbeddedCluster) -> None:
         stream.close()
 
 
-def test_a_stream_lives_through_the_loss_and_the_promotion(cluster: EmbeddedCluster) -> None:
+def test_a_stream_survives_the_loss_of_a_master_and_a_promotion(cluster: EmbeddedCluster) -> None:
     _send(cluster, 0, 50)
     stream = BatchStream(cluster.name_server, TOPIC)
     try:
         stream.read_until(50)
         _send(cluster, 50, 50)
         cluster.wait_in_sync()
-        # These were never planned while the master was there: the slave tells of them.
+        # These were never planned while the master was there: the slave reports them.
         cluster.kill("broker-a:0")
         stream.read_until(100)
         assert stream.read() == 0

@@ -44,7 +44,7 @@ class Group:
         node.worker.run_all()
 
     def copy(self, master: Node, slave: Node, *, reports: bool = True) -> None:
-        """Until the slave has everything; without `reports` the master does not hear of it."""
+        """Until the slave has everything; without `reports` the master gets no report."""
         for _ in range(500):
             link = slave.link
             if link is None or link.master is not master:

@@ -67,7 +67,7 @@ def test_junk_releases_nothing(tmp_path: Path, run_async: Run) -> None:
     run_async(_scenario(tmp_path), limit_s=300)
 
 
-def test_the_scenario_finds_a_master_that_believes_anything(
+def test_the_scenario_finds_a_master_that_accepts_any_report(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_it_was(self: LeaderSession, data: bytes) -> bool:

@@ -46,11 +46,11 @@ def _scenario(flush: FlushDiskType, *, power: bool) -> None:
 
 
 @pytest.mark.parametrize("flush", FlushDiskType)
-def test_killed_and_written_to_at_once(flush: FlushDiskType) -> None:
+def test_after_a_kill(flush: FlushDiskType) -> None:
     _scenario(flush, power=False)
 
 
-def test_with_the_power_lost() -> None:
+def test_after_a_power_cut() -> None:
     _scenario(FlushDiskType.SYNC_FLUSH, power=True)
 
 

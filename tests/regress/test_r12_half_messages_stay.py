@@ -34,7 +34,7 @@ def _in_one_millisecond() -> None:
 
 
 def _commit_while_nothing_can_be_stored() -> None:
-    """The store refuses every message for a while, and the process dies soon after."""
+    """The store refuses every message for a while, and the process is killed soon after."""
     broker = HalfStore().start()
     offset = broker.send(b"x")
     store = MessageStore.append_text

@@ -41,7 +41,7 @@ def test_a_new_file_is_there_after_a_power_cut() -> None:
     _scenario(new_disk())
 
 
-def test_the_scenario_finds_a_store_that_forgets_directories() -> None:
+def test_the_scenario_finds_a_store_that_does_not_sync_directories() -> None:
     disk = ForgetfulDisk(clock=ManualClock())
     with pytest.raises((AssertionError, RmqError)):
         _scenario(disk)

@@ -21,7 +21,7 @@ from tests.replication.simulated_node import Node
 
 
 def _switch(group: Group, old: Node, new: Node, bodies: tuple[bytes, ...]) -> None:
-    """The leader dies with messages that no other node has; the other one leads at once."""
+    """The leader is killed with messages that no other node has; the other one leads at once."""
     group.send(old, b"lost with " + bodies[0])
     group.kill(old)
     group.promote(new)
@@ -39,7 +39,7 @@ def _scenario() -> None:
     group.send(a, b"1", b"2")
     group.copy(a, b)
     assert group.acked == [b"1", b"2"]
-    # The follower starts again before it hears of anything; then it has to lead.
+    # The follower starts again before it gets a message; then it has to lead.
     group.send(a, b"3")
     group.copy(a, b)
     group.kill(b)

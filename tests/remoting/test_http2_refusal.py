@@ -1,4 +1,4 @@
-"""A gRPC client that connects to a port of the remoting protocol is told so."""
+"""A gRPC client that connects to a port of the remoting protocol gets the reason."""
 
 from __future__ import annotations
 

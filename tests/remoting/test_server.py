@@ -211,7 +211,7 @@ def test_requests_of_the_server(run_async: Callable[..., Any]) -> None:
     run_async(scenario())
 
 
-def test_what_the_upper_room_sees_of_a_connection(run_async: Callable[..., Any]) -> None:
+def test_attributes_and_close_callbacks_of_a_connection(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         seen: list[Connection] = []
         closed: list[str] = []

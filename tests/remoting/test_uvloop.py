@@ -26,7 +26,7 @@ def run(coroutine: Any) -> None:
         loop.close()
 
 
-def test_flood_noise_and_asking_back() -> None:
+def test_a_flood_garbage_and_requests_of_the_server() -> None:
     async def scenario() -> None:
         async def handler(connection: Connection, command: RemotingCommand) -> RemotingCommand:
             back = await connection.request(RemotingCommand(307, body=command.body[:5]), PATIENT_MS)

@@ -27,7 +27,7 @@ PATIENCE_MS = 60_000
 def config_of(
     root: Path, role: BrokerRole, broker_id: int, name_server: str, **settings: Any
 ) -> BrokerConfig:
-    """A broker with small files on any port, patient with slaves and disks unless it is told."""
+    """A broker with small files on any port and, by default, long timeouts for slaves and disks."""
     of_store: dict[str, Any] = {
         "commit_log_file_size": FILE_SIZE,
         "consume_queue_file_size": 20_000,

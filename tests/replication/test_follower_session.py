@@ -44,7 +44,7 @@ def test_an_empty_classic_slave_begins_where_the_master_says() -> None:
     assert (log.start, bytes(log.data)) == (2000, b"abc")
 
 
-def test_a_slave_with_a_different_end_is_told_where_to_cut() -> None:
+def test_the_master_names_where_a_slave_with_a_different_end_cuts() -> None:
     newer = EpochHistory((*EPOCHS.epochs, Epoch(2 * TERM, "b", 60)), 2 * TERM)
     log = MemoryLog(DATA[:100], store_id="s")
     with pytest.raises(LogsDiverged) as diverged:

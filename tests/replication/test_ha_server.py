@@ -109,7 +109,7 @@ async def test_a_silent_slave_times_out_and_is_dropped(tmp_path: Path) -> None:
 
 
 async def silent_slave_status(master: Broker) -> PutStatus:
-    """What a put is told while there is a slave that says nothing more, until it is dropped."""
+    """The status of puts while a slave is silent, until it is dropped."""
     reader, writer = await connect(master)
     writer.write(encode_report(0))
     await until(lambda: master.role.status()["slaves"] or reader.at_eof())
@@ -157,7 +157,7 @@ async def test_too_many_unauthenticated_connections(
 
 
 @on_loop
-async def test_one_host_does_not_keep_the_slaves_of_others_away(tmp_path: Path) -> None:
+async def test_unauthenticated_connections_of_one_host_do_not_block_slaves(tmp_path: Path) -> None:
     async with lone_master(tmp_path) as master:
         peers = [await connect(master) for _ in range(16)]
         port = master.config.ha_listen_port
@@ -207,7 +207,7 @@ async def test_two_slaves_with_one_id(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_key_is_asked_for(tmp_path: Path) -> None:
+async def test_a_key_is_required(tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_text("correct horse\n")
     key_file.chmod(0o600)

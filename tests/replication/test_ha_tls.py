@@ -70,7 +70,7 @@ async def test_plain_text_gets_nothing(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_slave_believes_no_other_authority_and_no_plain_master(tmp_path: Path) -> None:
+async def test_a_slave_refuses_another_authority_and_a_plain_master(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     ours, others = Authority(tmp_path / "one"), Authority(tmp_path / "two", "others")
@@ -85,7 +85,7 @@ async def test_a_slave_believes_no_other_authority_and_no_plain_master(tmp_path:
                 assert slave.context.store.replication.log.end == 0
 
 
-def test_it_needs_certificates_for_both_sides(tmp_path: Path) -> None:
+def test_tls_needs_certificates_for_both_sides(tmp_path: Path) -> None:
     settings = encrypted(Authority(tmp_path))
     BrokerConfig(**settings)
     for missing in ({"tls_server_mode": "disabled"}, {"tls_client_enable": False}):

@@ -78,7 +78,7 @@ async def test_a_fake_slave_of_a_broker_with_accounts(tmp_path: Path) -> None:
             assert not master.role.status()["slaves"]
         result = await store.put(Message("T", b"x"))
         assert result.status is PutStatus.SLAVE_NOT_AVAILABLE
-        # A slave of ours is told why.
+        # A slave of ours gets the reason.
         async with running(slave_of(master, tmp_path / "s")) as slave:
             await until(lambda: "haAuthKeyFile" in slave.role.status()["problem"])
             assert slave.context.store.log_range[1] == 0
@@ -99,7 +99,7 @@ async def test_with_the_key_slaves_follow_a_broker_with_accounts(tmp_path: Path)
 
 
 @on_loop
-async def test_the_port_is_open_to_everyone_only_by_a_loud_setting(
+async def test_an_open_port_needs_an_explicit_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(

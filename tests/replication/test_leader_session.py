@@ -91,7 +91,7 @@ def test_a_handshake_that_trickles_in_is_left() -> None:
     with pytest.raises(ReplicationRefused) as refused:
         session.tick(30.0)
     assert refused.value.kind == "handshake"
-    # A slave that copies may do so for as long as it likes.
+    # A slave that copies may take any time.
     session = leader(MemoryLog(DATA))
     session.receive(encode_report(0), 10.0)
     session.tick(30.0)
@@ -142,7 +142,7 @@ def test_refusals(kind: str, change: dict[str, Any]) -> None:
     assert bytes(log.data) == before
 
 
-def test_a_master_knows_whether_there_is_more_to_write() -> None:
+def test_a_session_reports_whether_there_is_more_to_write() -> None:
     log = MemoryLog(DATA[:10])
     session = leader(log)
     assert (session.has_more, session.is_idle) == (False, False)

@@ -38,7 +38,7 @@ def test_agreement(
 
 
 def test_the_epoch_that_a_log_has_come_to() -> None:
-    # A restart at 500, a promotion at 700: a slave knows of both before it has a byte of them.
+    # A restart at 500, a promotion at 700: a slave has both epochs before a byte of them.
     history = EpochHistory((A, B, C), 2 * TERM, LastRole.SLAVE)
     for end, number in ((0, TERM), (400, TERM), (501, TERM + 1), (699, TERM + 1), (700, 2 * TERM)):
         assert history.reached(end) == number

@@ -1,4 +1,4 @@
-"""One of two masters of one term continues; a slave that was told of a promotion follows it."""
+"""One of two masters of one term continues; a slave that heard of a promotion follows it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def started(*configs: BrokerConfig) -> AsyncIterator[list[Broker]]:
 
 @on_loop
 async def test_exactly_one_of_two_masters_of_one_term_continues(tmp_path: Path) -> None:
-    """Each slave is promoted while the other one is down, so neither knows of the other."""
+    """Each slave is promoted while the other one is down, so neither has heard of the other."""
     async with name_server() as address:
         configs = [
             config_of(tmp_path / str(number), role, number, address)
@@ -118,7 +118,7 @@ async def test_two_groups_of_one_name_do_not_replace_each_other(
 
 
 @on_loop
-async def test_a_slave_that_was_told_of_a_promotion_follows_no_older_master(
+async def test_a_slave_that_heard_of_a_promotion_follows_no_older_master(
     tmp_path: Path,
 ) -> None:
     """Otherwise the old master acknowledges with it what the promoted broker then overrules."""

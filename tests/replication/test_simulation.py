@@ -85,7 +85,7 @@ def promotion_without_epoch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def everything_shown_after_a_restart() -> Iterator[None]:
-    """A master forgets what its slaves had."""
+    """A master drops what its slaves had."""
     with mock.patch.object(simulated_node, "confirmed_at_start", lambda history, noted, end: end):
         yield
 

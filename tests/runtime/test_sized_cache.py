@@ -11,7 +11,7 @@ def make_cache() -> SizedCache[str, str]:
     return SizedCache(100, lambda key, value: len(value))
 
 
-def test_it_keeps_what_was_used_last() -> None:
+def test_a_cache_keeps_what_was_used_last() -> None:
     made: list[str] = []
     cache = make_cache()
 

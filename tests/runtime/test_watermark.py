@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker_core.runtime.watermark import Watermark
 
 
-def test_it_only_grows() -> None:
+def test_a_watermark_only_grows() -> None:
     mark = Watermark(10)
     mark.advance(5)
     assert mark.position == 10
@@ -55,7 +55,7 @@ def test_waiters_are_woken_in_order_and_in_time(steps: list[int | tuple[int]]) -
         assert mark.waiting == len(waiting)
 
 
-def test_a_failure_reaches_everyone_above_and_every_later_one() -> None:
+def test_a_failure_reaches_all_waiters_above_and_all_later_ones() -> None:
     mark = Watermark(0)
     heard: list[BaseException | None] = []
     mark.when(5, heard.append)

@@ -124,7 +124,7 @@ def run_query(spark: Any, work: Path, options: dict[str, str], trap: Trap) -> An
             trap.spring("sink_after")
         elif trap.passed("sink_after"):
             (work / "killed-sink_after").touch()
-            raise RuntimeError("the sink has its rows, and nobody else knows")
+            raise RuntimeError("the sink has its rows, and the batch is not recorded")
 
     given = {**options, "killWork": trap.work, "killAt": trap.at, "killWhom": trap.whom}
     frame = spark.readStream.format("rmq_killing").options(**given).load()

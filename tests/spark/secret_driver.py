@@ -1,7 +1,7 @@
 """A driver that shows all that Spark can show: event log, pages of its UI, and a log of everything.
 
 Arguments: work directory. The options, with a secret among them, come on the standard input: an
-argument would be seen by everybody on the machine.
+argument would be visible to every user of the machine.
 """
 
 from __future__ import annotations

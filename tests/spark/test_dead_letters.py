@@ -55,7 +55,7 @@ def dead_letters(broker: EmbeddedBroker) -> list[str]:
 
 @contextlib.contextmanager
 def killed_once(broker: EmbeddedBroker, point: str, occurrence: int) -> Iterator[None]:
-    """The broker dies at a point of a send, and is started again."""
+    """The broker is killed at a point of a send, and started again."""
 
     def start_again() -> None:
         killed.wait()
@@ -73,7 +73,7 @@ def killed_once(broker: EmbeddedBroker, point: str, occurrence: int) -> Iterator
 def test_tasks_that_read_the_same_at_the_same_moment(
     spark: Any, broker: EmbeddedBroker, point: str
 ) -> None:
-    """As a speculative task and a task of a lost executor do. The broker dies among the sends."""
+    """As a speculative task and a task of a lost executor do. The broker is killed meanwhile."""
     with killed_once(broker, point, 200):
         rows = bad_orders(spark, broker).union(bad_orders(spark, broker)).collect()
     assert len(rows) == 2 * (ALL - BAD)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kafka_peer import SPARK, KafkaServer, connector_jars
+from benchmarks.peers.kafka import SPARK, KafkaServer, connector_jars
 from pyspark_rmq import EmbeddedBroker
 from tests.interop.maven_artifacts import PeerUnavailable
 from tests.spark.spark_versions import spark_python

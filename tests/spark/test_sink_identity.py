@@ -118,7 +118,7 @@ def test_a_job_group_that_the_function_sets(inner: Inner) -> None:
         if batch == fails_at:
             raise RuntimeError("planted")
 
-    # It dies after its batch is published: the next start repeats that batch.
+    # It is killed after its batch is published: the next start repeats that batch.
     for batch in (0, 1):
         with pytest.raises(Exception, match="planted"):
             inner.run(lambda frame, number, at=batch: function(frame, number, fails_at=at))
@@ -184,7 +184,7 @@ def test_two_writes_of_one_function_under_one_sink(inner: Inner) -> None:
 def test_a_second_write_stays_refused_when_the_query_starts_again(
     inner: Inner, new_topic: Callable[..., str], given: str
 ) -> None:
-    """The first start dies between the writes, so the batch was published by an earlier run."""
+    """The first start is killed between the writes, so an earlier run published the batch."""
     inner.feed("0", "a", "b")
     other = new_topic(1)
 

@@ -106,7 +106,7 @@ def test_every_kill_at_every_point() -> None:
 WITH_A_SLAVE = [f"{victim}@{point}" for victim in REPLICATED_VICTIMS for point in POINTS]
 
 
-def test_the_slave_dies_and_takes_the_place_of_its_master() -> None:
+def test_the_slave_is_killed_and_promoted() -> None:
     """On a SYNC_MASTER with a slave; there and back, so that both have been both."""
     short = ["promotion@commit_before", "slave@write_middle", "promotion@commit_after"]
     kills = WITH_A_SLAVE if IS_LONG else short
@@ -117,7 +117,7 @@ def test_the_slave_dies_and_takes_the_place_of_its_master() -> None:
 
 
 @pytest.mark.skipif(not IS_LONG, reason="minutes; RMQ_CRASH_LONG=1 runs it")
-def test_the_slave_dies_and_takes_the_place_of_its_master_with_spark() -> None:
+def test_the_slave_is_killed_and_promoted_with_spark() -> None:
     assert_exact(WITH_A_SLAVE, *prove(*at(WITH_A_SLAVE)))
 
 
@@ -204,7 +204,7 @@ def test_a_planted_bug_is_found_with_spark(planted: Planted) -> None:
     assert code == 1, output
     found = figures(output)
     if planted.plant == "publish-in-write":
-        # Spark splits 300 rows in two as it likes and may run both tasks again, more than once.
+        # Spark splits 300 rows in two in any way and may run both tasks again, more than once.
         assert found["duplicated"] >= 146
         assert (found["lost"], found["strange"]) == (0, 0)
         assert_consistent(found)

@@ -1,4 +1,4 @@
-"""A driver with `spark_conf()`: rows through the sink and back, and what a worker was told.
+"""A driver with `spark_conf()`: rows through the sink and back, and the settings that a worker got.
 
 Arguments: name server, checkpoint directory. Prints one JSON object.
 """

@@ -1,7 +1,7 @@
 """What a store must answer, in the simplest words: a list of records and a few numbers.
 
 The model computes for itself where records lie, how they are numbered and what readers may see. It
-is told what the disk decided (how far the log is durable, which files retention took).
+gets what the disk decided (how far the log is durable, which files retention took).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_open_needs_a_configuration() -> None:
     assert disk.files() == []
 
 
-def test_open_of_odd_paths(tmp_path: Path) -> None:
+def test_open_of_unusual_paths(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"data")
     for path in (file, file / "below", str(tmp_path / "a\0b"), tmp_path / ("x" * 300)):
@@ -192,7 +192,7 @@ def test_topics_that_are_no_text(untouched: Untouched) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_names_are_refused_by_puts_and_unknown_to_reads(
+def test_invalid_names_are_refused_by_puts_and_unknown_to_reads(
     untouched: Untouched, name: str
 ) -> None:
     store = untouched.store

@@ -34,7 +34,7 @@ def test_files_that_another_broker_removed_are_no_damage(tmp_path: Path) -> None
     _fill(ours, 60)
     saved = {name: (ours / name).read_bytes() for name in OWN_FILES}
     for name in OWN_FILES:
-        (ours / name).unlink()  # another broker knows nothing of them
+        (ours / name).unlink()  # another broker does not have them
     _fill(ours, 30)
     for name, content in saved.items():
         (ours / name).write_bytes(content)

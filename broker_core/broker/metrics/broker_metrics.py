@@ -16,9 +16,10 @@ from broker_core.broker.scheduled.feature import ScheduledFeature
 from broker_core.broker.scheduled.timer_message import TIMER_QUEUE
 from broker_core.broker.sink.batches import SinkBatches
 from broker_core.broker.tables.broker_stats import Histogram
-from broker_core.broker.tables.system_topics import TIMER_TOPIC, is_system_topic
 from broker_core.broker.transactions.feature import TransactionsFeature
 from broker_core.broker.transactions.service import Verdict
+from broker_core.codec.wire.system_topics import is_owned
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.errors import RmqError
 from broker_core.protocol_codes import LanguageCode
 from broker_core.remoting.limits.request_budget import RequestBudget
@@ -416,4 +417,4 @@ def _split(key: str) -> tuple[str, str]:
 
 
 def _system(topic: str) -> str:
-    return "true" if is_system_topic(topic) or topic.startswith("%") else "false"
+    return "true" if is_owned(topic) or topic.startswith("%") else "false"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from broker_core.broker.pop.ledger import AckOutcome
-from broker_core.broker.pop.ledgers import PopLedgers
+from broker_core.broker.pop.ledger_table import PopLedgers
 from broker_core.broker.pop.processor import INVISIBLE_MS_MAX
 from broker_core.broker.request_fields import required_number, required_text
 from broker_core.broker.tables.offset_table import OffsetKey

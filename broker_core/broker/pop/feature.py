@@ -8,7 +8,7 @@ from broker_core.broker.context import BrokerContext
 from broker_core.broker.feature import Feature
 from broker_core.broker.pop.acknowledgement import PopAckProcessor
 from broker_core.broker.pop.assignment import AssignmentProcessor, RequestModeProcessor
-from broker_core.broker.pop.ledgers import PopLedgers
+from broker_core.broker.pop.ledger_table import PopLedgers
 from broker_core.broker.pop.pending import PendingPops
 from broker_core.broker.pop.processor import PopMessageProcessor
 from broker_core.broker.pop.reads import PopReads

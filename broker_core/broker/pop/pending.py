@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from broker_core.access.asking_account import account_name
-from broker_core.broker.held_deadlines import HeldDeadlines
 from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
+from broker_core.broker.pending_requests import PendingRequest, PendingRequests
 from broker_core.codec.wire.pop_handle import pop_retry_topic
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
@@ -29,15 +28,12 @@ Place = tuple[str, int] | None
 Retry = Callable[[bool, Place], bool]
 
 
-class _HeldPop:
-    __slots__ = ("connection", "is_live", "line", "retry")
+class _HeldPop(PendingRequest[Retry]):
+    __slots__ = ("line",)
 
     def __init__(self, connection: Connection, line: _Line, retry: Retry) -> None:
-        self.connection = connection
+        super().__init__(connection, retry)
         self.line = line
-        self.retry = retry
-        # False once it is being answered or its connection is closed.
-        self.is_live = True
 
 
 class _Line:
@@ -60,15 +56,16 @@ class PendingPops:
         self._lines: dict[Hashable, _Line] = {}
         # Lines by the topics whose messages they wait for: their own and its retry topic.
         self._by_topic: dict[bytes, dict[Hashable, _Line]] = {}
-        self._deadlines: HeldDeadlines[_HeldPop] = HeldDeadlines(clock, self._expired)
+        self._held: PendingRequests[_HeldPop] = PendingRequests(
+            _HELD, clock, expired=self._expired, closed=self._closed
+        )
         self._wakes: HeldWakes[_Line] = HeldWakes(self._wake_later)
         # For each line of `_wakes`, what has changed.
         self._places: dict[_Line, Place] = {}
-        self._live = 0
         self._is_released = False
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._held)
 
     def count(self, group: str, topic: str) -> int:
         """Number of held pops of a group for a topic."""
@@ -96,19 +93,13 @@ class PendingPops:
         line = self._lines.get((group, topic, wanted))
         if line is not None and line.live >= LINE_MAX:
             return False
-        if not connection.load.suspend(opaque, account_name(connection)):
+        if not self._held.admits(connection, opaque):
             return False
         line = self._line(group, topic, wanted)
         held = _HeldPop(connection, line, retry)
         line.waiting.append(held)
         line.live += 1
-        self._live += 1
-        of_connection = connection.attributes.get(_HELD)
-        if of_connection is None:
-            of_connection = connection.attributes[_HELD] = set()
-            connection.on_close(self._connection_closed)
-        of_connection.add(held)
-        self._deadlines.add(held, timeout_ms)
+        self._held.add(held, timeout_ms)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
@@ -139,11 +130,11 @@ class PendingPops:
         self._is_released = True
         self._places.clear()
         for line in list(self._lines.values()):
-            for held in [held for held in line.waiting if held.is_live]:
+            for held in list(line.waiting):
                 self._finish(held)
         self._lines.clear()
         self._by_topic.clear()
-        self._deadlines.clear()
+        self._held.deadlines.clear()
 
     def _line(self, group: str, topic: str, wanted: Hashable) -> _Line:
         key = (group, topic, wanted)
@@ -170,36 +161,35 @@ class PendingPops:
         finally:
             line.is_served = False
         self._tidy(line)
-        self._deadlines.drop_ended(self._live)
+        self._held.drop_ended()
 
     def _serve_first(self, line: _Line, place: Place) -> None:
         """Serve the pops of a line in turn until one finds nothing."""
         while line.waiting:
             held = line.waiting[0]
-            if held.is_live:
-                if not held.retry(False, place):
+            retry = held.retry
+            if retry is not None:
+                if not retry(False, place):
                     return
                 self._end(held)
             if line.waiting and line.waiting[0] is held:
                 line.waiting.popleft()
 
     def _finish(self, held: _HeldPop) -> None:
-        # Before it answers: its read may wake the line.
-        self._end(held)
-        held.retry(True, None)
+        retry = held.retry
+        if retry is not None:
+            # Before it answers: its read may wake the line.
+            self._end(held)
+            retry(True, None)
 
     def _end(self, held: _HeldPop) -> None:
         if held.is_live:
-            held.is_live = False
             held.line.live -= 1
-            self._live -= 1
-            held.connection.attributes[_HELD].discard(held)
+            self._held.end(held)
 
-    def _connection_closed(self, connection: Connection) -> None:
-        for held in list(connection.attributes[_HELD]):
-            self._end(held)
-            self._forget(held)
-        self._deadlines.drop_ended(self._live)
+    def _closed(self, held: _HeldPop) -> None:
+        self._end(held)
+        self._forget(held)
 
     def _forget(self, held: _HeldPop) -> None:
         """Ended pops stay in a long line and are skipped when their turn comes."""

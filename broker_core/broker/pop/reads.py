@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.broker.pop.ledger import Lease, PopLedger
-from broker_core.broker.pop.ledgers import PopLedgers
+from broker_core.broker.pop.ledger_table import PopLedgers
 from broker_core.broker.pop.pending import Place
 from broker_core.broker.tables.offset_table import OffsetKey
 from broker_core.broker.tables.topic_table import TopicTable

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker_core.broker.pop.ledger import LeaseState
-from broker_core.broker.pop.ledgers import DueLease, PopLedgers
+from broker_core.broker.pop.ledger_table import DueLease, PopLedgers
 from broker_core.broker.retry_policy import times_max
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.group_table import GroupTable

@@ -1,6 +1,6 @@
 """Held pulls: woken by a message for their queue, or by their deadline.
 
-Owns the held pulls and their deadlines. Holding and ending a pull takes constant time.
+Owns the held pulls of each queue. Holding and ending a pull takes constant time.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.access.asking_account import account_name
-from broker_core.broker.held_deadlines import HeldDeadlines
 from broker_core.broker.held_wakes import TURN_MAX, HeldWakes
+from broker_core.broker.pending_requests import PendingRequest, PendingRequests
 from broker_core.remoting.connection import Connection
 from broker_core.runtime.clock import Clock
 
@@ -21,19 +20,12 @@ QueueKey = tuple[bytes, int]
 Retry = Callable[[bool], bool]
 
 
-class _HeldPull:
-    __slots__ = ("connection", "key", "retry")
+class _HeldPull(PendingRequest[Retry]):
+    __slots__ = ("key",)
 
     def __init__(self, connection: Connection, key: QueueKey, retry: Retry) -> None:
-        self.connection = connection
+        super().__init__(connection, retry)
         self.key = key
-        # None once it is answered or its connection is gone.
-        self.retry: Retry | None = retry
-
-    @property
-    def is_live(self) -> bool:
-        """False once it is answered or its connection is closed."""
-        return self.retry is not None
 
 
 class PendingPulls:
@@ -42,14 +34,15 @@ class PendingPulls:
     def __init__(self, clock: Clock) -> None:
         # Dictionaries are used as ordered sets.
         self._by_queue: dict[QueueKey, dict[_HeldPull, None]] = {}
-        self._deadlines: HeldDeadlines[_HeldPull] = HeldDeadlines(clock, self._expired)
+        self._held: PendingRequests[_HeldPull] = PendingRequests(
+            _HELD, clock, expired=self._expired, closed=self._closed
+        )
         # Taken out of `_by_queue`.
         self._wakes: HeldWakes[_HeldPull] = HeldWakes(self._wake)
-        self._live = 0
         self._is_released = False
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._held)
 
     def hold(
         self,
@@ -66,17 +59,11 @@ class PendingPulls:
         if self._is_released:
             retry(True)
             return True
-        if not connection.load.suspend(opaque, account_name(connection)):
+        if not self._held.admits(connection, opaque):
             return False
         held = _HeldPull(connection, key, retry)
         self._by_queue.setdefault(key, {})[held] = None
-        of_connection = connection.attributes.get(_HELD)
-        if of_connection is None:
-            of_connection = connection.attributes[_HELD] = set()
-            connection.on_close(self._connection_closed)
-        of_connection.add(held)
-        self._live += 1
-        self._deadlines.add(held, timeout_ms)
+        self._held.add(held, timeout_ms)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
@@ -91,44 +78,44 @@ class PendingPulls:
             self._wakes.add(held_here)
             return
         for held in held_here:
-            self._try(held, final=False)
-        still = {held: None for held in held_here if held.retry is not None}
+            self._try(held)
+        still = {held: None for held in held_here if held.is_live}
         if still:
             self._by_queue[key] = still | self._by_queue.get(key, {})
-        self._deadlines.drop_ended(self._live)
+        self._held.drop_ended()
 
     def release_all(self) -> None:
         """Answer every held pull now and every later one at once: the broker stops."""
         self._is_released = True
         for held in self._wakes.taken():
-            self._try(held, final=True)
+            self._finish(held)
         for held_here in list(self._by_queue.values()):
             for held in held_here:
-                self._try(held, final=True)
+                self._finish(held)
         self._by_queue.clear()
-        self._deadlines.clear()
+        self._held.deadlines.clear()
 
     def _wake(self, held: _HeldPull) -> None:
-        self._try(held, final=False)
+        self._try(held)
         if held.is_live:
             self._by_queue.setdefault(held.key, {})[held] = None
-        self._deadlines.drop_ended(self._live)
+        self._held.drop_ended()
 
-    def _try(self, held: _HeldPull, *, final: bool) -> None:
+    def _try(self, held: _HeldPull) -> None:
         retry = held.retry
-        if retry is not None and retry(final):
-            self._end(held)
+        if retry is not None and retry(False):
+            self._held.end(held)
 
-    def _end(self, held: _HeldPull) -> None:
-        held.retry = None
-        self._live -= 1
-        held.connection.attributes[_HELD].discard(held)
+    def _finish(self, held: _HeldPull) -> None:
+        retry = held.retry
+        if retry is not None:
+            # Before it answers: its read may dispatch messages, which wake it.
+            self._held.end(held)
+            retry(True)
 
-    def _connection_closed(self, connection: Connection) -> None:
-        for held in list(connection.attributes[_HELD]):
-            self._end(held)
-            self._forget(held)
-        self._deadlines.drop_ended(self._live)
+    def _closed(self, held: _HeldPull) -> None:
+        self._held.end(held)
+        self._forget(held)
 
     def _forget(self, held: _HeldPull) -> None:
         held_here = self._by_queue.get(held.key)
@@ -139,5 +126,5 @@ class PendingPulls:
             del self._by_queue[held.key]
 
     def _expired(self, held: _HeldPull) -> None:
-        self._try(held, final=True)
+        self._finish(held)
         self._forget(held)

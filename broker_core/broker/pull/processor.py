@@ -20,7 +20,6 @@ from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.offset_table import OffsetTable
-from broker_core.broker.tables.system_topics import refuses_pulls
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.fields import I32_MAX
 from broker_core.codec.sql.filter import SqlFilter
@@ -35,6 +34,7 @@ from broker_core.codec.wire.bodies.subscription_data import (
 from broker_core.codec.wire.bodies.topic_config import PERM_READ, TopicConfig
 from broker_core.codec.wire.hot_replies import pulled_reply
 from broker_core.codec.wire.remoting_command import BINARY_HEADER, ONEWAY_FLAG, RemotingCommand
+from broker_core.codec.wire.system_topics import refuses_pulls
 from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX
 from broker_core.errors import (
     GroupNotExist,

@@ -16,9 +16,13 @@ from typing import Any, Final
 from broker_core.access.credentials import read_secret_file
 from broker_core.broker.security.broker_security import ReplicationTls, inner_client
 from broker_core.broker.settings.broker_config import BrokerConfig
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
+from broker_core.codec.wire.topic_name import (
+    SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.errors import (
     InvalidConfig,
     LogsDiverged,

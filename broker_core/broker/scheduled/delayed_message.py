@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.codec.records.message_properties import (
     DELAY,
     REAL_QID,
@@ -22,15 +21,19 @@ from broker_core.codec.records.message_properties import (
     split_properties,
 )
 from broker_core.codec.records.message_record import MessageRecord
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    APPEND_GROUP_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    topic_name_problem,
+)
 from broker_core.errors import InvalidArgument, MalformedRecord
-from broker_core.storage.log.append_group import GROUP_TOPIC
 from broker_core.store.writes.message import Message
 
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _QUEUE_ID: Final = re.compile(rb"[0-9]{1,9}")
 # A copy to one of these would be delayed again or misread.
-_NEVER_REAL: Final = frozenset({SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, GROUP_TOPIC.decode()})
+_NEVER_REAL: Final = frozenset({SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, APPEND_GROUP_TOPIC})
 
 
 class StoredForm(NamedTuple):

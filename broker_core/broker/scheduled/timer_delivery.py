@@ -26,7 +26,6 @@ from broker_core.broker.scheduled.timer_message import (
 from broker_core.broker.scheduled.timer_progress import TimerProgress
 from broker_core.broker.scheduled.timer_runs import entry_position, entry_wake_ms, is_recall_entry
 from broker_core.broker.tables.broker_stats import BrokerStats
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.broker.timed_service import (
     CLOCK_STEP_MS,
     SLICE_COUNT_MAX,
@@ -40,6 +39,7 @@ from broker_core.broker.timed_service import (
 )
 from broker_core.codec.records.message_properties import change_properties
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock

@@ -25,9 +25,9 @@ from broker_core.broker.scheduled.timer_message import (
 )
 from broker_core.broker.scheduled.timer_runs import PendingTimers, recall_entry, wake_entry
 from broker_core.broker.tables.broker_stats import Histogram
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.column_names import PHYSICAL_OFFSET, PROPERTIES, STORE_TIMESTAMP
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.errors import CorruptRecord
 from broker_core.store.message_store import MessageStore
 from broker_core.store.writes.put_result import PutResult

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.scheduled.delayed_message import StoredForm, delivered
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.json.fields import I64_MAX
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_properties import (
@@ -27,6 +26,7 @@ from broker_core.codec.records.message_properties import (
     encode_properties,
 )
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.errors import MalformedRecord, RemoteError
 from broker_core.protocol_codes import ResponseCode
 

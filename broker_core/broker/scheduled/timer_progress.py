@@ -32,7 +32,6 @@ from broker_core.broker.scheduled.timer_runs import (
     merged_run,
     remove_run_files,
 )
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.json.fields import (
     I64_MAX,
     list_field,
@@ -41,6 +40,7 @@ from broker_core.codec.json.fields import (
     whole_field,
     whole_number,
 )
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.errors import CorruptRecord, CorruptStore, InvalidArgument, RmqError
 from broker_core.runtime.worker import Worker
 from broker_core.storage.files.atomic_file import read_file

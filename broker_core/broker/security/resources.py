@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from broker_core.broker.context import BrokerContext
 from broker_core.broker.retry_owners import RetryOwner, RetryOwners
-from broker_core.broker.tables.system_topics import refuses_sends
 from broker_core.broker.viewed_record import is_for_readers
 from broker_core.codec.records.message_properties import REAL_TOPIC
 from broker_core.codec.records.message_record import MessageRecord, decode_record
+from broker_core.codec.wire.system_topics import refuses_sends
 from broker_core.errors import CorruptStore
 
 

@@ -26,7 +26,6 @@ from broker_core.broker.scheduled.timer_message import (
 from broker_core.broker.tables.group_table import GroupTable
 from broker_core.broker.tables.new_topics import NewTopics
 from broker_core.broker.tables.queue_locks import QueueLocks
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.broker.transactions.half_message import (
     HALF_QUEUE,
@@ -45,7 +44,12 @@ from broker_core.codec.wire.pop_handle import NOT_POPPED
 from broker_core.codec.wire.recall_handle import RecallHandle
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.codec.wire.send_request import SendRequest
-from broker_core.codec.wire.topic_name import RETRY_TOPIC_PREFIX, topic_name_problem
+from broker_core.codec.wire.topic_name import (
+    RETRY_TOPIC_PREFIX,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+    topic_name_problem,
+)
 from broker_core.errors import (
     GroupNotExist,
     InvalidArgument,

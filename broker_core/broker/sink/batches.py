@@ -40,6 +40,7 @@ from broker_core.codec.wire.bodies.sink_messages import (
     is_same_content,
     parse_note,
 )
+from broker_core.codec.wire.topic_name import APPEND_GROUP_TOPIC
 from broker_core.errors import (
     CorruptStore,
     DiskFailed,
@@ -53,7 +54,7 @@ from broker_core.errors import (
 from broker_core.protocol_codes import ResponseCode
 from broker_core.runtime.clock import Clock, SteadyTime
 from broker_core.storage.files.json_table import JsonTable
-from broker_core.storage.log.append_group import GROUP_TOPIC, decode_header
+from broker_core.storage.log.append_group import decode_header
 from broker_core.store.disk_errors import names_disk_errors
 from broker_core.store.message_store import MessageStore
 
@@ -74,7 +75,7 @@ DECISIONS_KEPT: Final = 32
 # Log position of entries in files of earlier versions, which did not store it.
 UNKNOWN: Final = -1
 
-_NOTES = GROUP_TOPIC.decode()
+_NOTES = APPEND_GROUP_TOPIC
 _READ_COUNT: Final = 64
 _READ_SIZE: Final = 4 << 20
 

@@ -12,13 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from broker_core.broker.request_fields import checked_group, checked_topic
+from broker_core.broker.tables.default_topics import default_topics, template_topic
 from broker_core.broker.tables.named_table import NamedTable
-from broker_core.broker.tables.system_topics import (
-    is_system_topic,
-    refuses_sends,
-    system_topics,
-    template_topic,
-)
 from broker_core.codec.json.fields import object_field
 from broker_core.codec.wire.bodies.topic_config import (
     PERM_INHERIT,
@@ -29,6 +24,7 @@ from broker_core.codec.wire.bodies.topic_config import (
     parse_topic_table,
     topic_table_object,
 )
+from broker_core.codec.wire.system_topics import is_owned, refuses_sends
 from broker_core.codec.wire.topic_name import (
     DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
@@ -71,7 +67,7 @@ class TopicTable(NamedTable[TopicConfig]):
         self._topics_max = topics_max
         self._queues_per_topic_max = queues_per_topic_max
         self._listeners: list[TopicListener] = []
-        own = system_topics(
+        own = default_topics(
             cluster_name,
             broker_name,
             auto_create=auto_create,
@@ -95,7 +91,7 @@ class TopicTable(NamedTable[TopicConfig]):
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the servers: not to be created, changed or deleted."""
-        return is_system_topic(name, self._own_names)
+        return is_owned(name) or name in self._own_names
 
     def refuses_sends(self, name: str) -> bool:
         """Whether only the broker itself may write to this topic."""

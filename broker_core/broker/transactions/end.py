@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker_core.broker.request_fields import optional_flag, required_number, required_text
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.half_message import HALF_QUEUE, Half, is_at
 from broker_core.broker.transactions.service import Ended, Transactions, Verdict
 from broker_core.codec.records.record_layout import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_HALF_TOPIC
 from broker_core.errors import InvalidArgument, RemoteError, SystemBusy
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection

@@ -16,13 +16,17 @@ from typing import Final, NamedTuple
 from broker_core.broker.request_fields import checked_group
 from broker_core.broker.scheduled.delayed_message import delay_level, delayed_form
 from broker_core.broker.scheduled.timer_message import commit_due_ms, timer_form
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, refuses_sends
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.message_properties import change_properties
 from broker_core.codec.records.message_record import MessageRecord, encode_record
 from broker_core.codec.records.record_layout import TRANSACTION_BITS, TRANSACTION_COMMIT
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC, topic_name_problem
+from broker_core.codec.wire.system_topics import refuses_sends
+from broker_core.codec.wire.topic_name import (
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    topic_name_problem,
+)
 from broker_core.errors import InvalidArgument, MalformedRecord, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 

@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.tables.offset_table import OffsetTable
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.transactions.half_message import HALF_QUEUE, ended_offsets, half_position
 from broker_core.broker.transactions.open_transactions import BEFORE_START, OpenTransactions
 from broker_core.codec.json.fields import (
@@ -33,7 +32,11 @@ from broker_core.codec.json.fields import (
     whole_field,
     whole_number,
 )
-from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
+from broker_core.codec.wire.topic_name import (
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.errors import InvalidArgument, RmqError, StoreUnusable
 from broker_core.runtime.worker import Worker
 from broker_core.storage.files.json_table import JsonTable

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.broker.request_fields import required_text
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.half_message import HALF_QUEUE, read_half
 from broker_core.codec.records import message_properties as names
 from broker_core.codec.records.host_address import encode_host
 from broker_core.codec.records.message_properties import change_properties
 from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
-from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC
+from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC, TRANSACTION_HALF_TOPIC
 from broker_core.errors import CorruptRecord, InvalidArgument, MalformedRecord
 from broker_core.protocol_codes import PutStatus, RequestCode
 from broker_core.remoting.connection import Connection

@@ -17,11 +17,6 @@ from typing import Any, Final, NamedTuple
 from broker_core.broker.redelivery import Redelivery
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.offset_table import OffsetTable
-from broker_core.broker.tables.system_topics import (
-    TIMER_TOPIC,
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_TOPIC,
-)
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.broker.timed_service import TICK_MS, ServiceRun, Timer, Timers, elapsed_ms
 from broker_core.broker.transactions.half_message import (
@@ -37,7 +32,13 @@ from broker_core.broker.transactions.half_message import (
 from broker_core.broker.transactions.open_transactions import BEFORE_START, OpenTransactions
 from broker_core.broker.transactions.progress import TransactionProgress
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_GIVEN_UP_TOPIC
+from broker_core.codec.wire.topic_name import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_GIVEN_UP_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.errors import CorruptRecord, MalformedRecord, RmqError
 from broker_core.protocol_codes import PutStatus
 from broker_core.runtime.clock import Clock

@@ -18,7 +18,6 @@ from broker_core.cli.admin.session import (
 from broker_core.cli.command_parser import count, key_and_value
 from broker_core.client.admin.brokers import broker_stats
 from broker_core.client.admin.groups import group_progress
-from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import (
     configs_of,
     topic_config,
@@ -54,7 +53,7 @@ async def _list(session: AdminSession, options: argparse.Namespace) -> Report:
     else:
         names = list(await session.admin.topics())
     info = await session.admin.cluster_info()
-    shown = sorted(name for name in names if options.all or not is_system_topic(name, info))
+    shown = sorted(name for name in names if options.all or not info.is_system_topic(name))
     if options.names:
         return [Table(("topic",), [(name,) for name in shown])]
     rows: list[tuple[Any, ...]] = []

@@ -10,7 +10,6 @@ from broker_core.cli.admin.session import AdminSession, chosen_brokers
 from broker_core.cli.live.screen import add_screen_options, run_screen
 from broker_core.client.admin.brokers import runtime_info
 from broker_core.client.admin.groups import all_groups, group_progress
-from broker_core.client.admin.system_topics import is_system_topic
 from broker_core.client.admin.topics import topic_status
 from broker_core.errors import RmqError
 
@@ -47,7 +46,7 @@ class TopLooks:
         ends: dict[str, int] = {}
         rows: list[tuple[Any, ...]] = []
         for name in sorted(await session.admin.topics()):
-            if not options.all and is_system_topic(name, info):
+            if not options.all and info.is_system_topic(name):
                 continue
             try:
                 spans = await topic_status(session.admin, name)

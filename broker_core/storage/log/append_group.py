@@ -25,11 +25,12 @@ from typing import Any, NamedTuple
 from broker_core.codec.native import inspect_run, measure_batch
 from broker_core.codec.records.column_batch import ColumnBatch, check_queues, encode_places
 from broker_core.codec.records.record_layout import BLANK_RESERVE
+from broker_core.codec.wire.topic_name import APPEND_GROUP_TOPIC
 from broker_core.errors import InvalidArgument, MalformedRecord
 from broker_core.storage.log.commit_log import RecordRun, TemplateRun
 from broker_core.storage.staging.staged_run import PrivateMemory, StagedRun
 
-GROUP_TOPIC = b"rmq_sys_append_group"
+GROUP_TOPIC = APPEND_GROUP_TOPIC.encode()
 GROUP_QUEUE = (GROUP_TOPIC, 0)
 NOTE_SIZE_MAX = 1 << 20
 

@@ -3,7 +3,7 @@
  * A step is a type of the schema. Those of fields that are not selected have no column and check
  * the same as the others. Schemas are at most 64 types deep, so recursion is bounded.
  */
-#include "columns.h"
+#include "base128.h"
 
 #include "utf8.h"
 
@@ -38,33 +38,15 @@ static inline const Step *child(Reader *reader, const Step *step, size_t index) 
 }
 
 static inline int read_long(Reader *reader, int64_t *number) {
-    uint64_t found = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-        if (reader->at == reader->end)
-            return REFUSED;
-        uint8_t byte = *reader->at++;
-        if (shift == 63 && byte > 1)
-            return REFUSED;
-        found |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *number = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
-            return 0;
-        }
-    }
-    return REFUSED;
-}
-
-static int take(Reader *reader, int64_t size, const uint8_t **data) {
-    if (size < 0 || (uint64_t)size > left(reader))
-        return REFUSED;
-    *data = reader->at;
-    reader->at += size;
+    uint64_t bits;
+    TRY(read_base128(reader, LONG_BITS, &bits));
+    *number = from_zigzag(bits);
     return 0;
 }
 
 static int take_sized(Reader *reader, const uint8_t **data, int64_t *size) {
     TRY(read_long(reader, size));
-    return take(reader, *size, data);
+    return *size < 0 ? REFUSED : take(reader, (uint64_t)*size, data);
 }
 
 static int whole(Reader *reader, const Step *step) {
@@ -118,7 +100,7 @@ static int bytes(Reader *reader, const Step *step) {
     const uint8_t *data;
     int64_t size = step->number;
     if (step->kind == AVRO_FIXED)
-        TRY(take(reader, size, &data));
+        TRY(take(reader, (uint64_t)size, &data));
     else
         TRY(take_sized(reader, &data, &size));
     if (step->kind == AVRO_STRING && !is_valid_utf8(data, (size_t)size))

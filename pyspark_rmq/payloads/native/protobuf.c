@@ -4,7 +4,7 @@
  * Left to Python: groups, selected fields that occur twice, two members of a oneof, fields with
  * another wire type than their own, unknown values of enums.
  */
-#include "columns.h"
+#include "base128.h"
 
 #include "utf8.h"
 
@@ -36,36 +36,11 @@ enum { IS_REPEATED = 1, HAS_PRESENCE = 2, ONEOF_SHIFT = 8 };
 
 static int message(Reader *reader, const Step *fields, Column *column);
 
-/* The library refuses tags and sizes of more bytes, also if the number is small. */
-enum { SHORT_BITS = 35, LONG_BITS = 70 };
-
-static inline int varint(Reader *reader, int bits, uint64_t *number) {
-    uint64_t found = 0;
-    for (int shift = 0; shift < bits; shift += 7) {
-        if (reader->at == reader->end)
-            return REFUSED;
-        uint8_t byte = *reader->at++;
-        if (shift == 63 && byte > 1)
-            return REFUSED;
-        found |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *number = found;
-            return 0;
-        }
-    }
-    return REFUSED;
-}
-
-static int take(Reader *reader, uint64_t size, const uint8_t **data) {
-    if (size > left(reader))
-        return REFUSED;
-    *data = reader->at;
-    reader->at += size;
-    return 0;
-}
+/* Of tags and sizes: the library refuses longer forms, also of small numbers. */
+enum { SHORT_BITS = 35 };
 
 static int take_sized(Reader *reader, const uint8_t **data, uint64_t *size) {
-    TRY(varint(reader, SHORT_BITS, size));
+    TRY(read_base128(reader, SHORT_BITS, size));
     return take(reader, *size, data);
 }
 
@@ -127,7 +102,7 @@ static int put_bits(Reader *reader, const Step *step, Column *column, uint64_t b
     case PB_SINT32:
         return column_integer(plan, column, (int32_t)(low >> 1 ^ (0 - (low & 1))));
     case PB_SINT64:
-        return column_integer(plan, column, (int64_t)(bits >> 1 ^ (0 - (bits & 1))));
+        return column_integer(plan, column, from_zigzag(bits));
     case PB_BOOL:
         return column_boolean(plan, column, bits != 0);
     case PB_ENUM:
@@ -150,7 +125,7 @@ static int number(Reader *reader, const Step *step, Column *column) {
         bits = __builtin_bswap32(load_u32(data));
         break;
     default:
-        TRY(varint(reader, LONG_BITS, &bits));
+        TRY(read_base128(reader, LONG_BITS, &bits));
     }
     return column == NULL ? 0 : put_bits(reader, step, column, bits);
 }
@@ -161,7 +136,7 @@ static int timestamp(Reader *reader, Column *column) {
     while (reader->at < reader->end) {
         uint64_t bits;
         uint8_t tag = *reader->at++;
-        TRY(varint(reader, LONG_BITS, &bits));
+        TRY(read_base128(reader, LONG_BITS, &bits));
         if (tag == (1 << 3 | WIRE_VARINT))
             seconds = (int64_t)bits;
         else if (tag == (2 << 3 | WIRE_VARINT))
@@ -229,7 +204,7 @@ static int unknown(Reader *reader, int wire) {
     uint64_t number;
     switch (wire) {
     case WIRE_VARINT:
-        return varint(reader, LONG_BITS, &number);
+        return read_base128(reader, LONG_BITS, &number);
     case WIRE_64:
         return take(reader, 8, &data);
     case WIRE_32:
@@ -272,7 +247,7 @@ static int message(Reader *reader, const Step *fields, Column *column) {
     uint64_t oneofs = 0;
     while (reader->at < reader->end) {
         uint64_t tag;
-        TRY(varint(reader, SHORT_BITS, &tag));
+        TRY(read_base128(reader, SHORT_BITS, &tag));
         if (tag >> 3 == 0 || tag > UINT32_MAX)
             return REFUSED;
         const Step *step = find(steps, fields->count, tag >> 3, &hint);

@@ -21,18 +21,6 @@ _log = logging.getLogger(__name__)
 Queues = tuple[MessageQueue, ...]
 
 _WAIT_STEP_S: Final = 0.1
-_SYSTEM_TOPICS: Final = frozenset(
-    {
-        "BenchmarkTest",
-        "DefaultHeartBeatSyncerTopic",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
-_SYSTEM_STARTS: Final = ("RMQ_SYS_", "rmq_sys_", "CID_RMQ_SYS_", "%RETRY%", "%DLQ%")
 
 
 class TopicDiscovery:
@@ -145,9 +133,11 @@ class TopicDiscovery:
                 return list(options.topics or options.assigned)
             pattern = default_pattern
         info = await self._client.name_servers.cluster_info()
-        own = {*info.clusters, *info.brokers, *(f"{name}_REPLY_TOPIC" for name in info.clusters)}
-        listed = (await self._client.name_servers.topic_list()).topics
-        wanted = [topic for topic in sorted(listed) if _is_wanted(topic, pattern, own)]
+        listed = sorted((await self._client.name_servers.topic_list()).topics)
+        wanted = [topic for topic in listed if re.fullmatch(pattern, topic)]
+        # Retry and dead-letter topics are read only if the pattern starts with %.
+        if not pattern.startswith("%"):
+            wanted = [topic for topic in wanted if not info.is_system_topic(topic)]
         # Messages of `deadLetterTopic` would come back as bad records.
         return [topic for topic in wanted if topic != options.payload.dead_letter_topic]
 
@@ -182,15 +172,6 @@ def _with_absent(known: Queues, found: Queues) -> Queues:
     brokers = {queue.broker_name for queue in found}
     absent = (queue for queue in known if queue.broker_name not in brokers)
     return tuple(sorted((*found, *absent)))
-
-
-def _is_wanted(topic: str, pattern: str, own: set[str]) -> bool:
-    if re.fullmatch(pattern, topic) is None:
-        return False
-    # Retry and dead-letter topics are read only if the pattern starts with %.
-    is_named = pattern.startswith("%")
-    is_system = topic in _SYSTEM_TOPICS or topic in own
-    return is_named or not (is_system or topic.startswith(_SYSTEM_STARTS))
 
 
 def _shown(queue: MessageQueue) -> str:

@@ -13,7 +13,7 @@ from broker_core.codec.wire.bodies.route_data import decode_kv_table
 from broker_core.config import RemotingLimits
 from broker_core.protocol_codes import FlushDiskType, RequestCode
 from broker_core.store.writes.message import Message
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 
 T0 = 1_700_000_000_000
 
@@ -38,19 +38,19 @@ KEYS = frozenset(_KEY_LINES.split())
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     yield asked
     asked.close()
 
 
-def info(broker: AskedBroker) -> dict[str, str]:
+def info(broker: AdminBroker) -> dict[str, str]:
     answer = broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     assert answer.code == 0
     return decode_kv_table(answer.body)
 
 
-def test_a_new_broker_shows_every_key_at_once(broker: AskedBroker) -> None:
+def test_a_new_broker_shows_every_key_at_once(broker: AdminBroker) -> None:
     found = info(broker)
     assert found.keys() == KEYS
     assert found["brokerVersionDesc"] == "V4_9_8"
@@ -67,12 +67,12 @@ def test_a_new_broker_shows_every_key_at_once(broker: AskedBroker) -> None:
     "key",
     ["putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "getTransferredTps"],
 )
-def test_rates_are_three_numbers(broker: AskedBroker, key: str) -> None:
+def test_rates_are_three_numbers(broker: AdminBroker, key: str) -> None:
     # Tools split at the spaces and parse each.
     assert [float(part) for part in info(broker)[key].split(" ")] == [0.0, 0.0, 0.0]
 
 
-def test_numbers_are_numbers(broker: AskedBroker) -> None:
+def test_numbers_are_numbers(broker: AdminBroker) -> None:
     broker.put("T1", 3)
     found = info(broker)
     texts = {
@@ -85,7 +85,7 @@ def test_numbers_are_numbers(broker: AskedBroker) -> None:
     assert 0.0 <= float(found["commitLogDiskRatio"]) <= 1.0
 
 
-def test_puts_and_gets_are_counted(broker: AskedBroker) -> None:
+def test_puts_and_gets_are_counted(broker: AdminBroker) -> None:
     broker.put("T1", 3, step_ms=1_000)
     broker.stats.put("T1", 3, 12)
     assert not broker.store.append(Message("T1", b"x" * (5 << 20))).ok
@@ -113,7 +113,7 @@ def test_puts_and_gets_are_counted(broker: AskedBroker) -> None:
 
 def test_what_is_not_flushed_and_not_dispatched_is_shown() -> None:
     settings = {"transient_pool_enable": True, "flush_disk_type": FlushDiskType.ASYNC_FLUSH}
-    broker = AskedBroker({**settings, "transient_pool_size": 3})
+    broker = AdminBroker({**settings, "transient_pool_size": 3})
     broker.put("T1", 1)
     visible = broker.store.log_range[1]
     broker.store.append(Message("T1", b"x" * 2_000))
@@ -125,12 +125,12 @@ def test_what_is_not_flushed_and_not_dispatched_is_shown() -> None:
     broker.close()
 
 
-def test_running_time(broker: AskedBroker) -> None:
+def test_running_time(broker: AdminBroker) -> None:
     broker.clock.advance(((26 * 60 + 3) * 60 + 4) * 1_000)
     assert info(broker)["runtime"] == "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
 
 
-def test_delay_levels_that_were_used(broker: AskedBroker) -> None:
+def test_delay_levels_that_were_used(broker: AdminBroker) -> None:
     broker.put("SCHEDULE_TOPIC_XXXX", 5, queue_id=2)
     broker.delay_offsets.update({3: 4, 1: 0})
     found = info(broker)
@@ -139,7 +139,7 @@ def test_delay_levels_that_were_used(broker: AskedBroker) -> None:
     assert found.keys() - KEYS == {"scheduleMessageOffset_1", "scheduleMessageOffset_3"}
 
 
-def test_disk_space(broker: AskedBroker) -> None:
+def test_disk_space(broker: AdminBroker) -> None:
     usage = broker.store.disk_usage()
     found = info(broker)
     ratio = usage.used / (usage.used + usage.usable)
@@ -149,7 +149,7 @@ def test_disk_space(broker: AskedBroker) -> None:
 
 
 def test_the_configuration_can_be_read_back() -> None:
-    broker = AskedBroker(broker_name="broker-b", name_servers=("127.0.0.1:9876", "[::1]:9876"))
+    broker = AdminBroker(broker_name="broker-b", name_servers=("127.0.0.1:9876", "[::1]:9876"))
     answer = broker.ask(RequestCode.GET_BROKER_CONFIG)
     assert answer.code == 0
     assert json.loads(answer.ext["version"]) == {

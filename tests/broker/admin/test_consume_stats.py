@@ -11,7 +11,7 @@ from broker_core.codec.json.dialect import parse_json
 from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.protocol_codes import RequestCode, ResponseCode
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 
 ALL = RequestCode.GET_BROKER_CONSUME_STATS
 SPANS = RequestCode.QUERY_CONSUME_TIME_SPAN
@@ -20,8 +20,8 @@ MAX = (1 << 63) - 1
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     asked.topics.put(TopicConfig("T", 2, 2))
     asked.topics.put(TopicConfig("Ordered", 1, 1, order=True))
     yield asked
@@ -33,7 +33,7 @@ def body_of(answer: Any) -> Any:
     return parse_json(answer.body)
 
 
-def test_all_groups_of_a_broker(broker: AskedBroker) -> None:
+def test_all_groups_of_a_broker(broker: AdminBroker) -> None:
     for name in ("g1", "g2", "idle"):
         broker.groups.put(GroupConfig(name))
     broker.put("T", 3)
@@ -52,7 +52,7 @@ def test_all_groups_of_a_broker(broker: AskedBroker) -> None:
     assert (ordered["totalDiff"], len(ordered["consumeStatsList"])) == (1, 1)
 
 
-def test_the_body_of_all_groups_byte_for_byte(broker: AskedBroker) -> None:
+def test_the_body_of_all_groups_byte_for_byte(broker: AdminBroker) -> None:
     broker.groups.put(GroupConfig("g"))
     broker.put("Ordered", 1)
     broker.offsets.commit("g", "Ordered", 0, 1)
@@ -67,7 +67,7 @@ def test_the_body_of_all_groups_byte_for_byte(broker: AskedBroker) -> None:
     assert bytes(broker.ask(ALL, isOrder="false").body).decode() == expected
 
 
-def test_time_spans(broker: AskedBroker) -> None:
+def test_time_spans(broker: AdminBroker) -> None:
     start = broker.clock.wall_ms()
     broker.put("T", 3, step_ms=100)
     broker.offsets.commit("g", "T", 0, 2)
@@ -87,7 +87,7 @@ def test_time_spans(broker: AskedBroker) -> None:
     assert broker.ask(SPANS, topic="T").code == ResponseCode.INVALID_PARAMETER
 
 
-def test_correction_is_the_least_of_all_groups(broker: AskedBroker) -> None:
+def test_correction_is_the_least_of_all_groups(broker: AdminBroker) -> None:
     broker.put("T", 9)
     broker.put("T", 9, queue_id=1)
     for group, first, second in (("a", 5, 7), ("b", 3, 8), ("left-out", 1, 1)):
@@ -101,7 +101,7 @@ def test_correction_is_the_least_of_all_groups(broker: AskedBroker) -> None:
     assert body_of(broker.ask(CORRECT, topic="x", compareGroup="y")) == {"correctionOffsets": {}}
 
 
-def test_consumers_of_each_topic(broker: AskedBroker) -> None:
+def test_consumers_of_each_topic(broker: AdminBroker) -> None:
     broker.put("T", 2)
     broker.offsets.commit("g", "T", 0, 1)
     broker.subscribe("g", "T", "Ordered")
@@ -116,7 +116,7 @@ def test_consumers_of_each_topic(broker: AskedBroker) -> None:
     assert none.body == b'{"group":"g","topic":"X"}'
 
 
-def test_statistics_of_the_last_day(broker: AskedBroker) -> None:
+def test_statistics_of_the_last_day(broker: AdminBroker) -> None:
     view = RequestCode.VIEW_BROKER_STATS_DATA
     assert broker.ask(view, statsName="TOPIC_PUT_NUMS", statsKey="T").code == 1
     for _ in range(4):
@@ -128,7 +128,7 @@ def test_statistics_of_the_last_day(broker: AskedBroker) -> None:
     assert broker.ask(view, statsName="TOPIC_PUT_NUMS").code == ResponseCode.INVALID_PARAMETER
 
 
-def test_looking_into_a_queue(broker: AskedBroker) -> None:
+def test_looking_into_a_queue(broker: AdminBroker) -> None:
     look = RequestCode.QUERY_CONSUME_QUEUE
     broker.put("T", 3)
     found = body_of(broker.ask(look, topic="T", queueId="0", index="1", count="10"))

@@ -11,7 +11,7 @@ import pytest
 from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.protocol_codes import RequestCode
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.broker_tables import group_table
 
 PUT = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -22,8 +22,8 @@ PROGRESS = RequestCode.GET_CONSUME_STATS
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     asked.topics.put(TopicConfig("T1", 2, 2))
     yield asked
     asked.close()
@@ -34,7 +34,7 @@ def row(topic: str, queue_id: int, **values: int) -> bytes:
     return f"{key}:{json.dumps(values, separators=(',', ':'))}".encode()
 
 
-def test_a_group_is_made_and_stored(broker: AskedBroker) -> None:
+def test_a_group_is_made_and_stored(broker: AdminBroker) -> None:
     assert broker.ask(PUT, b'{"groupName":"CG"}').code == 0
     assert broker.groups.find("CG") == GroupConfig("CG")
     assert group_table(broker.disk).find("CG") == GroupConfig("CG")
@@ -45,7 +45,7 @@ def test_a_group_is_made_and_stored(broker: AskedBroker) -> None:
     )
 
 
-def test_a_group_is_changed_and_foreign_fields_are_kept(broker: AskedBroker) -> None:
+def test_a_group_is_changed_and_foreign_fields_are_kept(broker: AdminBroker) -> None:
     broker.ask(PUT, b'{"groupName":"CG"}')
     body = (
         b'{"groupName":"CG","consumeEnable":false,"retryMaxTimes":3,"groupSysFlag":0,"x":{"y":1}}'
@@ -73,7 +73,7 @@ def test_a_group_is_changed_and_foreign_fields_are_kept(broker: AskedBroker) -> 
         b'{"groupName":"CG"',
     ],
 )
-def test_bad_groups_are_29(broker: AskedBroker, body: bytes) -> None:
+def test_bad_groups_are_29(broker: AdminBroker, body: bytes) -> None:
     before = broker.groups.all()
     answer = broker.ask(PUT, body)
     assert answer.code == 29
@@ -81,7 +81,7 @@ def test_bad_groups_are_29(broker: AskedBroker, body: bytes) -> None:
     assert broker.groups.all() == before
 
 
-def test_a_list_of_groups_is_all_or_none(broker: AskedBroker) -> None:
+def test_a_list_of_groups_is_all_or_none(broker: AdminBroker) -> None:
     good = b'{"groupConfigList":[{"groupName":"A"},{"groupName":"B"}]}'
     bad = b'{"groupConfigList":[{"groupName":"C"},{"groupName":"b d"}]}'
     assert broker.ask(PUT_LIST, good).code == 0
@@ -91,7 +91,7 @@ def test_a_list_of_groups_is_all_or_none(broker: AskedBroker) -> None:
     assert found == ["A", "B"]
 
 
-def test_all_groups(broker: AskedBroker) -> None:
+def test_all_groups(broker: AdminBroker) -> None:
     broker.ask(PUT, b'{"groupName":"CG"}')
     answer = broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     found = json.loads(answer.body)
@@ -103,7 +103,7 @@ def test_all_groups(broker: AskedBroker) -> None:
     assert {"CG", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"} <= set(found["subscriptionGroupTable"])
 
 
-def test_attributes_are_set_kept_and_removed(broker: AskedBroker) -> None:
+def test_attributes_are_set_kept_and_removed(broker: AdminBroker) -> None:
     def asked(attributes: str) -> int:
         body = f'{{"groupName":"CG","attributes":{{{attributes}}}}}'
         return int(broker.ask(PUT, body.encode()).code)
@@ -126,7 +126,7 @@ def test_attributes_are_set_kept_and_removed(broker: AskedBroker) -> None:
     assert asked('"+priority.factor":5') == 29
 
 
-def test_what_another_broker_gave_a_group_may_be_written_back(broker: AskedBroker) -> None:
+def test_what_another_broker_gave_a_group_may_be_written_back(broker: AdminBroker) -> None:
     broker.groups.put(GroupConfig("CG", extra={"attributes": {"lite.sub.model": "Exclusive"}}))
     body = '{"groupName":"CG","retryMaxTimes":3,"attributes":{"lite.sub.model":"%s"}}'
     assert broker.ask(PUT, (body % "Exclusive").encode()).code == 0
@@ -134,7 +134,7 @@ def test_what_another_broker_gave_a_group_may_be_written_back(broker: AskedBroke
 
 
 def test_an_unknown_group_is_shown_as_it_would_be_made_and_not_made_by_asking(
-    broker: AskedBroker,
+    broker: AdminBroker,
 ) -> None:
     answer = broker.ask(ONE, group="nobody")
     assert (answer.code, json.loads(answer.body)["groupName"]) == (0, "nobody")
@@ -145,7 +145,7 @@ def test_an_unknown_group_is_shown_as_it_would_be_made_and_not_made_by_asking(
     assert broker.ask(ONE, group="nobody").code == 26
 
 
-def test_deletion_keeps_or_takes_the_offsets(broker: AskedBroker) -> None:
+def test_deletion_keeps_or_takes_the_offsets(broker: AdminBroker) -> None:
     broker.put("T1", 3)
     for group in ("A", "B"):
         broker.ask(PUT, b'{"groupName":"%s"}' % group.encode())
@@ -161,7 +161,7 @@ def test_deletion_keeps_or_takes_the_offsets(broker: AskedBroker) -> None:
     assert group_table(broker.disk).find("A") is None
 
 
-def test_deletions_that_do_nothing(broker: AskedBroker) -> None:
+def test_deletions_that_do_nothing(broker: AdminBroker) -> None:
     assert broker.ask(DELETE, groupName="nobody").code == 0
     assert broker.ask(DELETE).code == 29
     assert broker.ask(DELETE, groupName="a b").code == 29
@@ -172,7 +172,7 @@ def test_deletions_that_do_nothing(broker: AskedBroker) -> None:
 # Progress
 
 
-def test_progress_of_every_queue(broker: AskedBroker) -> None:
+def test_progress_of_every_queue(broker: AdminBroker) -> None:
     broker.put("T1", 5, step_ms=1_000)
     broker.offsets.commit("CG", "T1", 0, 3)
     expected = b'{"consumeTps":0.0,"offsetTable":{%b,%b}}' % (
@@ -185,20 +185,20 @@ def test_progress_of_every_queue(broker: AskedBroker) -> None:
     assert broker.ask(PROGRESS, consumerGroup="CG", topicList="T1;nowhere").body == expected
 
 
-def test_nothing_consumed_is_an_empty_table(broker: AskedBroker) -> None:
+def test_nothing_consumed_is_an_empty_table(broker: AdminBroker) -> None:
     empty = b'{"consumeTps":0.0,"offsetTable":{}}'
     assert broker.ask(PROGRESS, consumerGroup="nobody").body == empty
     assert broker.ask(PROGRESS, consumerGroup="CG", topic="nowhere").body == empty
     assert broker.ask(PROGRESS).code == 29
 
 
-def test_a_topic_that_was_asked_for_is_shown_without_progress(broker: AskedBroker) -> None:
+def test_a_topic_that_was_asked_for_is_shown_without_progress(broker: AdminBroker) -> None:
     broker.put("T1", 2)
     found = broker.ask(PROGRESS, consumerGroup="CG", topic="T1").body
     assert row("T1", 0, brokerOffset=2, consumerOffset=0, lastTimestamp=0, pullOffset=0) in found
 
 
-def test_topics_that_the_members_have_left_are_not_backlog(broker: AskedBroker) -> None:
+def test_topics_that_the_members_have_left_are_not_backlog(broker: AdminBroker) -> None:
     broker.topics.put(TopicConfig("T2", 1, 1))
     for topic in ("T1", "T2"):
         broker.put(topic, 2)
@@ -215,7 +215,7 @@ def test_topics_that_the_members_have_left_are_not_backlog(broker: AskedBroker) 
     assert topics() == {"T1", "T2"}
 
 
-def test_the_rate_is_that_of_all_topics(broker: AskedBroker) -> None:
+def test_the_rate_is_that_of_all_topics(broker: AdminBroker) -> None:
     broker.topics.put(TopicConfig("T2", 1, 1))
     for topic in ("T1", "T2"):
         broker.put(topic, 2)
@@ -227,7 +227,7 @@ def test_the_rate_is_that_of_all_topics(broker: AskedBroker) -> None:
     assert body.startswith(b'{"consumeTps":2.0,')
 
 
-def test_progress_below_what_retention_left(broker: AskedBroker) -> None:
+def test_progress_below_what_retention_left(broker: AdminBroker) -> None:
     broker.put("T1", 400)
     broker.offsets.commit("CG", "T1", 0, 1)
     broker.clock.advance(100 * 3_600_000)

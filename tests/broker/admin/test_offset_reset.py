@@ -13,7 +13,7 @@ from broker_core.codec.wire.bodies.group_config import GroupConfig
 from broker_core.codec.wire.bodies.message_queue import parse_queue_map
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.broker_tables import offset_table
 
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -21,8 +21,8 @@ CLONE = RequestCode.CLONE_GROUP_OFFSET
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     asked.topics.put(TopicConfig("T", 2, 2))
     for name in ("g", "other"):
         asked.groups.put(GroupConfig(name))
@@ -39,7 +39,7 @@ def targets(answer: Any) -> dict[int, int]:
     return {queue.queue_id: offset for queue, offset in table.items()}
 
 
-def test_an_idle_group_goes_to_a_time(broker: AskedBroker) -> None:
+def test_an_idle_group_goes_to_a_time(broker: AdminBroker) -> None:
     broker.offsets.commit("g", "T", 0, 5)
     middle = broker.store.store_time("T", 0, 2)
     answer = broker.ask(RESET, topic="T", group="g", timestamp=str(middle), isForce="true")
@@ -49,12 +49,12 @@ def test_an_idle_group_goes_to_a_time(broker: AskedBroker) -> None:
     assert b'{{"brokerName":"broker-a","queueId":0,"topic":"T"}:2,' in bytes(answer.body)
 
 
-def test_the_end_and_the_beginning(broker: AskedBroker) -> None:
+def test_the_end_and_the_beginning(broker: AdminBroker) -> None:
     assert targets(broker.ask(RESET, topic="T", group="g", timestamp="-1")) == {0: 5, 1: 2}
     assert targets(broker.ask(RESET, topic="T", group="g", timestamp="0")) == {0: 0, 1: 0}
 
 
-def test_one_queue_to_one_offset(broker: AskedBroker) -> None:
+def test_one_queue_to_one_offset(broker: AdminBroker) -> None:
     answer = broker.ask(
         RESET, topic="T", group="g", timestamp="-1", queueId="0", offset="3", isForce="true"
     )
@@ -66,7 +66,7 @@ def test_one_queue_to_one_offset(broker: AskedBroker) -> None:
     assert broker.offsets.query("g", "T", 0) == 3
 
 
-def test_without_force_only_back(broker: AskedBroker) -> None:
+def test_without_force_only_back(broker: AdminBroker) -> None:
     broker.offsets.commit("g", "T", 0, 3)
     answer = broker.ask(RESET, topic="T", group="g", timestamp="-1", isForce="false")
     assert targets(answer) == {0: 3, 1: 2}
@@ -74,7 +74,7 @@ def test_without_force_only_back(broker: AskedBroker) -> None:
     assert targets(answer) == {0: 0, 1: 0}
 
 
-def test_unknown_names(broker: AskedBroker) -> None:
+def test_unknown_names(broker: AdminBroker) -> None:
     assert broker.ask(RESET, topic="X", group="g", timestamp="0").code == 17
     assert broker.ask(RESET, topic="T", group="X", timestamp="0").code == 26
     assert broker.ask(RESET, topic="T", timestamp="0").code == ResponseCode.INVALID_PARAMETER
@@ -82,7 +82,7 @@ def test_unknown_names(broker: AskedBroker) -> None:
     assert own.code == ResponseCode.NO_PERMISSION
 
 
-def test_members_are_notified_and_cannot_commit_older_offsets(broker: AskedBroker) -> None:
+def test_members_are_notified_and_cannot_commit_older_offsets(broker: AdminBroker) -> None:
     member = broker.subscribe("g", "T")
     broker.offsets.commit("g", "T", 0, 5)
     broker.ask(RESET, topic="T", group="g", timestamp="0", isForce="true")
@@ -99,13 +99,13 @@ def test_members_are_notified_and_cannot_commit_older_offsets(broker: AskedBroke
     assert broker.offsets.commit("g", "T", 0, 1)
 
 
-def test_a_member_that_is_gone_stops_nothing(broker: AskedBroker) -> None:
+def test_a_member_that_is_gone_stops_nothing(broker: AdminBroker) -> None:
     member = broker.subscribe("g", "T")
     member.is_closed = True
     assert targets(broker.ask(RESET, topic="T", group="g", timestamp="0")) == {0: 0, 1: 0}
 
 
-def test_clients_in_cpp_get_a_list(broker: AskedBroker) -> None:
+def test_clients_in_cpp_get_a_list(broker: AdminBroker) -> None:
     member = broker.subscribe("g", "T")
     group = broker.clients.consumers("g")
     assert group is not None
@@ -116,7 +116,7 @@ def test_clients_in_cpp_get_a_list(broker: AskedBroker) -> None:
     )
 
 
-def test_clone(broker: AskedBroker) -> None:
+def test_clone(broker: AdminBroker) -> None:
     broker.offsets.commit("g", "T", 0, 4)
     broker.offsets.commit("g", "T", 1, 1)
     broker.offsets.commit("other", "T", 0, 5)
@@ -131,7 +131,7 @@ def test_clone(broker: AskedBroker) -> None:
     assert "online" in (refused.remark or "")
 
 
-def test_clone_gives_a_group_its_place_before_it_comes(broker: AskedBroker) -> None:
+def test_clone_gives_a_group_its_place_before_it_comes(broker: AdminBroker) -> None:
     broker.offsets.commit("g", "T", 0, 4)
     assert broker.ask(CLONE, srcGroup="g", destGroup="new", topic="X").code == 17
     assert broker.ask(CLONE, srcGroup="g", destGroup="n w", topic="T").code == 29
@@ -145,7 +145,7 @@ def test_clone_gives_a_group_its_place_before_it_comes(broker: AskedBroker) -> N
     assert broker.ask(CLONE, srcGroup="g", destGroup="X", topic="T").code == 26
 
 
-def test_a_reset_survives_a_restart(broker: AskedBroker) -> None:
+def test_a_reset_survives_a_restart(broker: AdminBroker) -> None:
     broker.offsets.commit("g", "T", 0, 5)
     broker.ask(RESET, topic="T", group="g", timestamp="0")
     assert broker.offsets.save()
@@ -153,7 +153,7 @@ def test_a_reset_survives_a_restart(broker: AskedBroker) -> None:
     assert again.query("g", "T", 0) == 0
 
 
-def test_clean_up_of_topics_that_are_gone(broker: AskedBroker) -> None:
+def test_clean_up_of_topics_that_are_gone(broker: AdminBroker) -> None:
     broker.put("Orphan", 3)
     broker.offsets.commit("g", "Orphan", 0, 2)
     assert broker.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == 0
@@ -167,7 +167,7 @@ def test_clean_up_of_topics_that_are_gone(broker: AskedBroker) -> None:
 
 
 def test_expired_files_go_by_order() -> None:
-    small = AskedBroker({"commit_log_file_size": 4096})
+    small = AdminBroker({"commit_log_file_size": 4096})
     try:
         small.topics.put(TopicConfig("T", 1, 1))
         small.put("T", 60)

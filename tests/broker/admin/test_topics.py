@@ -13,7 +13,7 @@ from broker_core.codec.wire.bodies.route_data import decode_topic_list
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.protocol_codes import RequestCode
 from broker_core.storage.files.file_system import FileSystem
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.broker_tables import topic_table
 
 NEW = {
@@ -32,17 +32,17 @@ SPANS = RequestCode.GET_TOPIC_STATS_INFO
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker(queues_per_topic_max=64)
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker(queues_per_topic_max=64)
     yield asked
     asked.close()
 
 
-def create(broker: AskedBroker, **fields: str) -> Any:
+def create(broker: AdminBroker, **fields: str) -> Any:
     return broker.ask(CREATE, **{**NEW, **fields})
 
 
-def test_a_topic_is_made_stored_and_announced(broker: AskedBroker) -> None:
+def test_a_topic_is_made_stored_and_announced(broker: AdminBroker) -> None:
     before = len(broker.topics)
     assert create(broker).code == 0
     assert broker.topics.find("T1") == TopicConfig("T1", 2, 3, 6)
@@ -50,7 +50,7 @@ def test_a_topic_is_made_stored_and_announced(broker: AskedBroker) -> None:
     assert topic_table(broker.disk).find("T1") == TopicConfig("T1", 2, 3, 6)
 
 
-def test_a_topic_is_changed(broker: AskedBroker) -> None:
+def test_a_topic_is_changed(broker: AdminBroker) -> None:
     create(broker)
     version = broker.topics.version
     assert create(broker, readQueueNums="8", writeQueueNums="8", perm="4", order="true").code == 0
@@ -58,14 +58,14 @@ def test_a_topic_is_changed(broker: AskedBroker) -> None:
     assert broker.topics.version.counter == version.counter + 1
 
 
-def test_optional_fields_may_be_missing(broker: AskedBroker) -> None:
+def test_optional_fields_may_be_missing(broker: AdminBroker) -> None:
     answer = broker.ask(CREATE, topic="T1", readQueueNums="1", writeQueueNums="1", perm="6")
     assert answer.code == 0
     assert broker.topics.find("T1") == TopicConfig("T1", 1, 1)
 
 
 @pytest.mark.parametrize("name", ["%RETRY%G", "%DLQ%G", "ns%T|1-_", "n" * 127])
-def test_unusual_names_are_legal(broker: AskedBroker, name: str) -> None:
+def test_unusual_names_are_legal(broker: AdminBroker, name: str) -> None:
     assert create(broker, topic=name).code == 0
 
 
@@ -74,7 +74,7 @@ def test_unusual_names_are_legal(broker: AskedBroker, name: str) -> None:
     ["", "a b", "../x", "/abs", "a/b", "a\\b", ".", "..", "a\0", "n" * 128, "n" * 10_000,
      "ＴopicＡ", "%", "%%", "NUL", "com1"],
 )  # fmt: skip
-def test_names_that_cannot_be_are_29(broker: AskedBroker, name: str) -> None:
+def test_names_that_cannot_be_are_29(broker: AdminBroker, name: str) -> None:
     before = broker.topics.names()
     assert create(broker, topic=name).code == 29
     assert broker.ask(DELETE, topic=name).code == 29
@@ -88,7 +88,7 @@ def test_names_that_cannot_be_are_29(broker: AskedBroker, name: str) -> None:
      "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC", "rmq_sys_wheel_timer",
      "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest"],
 )  # fmt: skip
-def test_topics_of_the_servers_cannot_be_changed_or_deleted(broker: AskedBroker, name: str) -> None:
+def test_topics_of_the_servers_cannot_be_changed_or_deleted(broker: AdminBroker, name: str) -> None:
     before = broker.topics.all()
     for answer in (create(broker, topic=name), broker.ask(DELETE, topic=name)):
         assert answer.code == 29
@@ -122,7 +122,7 @@ def test_topics_of_the_servers_cannot_be_changed_or_deleted(broker: AskedBroker,
         {"attributes": "+anything=1"},
     ],
 )
-def test_bad_fields_are_29_and_change_nothing(broker: AskedBroker, fields: dict[str, str]) -> None:
+def test_bad_fields_are_29_and_change_nothing(broker: AdminBroker, fields: dict[str, str]) -> None:
     answer = create(broker, **fields)
     assert answer.code == 29
     assert answer.remark
@@ -130,12 +130,12 @@ def test_bad_fields_are_29_and_change_nothing(broker: AskedBroker, fields: dict[
     assert broker.told == []
 
 
-def test_one_kind_of_queue_is_enough(broker: AskedBroker) -> None:
+def test_one_kind_of_queue_is_enough(broker: AdminBroker) -> None:
     # Shrinking a topic goes through states like this one.
     assert create(broker, readQueueNums="2", writeQueueNums="0").code == 0
 
 
-def test_attributes_are_kept_and_removed(broker: AskedBroker) -> None:
+def test_attributes_are_kept_and_removed(broker: AdminBroker) -> None:
     create(broker, attributes="+message.type=FIFO, +queue.type=SimpleCQ")
     assert broker.ask(RequestCode.GET_TOPIC_CONFIG, topic="T1").body == (
         b'{"attributes":{"message.type":"FIFO","queue.type":"SimpleCQ"},"order":false,"perm":6,'
@@ -152,7 +152,7 @@ def test_attributes_are_kept_and_removed(broker: AskedBroker) -> None:
     assert (found.perm, found.attributes) == (4, {"message.type": "DELAY"})
 
 
-def test_a_list_of_topics(broker: AskedBroker) -> None:
+def test_a_list_of_topics(broker: AdminBroker) -> None:
     body = {
         "topicConfigList": [
             {"topicName": "A", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6},
@@ -181,14 +181,14 @@ def test_a_list_of_topics(broker: AskedBroker) -> None:
         b'{"topicConfigList":[{"topicName":"A"},{"topicName":"B","perm":9}]}',
     ],
 )
-def test_a_list_with_one_wrong_topic_makes_none(broker: AskedBroker, body: bytes) -> None:
+def test_a_list_with_one_wrong_topic_makes_none(broker: AdminBroker, body: bytes) -> None:
     answer = broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
     assert answer.code == 29
     assert broker.topics.find("A") is None
 
 
 def test_the_limit_of_topics_is_a_clear_answer() -> None:
-    broker = AskedBroker(topics_max=12)
+    broker = AdminBroker(topics_max=12)
     codes = [create(broker, topic=f"T{number}") for number in range(4)]
     assert codes[-1].code != 0
     assert "topicsMax" in (codes[-1].remark or "")
@@ -196,7 +196,7 @@ def test_the_limit_of_topics_is_a_clear_answer() -> None:
     broker.close()
 
 
-def test_a_topic_that_cannot_be_stored_is_not_made(broker: AskedBroker) -> None:
+def test_a_topic_that_cannot_be_stored_is_not_made(broker: AdminBroker) -> None:
     broker.disk.fail(broker.disk.operation_count + 1, errno.ENOSPC)
     assert create(broker).code == 1
     assert broker.topics.find("T1") is None
@@ -206,7 +206,7 @@ def test_a_topic_that_cannot_be_stored_is_not_made(broker: AskedBroker) -> None:
 # Deleting
 
 
-def test_deletion_takes_queues_offsets_and_counters(broker: AskedBroker) -> None:
+def test_deletion_takes_queues_offsets_and_counters(broker: AdminBroker) -> None:
     create(broker)
     create(broker, topic="kept")
     for topic in ("T1", "kept"):
@@ -224,7 +224,7 @@ def test_deletion_takes_queues_offsets_and_counters(broker: AskedBroker) -> None
     assert broker.offsets.query("G", "kept", 0) == 2
 
 
-def test_a_deleted_topic_can_be_made_again_and_is_empty(broker: AskedBroker) -> None:
+def test_a_deleted_topic_can_be_made_again_and_is_empty(broker: AdminBroker) -> None:
     create(broker)
     broker.put("T1", 3)
     broker.ask(DELETE, topic="T1")
@@ -237,12 +237,12 @@ def test_a_deleted_topic_can_be_made_again_and_is_empty(broker: AskedBroker) -> 
     assert message.queue_offset == high
 
 
-def test_deleting_an_unknown_topic_succeeds(broker: AskedBroker) -> None:
+def test_deleting_an_unknown_topic_succeeds(broker: AdminBroker) -> None:
     # Tools ask every broker of a cluster, whether it has the topic or not.
     assert broker.ask(DELETE, topic="nowhere").code == 0
 
 
-def test_deletion_completes_what_a_crash_left(broker: AskedBroker) -> None:
+def test_deletion_completes_what_a_crash_left(broker: AdminBroker) -> None:
     create(broker)
     broker.put("T1", 3)
     broker.offsets.commit("G", "T1", 0, 1)
@@ -252,7 +252,7 @@ def test_deletion_completes_what_a_crash_left(broker: AskedBroker) -> None:
     assert broker.offsets.groups_of("T1") == set()
 
 
-def test_a_deletion_that_cannot_be_stored_loses_nothing(broker: AskedBroker) -> None:
+def test_a_deletion_that_cannot_be_stored_loses_nothing(broker: AdminBroker) -> None:
     create(broker)
     broker.put("T1", 3)
     broker.offsets.commit("G", "T1", 0, 2)
@@ -266,7 +266,7 @@ def test_a_deletion_that_cannot_be_stored_loses_nothing(broker: AskedBroker) -> 
 # Looking
 
 
-def test_one_topic(broker: AskedBroker) -> None:
+def test_one_topic(broker: AdminBroker) -> None:
     create(broker)
     answer = broker.ask(RequestCode.GET_TOPIC_CONFIG, topic="T1", lo="true")
     assert answer.body == (
@@ -277,7 +277,7 @@ def test_one_topic(broker: AskedBroker) -> None:
     assert broker.ask(RequestCode.GET_TOPIC_CONFIG).code == 29
 
 
-def test_all_topics(broker: AskedBroker) -> None:
+def test_all_topics(broker: AdminBroker) -> None:
     create(broker)
     answer = broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     found = json.loads(answer.body)
@@ -293,7 +293,7 @@ def test_all_topics(broker: AskedBroker) -> None:
     assert found["topicConfigTable"]["T1"]["writeQueueNums"] == 3
 
 
-def test_an_empty_topic_has_a_row_for_every_queue(broker: AskedBroker) -> None:
+def test_an_empty_topic_has_a_row_for_every_queue(broker: AdminBroker) -> None:
     create(broker, readQueueNums="1", writeQueueNums="2")
     assert broker.ask(SPANS, topic="T1").body == (
         b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:'
@@ -303,7 +303,7 @@ def test_an_empty_topic_has_a_row_for_every_queue(broker: AskedBroker) -> None:
     )
 
 
-def test_rows_tell_the_newest_message(broker: AskedBroker) -> None:
+def test_rows_tell_the_newest_message(broker: AdminBroker) -> None:
     create(broker, readQueueNums="1", writeQueueNums="1")
     broker.put("T1", 3, step_ms=1_000)
     broker.clock.advance(7_000)
@@ -315,7 +315,7 @@ def test_rows_tell_the_newest_message(broker: AskedBroker) -> None:
     )
 
 
-def test_rows_after_retention(broker: AskedBroker) -> None:
+def test_rows_after_retention(broker: AdminBroker) -> None:
     create(broker, readQueueNums="1", writeQueueNums="1")
     broker.put("T1", 400)
     file_system: FileSystem = broker.disk
@@ -327,7 +327,7 @@ def test_rows_after_retention(broker: AskedBroker) -> None:
     assert f'"maxOffset":400,"minOffset":{low}'.encode() in broker.ask(SPANS, topic="T1").body
 
 
-def test_system_topics(broker: AskedBroker) -> None:
+def test_system_topics(broker: AdminBroker) -> None:
     create(broker)
     answer = broker.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     topics = decode_topic_list(answer.body).topics
@@ -335,7 +335,7 @@ def test_system_topics(broker: AskedBroker) -> None:
     assert "T1" not in topics
 
 
-def test_groups_of_a_topic_are_online_or_have_progress(broker: AskedBroker) -> None:
+def test_groups_of_a_topic_are_online_or_have_progress(broker: AdminBroker) -> None:
     create(broker)
     ask = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
     assert broker.ask(ask, topic="T1").body == b'{"groupList":[]}'

@@ -1,4 +1,4 @@
-"""Members on real connections are notified at once when one joins, leaves or dies."""
+"""Members on real connections are notified at once when one joins, leaves or is killed."""
 
 from __future__ import annotations
 

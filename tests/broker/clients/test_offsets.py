@@ -50,7 +50,9 @@ class TestOffsets:
         assert desk.ask(QUERY, **QUEUE, setZeroIfNotFound="true").ext == {"offset": "0"}
         assert desk.ask(QUERY, **{**QUEUE, "queueId": "3"}).ext == {"offset": "0"}, "empty queue"
 
-    def test_unless_it_does_not_want_to_or_messages_are_gone(self, desk: Desk) -> None:
+    def test_a_new_group_has_no_offset_if_it_forbids_0_or_messages_are_gone(
+        self, desk: Desk
+    ) -> None:
         answer = desk.ask(QUERY, **QUEUE, setZeroIfNotFound="false")
         assert (answer.code, answer.ext) == (22, {})
         desk.ranges["T1", 0] = (50, 100)

@@ -28,7 +28,7 @@ STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
 
 class Member:
-    """A consumer of group `g` that answers as it is told."""
+    """A consumer of group `g` whose answers a test sets."""
 
     def __init__(self, asker: Asker, name: str = "member") -> None:
         self._asker = asker

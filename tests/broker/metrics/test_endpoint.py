@@ -54,7 +54,7 @@ def test_answers_of_the_endpoint(request_bytes: bytes, status: bytes) -> None:
         (b"", b"401 Unauthorized"),
     ],
 )
-def test_a_token_is_asked_for(field: bytes, status: bytes) -> None:
+def test_a_token_is_required(field: bytes, status: bytes) -> None:
     async def scenario() -> bytes:
         clock = ManualClock()
         endpoint = MetricsEndpoint(lambda: b"page", "text/plain", clock, "let me in")

@@ -252,7 +252,9 @@ def test_groups_that_share_a_retry_topic_get_their_own(tmp_path: Path, run_async
     run_async(scenario())
 
 
-def test_what_cannot_be_copied_comes_from_its_queue_again(tmp_path: Path, run_async: Run) -> None:
+def test_a_message_that_cannot_be_copied_is_delivered_from_its_queue_again(
+    tmp_path: Path, run_async: Run
+) -> None:
     async def scenario() -> None:
         clock = StoppedClock()
         async with running(broker_config(tmp_path, topicsMax="20"), clock=clock) as asker:

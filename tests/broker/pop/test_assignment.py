@@ -14,15 +14,15 @@ from broker_core.codec.wire.bodies.route_data import QueueData, TopicRoute
 from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import LanguageCode, RequestCode, ResponseCode
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.broker_tables import OpenConnection
 
 ASK = RequestCode.QUERY_ASSIGNMENT
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     asked.topics.put(TopicConfig("T", 4, 4))
     asked.topics.put(TopicConfig("WriteOnly", 4, 4, perm=2))
     for name in ("a", "b"):
@@ -51,35 +51,35 @@ def shares(answer: RemotingCommand) -> list[tuple[str, int]]:
     return [(row["messageQueue"]["brokerName"], row["messageQueue"]["queueId"]) for row in rows]
 
 
-def test_members_share_the_queues(broker: AskedBroker) -> None:
+def test_members_share_the_queues(broker: AdminBroker) -> None:
     assert shares(broker.ask(ASK, body("a"))) == [("broker-a", 0), ("broker-a", 1)]
     assert shares(broker.ask(ASK, body("b"))) == [("broker-a", 2), ("broker-a", 3)]
     circle = broker.ask(ASK, body("b", strategyName="AVG_BY_CIRCLE"))
     assert shares(circle) == [("broker-a", 1), ("broker-a", 3)]
 
 
-def test_a_client_outside_the_group_gets_no_queue(broker: AskedBroker) -> None:
+def test_a_client_outside_the_group_gets_no_queue(broker: AdminBroker) -> None:
     assert shares(broker.ask(ASK, body("stranger"))) == []
     assert shares(broker.ask(ASK, body("a", consumerGroup="none"))) == []
 
 
-def test_broadcasting_gives_everything_to_everybody(broker: AskedBroker) -> None:
+def test_broadcasting_assigns_all_queues_to_every_member(broker: AdminBroker) -> None:
     assert len(shares(broker.ask(ASK, body("stranger", messageModel="BROADCASTING")))) == 4
 
 
-def popping(broker: AskedBroker, shared: int, mode: str = "POP") -> None:
+def popping(broker: AdminBroker, shared: int, mode: str = "POP") -> None:
     asked = {"topic": "T", "consumerGroup": "g", "mode": mode, "popShareQueueNum": shared}
     assert broker.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, emit_json(asked)).code == 0
 
 
-def pops(broker: AskedBroker, member: str, **changes: Any) -> list[int]:
+def pops(broker: AdminBroker, member: str, **changes: Any) -> list[int]:
     answer = broker.ask(ASK, body(member, **changes))
     rows = parse_json(answer.body)["messageQueueAssignments"]
     assert all(row["mode"] == "POP" for row in rows)
     return sorted(row["messageQueue"]["queueId"] for row in rows)
 
 
-def test_members_that_pop_go_to_whole_brokers(broker: AskedBroker) -> None:
+def test_members_that_pop_go_to_whole_brokers(broker: AdminBroker) -> None:
     for shared in (0, -1, 1, 9):
         popping(broker, shared)
         assert pops(broker, "a") == pops(broker, "b") == [-1]
@@ -93,7 +93,7 @@ def test_members_that_pop_go_to_whole_brokers(broker: AskedBroker) -> None:
     assert shares(broker.ask(ASK, body("a"))) == [("broker-a", 0), ("broker-a", 1)]
 
 
-def test_members_that_pop_share_with_some(broker: AskedBroker) -> None:
+def test_members_that_pop_share_with_some(broker: AdminBroker) -> None:
     for name in ("c", "d"):
         beat = HeartbeatData(name, (), (ConsumerData("g"),))
         broker.clients.heartbeat(OpenConnection(), beat, LanguageCode.JAVA, 0)
@@ -109,12 +109,12 @@ def test_members_that_pop_share_with_some(broker: AskedBroker) -> None:
     assert [pops(broker, name) for name in "abcd"] == [[0], [1], [0], [1]]
 
 
-def test_topics_without_readable_queues(broker: AskedBroker) -> None:
+def test_topics_without_readable_queues(broker: AdminBroker) -> None:
     assert shares(broker.ask(ASK, body("a", topic="Unknown"))) == []
     assert shares(broker.ask(ASK, body("a", topic="WriteOnly"))) == []
 
 
-def test_queues_of_all_brokers_count(broker: AskedBroker) -> None:
+def test_queues_of_all_brokers_count(broker: AdminBroker) -> None:
     async def route(topic: str) -> TopicRoute | None:
         queues = (QueueData("broker-b", 2, 2, 6), QueueData("broker-a", 4, 4, 6))
         return TopicRoute((), (*queues, QueueData("broker-c", 9, 9, 2))) if topic == "T" else None
@@ -141,5 +141,5 @@ def test_queues_of_all_brokers_count(broker: AskedBroker) -> None:
         body("a", topic=None),
     ],
 )
-def test_what_cannot_be_answered_is_refused(broker: AskedBroker, bad: bytes) -> None:
+def test_invalid_requests_are_refused(broker: AdminBroker, bad: bytes) -> None:
     assert broker.ask(ASK, bad).code == ResponseCode.INVALID_PARAMETER

@@ -34,7 +34,7 @@ def test_what_a_filter_leaves_out_is_done() -> None:
     assert ledger.low == 20
 
 
-def test_an_acknowledgement_twice_is_right_twice() -> None:
+def test_acknowledging_twice_is_harmless() -> None:
     ledger = PopLedger(0)
     popped(ledger, 0, 1)
     assert ledger.acknowledge(1, 1) is AckOutcome.DONE
@@ -70,7 +70,7 @@ def test_handles_from_before_a_reset_are_not() -> None:
     assert ledger.unacknowledged([5]) == [5]
 
 
-def test_a_lease_knows_what_it_still_has() -> None:
+def test_a_lease_has_the_offsets_that_are_not_acknowledged() -> None:
     ledger = PopLedger(0)
     lease = popped(ledger, 0, 1, 2)
     ledger.acknowledge(1, 1)

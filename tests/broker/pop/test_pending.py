@@ -63,7 +63,7 @@ def test_the_next_in_line_tries_only_if_the_first_was_served(run_async: Run) -> 
     run_async(scenario())
 
 
-def test_each_group_and_each_wish_has_its_own_line(run_async: Run) -> None:
+def test_each_group_and_each_filter_has_its_own_line(run_async: Run) -> None:
     async def scenario() -> None:
         line = Line()
         line.hold("a")

@@ -108,7 +108,9 @@ def test_new_messages_follow_those_that_come_again(tmp_path: Path, run_async: Ru
     run_async(scenario())
 
 
-def test_a_message_in_order_dies_after_enough_tries(tmp_path: Path, run_async: Run) -> None:
+def test_a_message_in_order_is_a_dead_letter_after_the_last_retry(
+    tmp_path: Path, run_async: Run
+) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T", queues=1)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import held_deadlines, held_wakes
-from broker_core.broker.held_deadlines import ENDED_MAX
+from broker_core.broker import held_wakes, pending_requests
+from broker_core.broker.pending_requests import ENDED_MAX
 from broker_core.broker.pop import pending as pending_pops
 from broker_core.broker.pop.pending import LINE_MAX, PendingPops
 from broker_core.broker.pull import pending as pending_pulls
@@ -50,7 +50,7 @@ class Connection:
 def steps_at_most(limit: int) -> Iterator[None]:
     """Counts the lines that run in the tables' own code; the first one too many raises."""
     files = {
-        module.__file__ for module in (pending_pulls, pending_pops, held_deadlines, held_wakes)
+        module.__file__ for module in (pending_pulls, pending_pops, pending_requests, held_wakes)
     }
     steps = 0
 
@@ -104,7 +104,7 @@ def close(held: Held) -> int:
 
 def expire(held: Held) -> int:
     held.clock.advance(61_000)
-    held.table._deadlines.expire()
+    held.table._held.deadlines.expire()
     return COUNT
 
 
@@ -142,7 +142,7 @@ def test_nothing_is_kept_of_those_that_ended(run_async: Run, table: Any) -> None
     async def scenario() -> None:
         held = Held(table, answers=False)
         close(held)
-        assert len(held.table._deadlines) <= ENDED_MAX
+        assert len(held.table._held.deadlines) <= ENDED_MAX
         assert not (held.table._by_queue if table is PendingPulls else held.table._lines)
         held.table.release_all()
 
@@ -213,5 +213,52 @@ def test_pulls_are_tried_in_the_order_of_their_arrival(run_async: Run) -> None:
         table.arrived(b"T", 0, 2)
         assert seen == [0, 1, 2, 3, 1, 3, 4]
         table.release_all()
+
+    run_async(scenario())
+
+
+def expire_now(pending: Any, clock: ManualClock) -> None:
+    clock.advance(61_000)
+    pending._held.deadlines.expire()
+
+
+def release_now(pending: Any, clock: ManualClock) -> None:
+    pending.release_all()
+
+
+def arrive_now(pending: Any, clock: ManualClock) -> None:
+    pending.arrived(b"T", 0, 1)
+
+
+@pytest.mark.parametrize("end", [expire_now, release_now, arrive_now])
+@pytest.mark.parametrize("table", [PendingPulls, PendingPops])
+def test_a_request_whose_last_read_finds_new_messages_is_answered_once(
+    end: Callable[[Any, ManualClock], object],
+    table: type[PendingPulls | PendingPops],
+    run_async: Run,
+) -> None:
+    """A read may dispatch messages, which wake the same request."""
+
+    async def scenario() -> None:
+        connection: Any = Connection()
+        clock = ManualClock()
+        pending = table(clock)
+        tries: list[bool] = []
+
+        def retry(final: bool, *_: Any) -> bool:
+            tries.append(final)
+            pending.arrived(b"T", 0, 2)
+            return True
+
+        if isinstance(pending, PendingPulls):
+            pending.hold(connection, 1, (b"T", 0), 60_000, retry)
+            pending.hold(connection, 2, (b"U", 0), 90_000, lambda final: final)
+        else:
+            pending.hold(connection, 1, "G", "T", None, 60_000, retry)
+            pending.hold(connection, 2, "G", "U", None, 90_000, lambda final, place: final)
+        end(pending, clock)
+        assert len(tries) == 1
+        pending.release_all()
+        assert len(pending) == 0
 
     run_async(scenario())

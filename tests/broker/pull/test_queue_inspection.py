@@ -1,7 +1,7 @@
 """Records that are hidden from consumers, requested by position: found by administrators only.
 
 Half messages, messages that wait for their time, and the broker's own notes lie in the same log as
-everything else, and their positions can be guessed or are told to the sender.
+everything else, and their positions can be guessed or are in the answer to the sender.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.tables.system_topics import refuses_pulls
 from broker_core.codec.records.message_record import decode_record
 from broker_core.codec.wire.bodies.heartbeat_data import (
     ConsumerData,
@@ -21,6 +20,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
 from broker_core.codec.wire.message_id import decode_message_id, encode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.system_topics import refuses_pulls
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.store.writes.message import Message
 from tests.access.access_files import ACCOUNTS, ADMIN, write_access_file
@@ -109,7 +109,7 @@ def check_not_found(answers: list[RemotingCommand], kind: str) -> None:
         assert "look message by offset failed" in (given_back.remark or "")
 
 
-def test_without_accounts_they_are_not_found(tmp_path: Path, run_async: Run) -> None:
+def test_without_accounts_hidden_records_are_not_found(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path)) as asker:
             await asker.make_topic("T", queues=1)
@@ -122,7 +122,9 @@ def test_without_accounts_they_are_not_found(tmp_path: Path, run_async: Run) -> 
     run_async(scenario())
 
 
-def test_with_accounts_only_administrators_see_them(tmp_path: Path, run_async: Run) -> None:
+def test_with_accounts_only_administrators_see_hidden_records(
+    tmp_path: Path, run_async: Run
+) -> None:
     """The account that sent them may write and read the topic, and still sees none."""
 
     async def scenario() -> None:
@@ -213,8 +215,8 @@ def records_of(store: Any) -> list[tuple[int, str]]:
     return found
 
 
-def test_a_consumer_is_not_handed_them_directly(tmp_path: Path, run_async: Run) -> None:
-    """CONSUME_MESSAGE_DIRECTLY passes a record on to a client, which may be the asker's own."""
+def test_hidden_records_are_not_relayed_to_a_consumer(tmp_path: Path, run_async: Run) -> None:
+    """CONSUME_MESSAGE_DIRECTLY passes a record on to a client, which may be the requester's own."""
     handed: list[bytes] = []
 
     async def scenario() -> None:
@@ -247,7 +249,9 @@ def test_a_consumer_is_not_handed_them_directly(tmp_path: Path, run_async: Run) 
     assert handed == []
 
 
-def test_producers_are_still_asked_about_them(tmp_path: Path, run_async: Run) -> None:
+def test_half_messages_are_still_checked_with_their_producers(
+    tmp_path: Path, run_async: Run
+) -> None:
     async def scenario() -> None:
         quick = {"transactionTimeOut": "100", "transactionCheckInterval": "100"}
         async with running(broker_config(tmp_path, **quick)) as asker:

@@ -100,7 +100,9 @@ def test_readers_far_behind_are_sent_to_the_slave(run_async: RunAsync, tmp_path:
     run_async(scenario())
 
 
-def test_without_slave_reads_everybody_stays(run_async: RunAsync, tmp_path: Path) -> None:
+def test_without_slave_reads_no_reader_is_sent_to_a_slave(
+    run_async: RunAsync, tmp_path: Path
+) -> None:
     async def scenario() -> None:
         async with slave_pair(tmp_path, accessMessageInMemoryMaxRatio="0") as pair:
             await _fill(pair.master, 3)
@@ -226,7 +228,7 @@ def test_commits_go_to_the_slave_while_the_master_is_away(
                 consumerGroup="CG", topic="T", queueId=0, commitOffset=4,
             )  # fmt: skip
             assert answer.code == 0, answer.remark
-            # A slave that was restarted in between still knows, and tells.
+            # A slave that was restarted in between still has the commit, and hands it over.
             path = tmp_path / "slave" / SLAVE_COMMITS_FILE
             await until(lambda: b"T@CG" in _content(path))
             await pair.slave.broker.stop()
@@ -234,7 +236,7 @@ def test_commits_go_to_the_slave_while_the_master_is_away(
             assert pair.slave.broker.context.offsets.query("CG", "T", 0) == 4
             await pair.start_master()
             await pair.copied()
-            # What the slave was told meanwhile is handed over after the tables are copied.
+            # Commits that the slave got meanwhile are handed over after the tables are copied.
             await until(lambda: pair.master.broker.context.offsets.query("CG", "T", 0) == 4)
             assert pair.slave.broker.context.offsets.query("CG", "T", 0) == 4
             await until(lambda: _content(path) and b"T@CG" not in _content(path))

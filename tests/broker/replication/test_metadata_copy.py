@@ -16,11 +16,10 @@ from broker_core.broker.replication.metadata_copy import (
     SlaveMetadata,
 )
 from broker_core.broker.scheduled.delay_progress import DELAY_OFFSETS_FILE
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
 from broker_core.broker.transactions.progress import TRANSACTION_PROGRESS_FILE
 from broker_core.codec.json.dialect import parse_json
 from broker_core.codec.wire.bodies.sink_messages import BATCH_NOTE, BatchIdentity, SinkNote
-from broker_core.codec.wire.topic_name import TRANSACTION_GROUP
+from broker_core.codec.wire.topic_name import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
 from broker_core.errors import InvalidArgument, RemoteError
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.runtime.clock import SystemClock
@@ -224,7 +223,7 @@ def test_commits_at_the_slave_reach_a_master_that_is_back(scenario: Callable[...
         await _commit(pair.slave, 4)
         await pair.metadata.copy_once()
         assert (_offset(pair.master), _offset(pair.slave)) == (4, 4)
-        # And is not told again, when the group has gone on at the master and was reset there.
+        # And is not notified again, when the group has gone on at the master and was reset there.
         pair.master.broker.context.offsets.reset("CG", "T", 0, 0)
         await pair.metadata.copy_once()
         assert (_offset(pair.master), _offset(pair.slave)) == (0, 0)

@@ -101,11 +101,11 @@ def test_a_snapshot_that_is_gone(
         for page in ("0", "-1", "x", "1000000"):
             bad = await master.ask(CODE, **asked, snapshot=last.ext["snapshot"], page=page)
             assert bad.code != 0
-        # An older slave knows no pages: it gets everything at once.
+        # An older slave does not support pages: it gets everything at once.
         whole = await master.ask(CODE, brokerName="broker-a")
         assert "pages" not in whole.ext
         assert len(whole.body) > len(last.body)
-        # One that is told of pages which are not there begins again with the next round.
+        # A slave whose pages have expired begins again with the next round.
         monkeypatch.setattr(processor, "SNAPSHOTS_MAX", 0)
         with pytest.raises(RmqError, match="has expired"):
             await pair.metadata.copy_once()

@@ -90,7 +90,7 @@ def test_nothing_is_saved_that_a_power_cut_could_take() -> None:
     broker.stop()
 
 
-def test_a_killed_broker_knows_what_it_delivered() -> None:
+def test_a_killed_broker_does_not_deliver_again() -> None:
     broker = _three_of_five()
     assert _table(broker)["offsetTable"] == {}
     after = broker.killed()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from broker_core.broker.scheduled.timer_message import timer_form
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
 from broker_core.codec.records.message_properties import decode_properties
 from broker_core.codec.records.message_record import encode_record
 from broker_core.codec.wire.recall_handle import RecallHandle, decode_handle
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import Asker, broker_config, running, until
 from tests.fakes.held_clock import HeldClock

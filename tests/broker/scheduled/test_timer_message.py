@@ -51,7 +51,7 @@ RULES = TimerRules(True, 259_200_000)
         ({"TIMER_DELAY_SEC": "3", "TIMER_OUT_MS": "5"}, None),
     ],
 )
-def test_when_a_message_is_asked_to_come(properties: dict[str, str], due_ms: int | None) -> None:
+def test_the_due_time_that_properties_set(properties: dict[str, str], due_ms: int | None) -> None:
     if "-9223372036854775808" in properties.values():
         # One more than fits on the other side.
         properties = {"TIMER_DELIVER_MS": "-9223372036854775807"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.broker.scheduled import timer_progress, timer_runs
-from broker_core.broker.tables.system_topics import TIMER_TOPIC
+from broker_core.codec.wire.topic_name import TIMER_TOPIC
 from broker_core.protocol_codes import FlushDiskType
 from broker_core.storage.files.file_system import DiskUsage
 from broker_core.store.writes.message import Message

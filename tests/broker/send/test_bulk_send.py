@@ -50,7 +50,9 @@ def appends_of_rows(asker: Asker) -> list[int]:
 
 @pytest.mark.skipif(codec_backend() == "python", reason="headers are read the general way")
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_both_ways_store_and_answer_the_same(tmp_path: Path, run_async: Run, flush: str) -> None:
+def test_the_fast_path_stores_and_answers_as_the_general_one(
+    tmp_path: Path, run_async: Run, flush: str
+) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path, flushDiskType=flush)) as asker:
             await asker.make_topic("T")

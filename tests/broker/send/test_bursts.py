@@ -143,7 +143,7 @@ def test_all_sends_of_a_wake_up(
     run_async(scenario())
 
 
-def test_others_in_between_are_answered_in_their_way(
+def test_other_requests_between_the_sends_are_answered(
     tmp_path: Path, run_async: Run, counted: list[int]
 ) -> None:
     async def scenario() -> None:
@@ -299,7 +299,7 @@ async def outcome(
 )
 @given(st.integers(0, 2**32 - 1))
 def test_together_or_alone_is_the_same(run_async: Run, counted: list[int], seed: int) -> None:
-    """The bytes of the log, the answers and the counts, for mixes of topics and of odd sends."""
+    """The bytes of the log, the answers and the counts, for mixes of topics and invalid sends."""
     rng = Random(seed)
     bursts = [mixed(rng, rng.randrange(1, 60)) for _ in range(6)]
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
@@ -313,7 +313,7 @@ def test_together_or_alone_is_the_same(run_async: Run, counted: list[int], seed:
             assert not counted
 
 
-def test_what_a_topic_may_no_longer_is_known_at_once(
+def test_a_permission_that_was_removed_counts_at_once(
     tmp_path: Path, run_async: Run, counted: list[int]
 ) -> None:
     async def scenario() -> None:
@@ -350,7 +350,7 @@ def test_what_a_topic_may_no_longer_is_known_at_once(
         (PutStatus.UNKNOWN_ERROR, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_a_promise_that_is_not_kept(
+def test_an_acknowledgement_that_fails_is_answered_with_its_code(
     tmp_path: Path, run_async: Run, counted: list[int], status: PutStatus, code: int
 ) -> None:
     async def scenario() -> None:

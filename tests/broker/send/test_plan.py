@@ -76,5 +76,5 @@ def test_the_last_status_counts() -> None:
         ("xa\x01no\x02", ""),
     ],
 )
-def test_one_property(text: str, value: str) -> None:
+def test_the_value_of_a_property_in_a_text(text: str, value: str) -> None:
     assert property_value(text, "a") == value

@@ -19,7 +19,7 @@ from broker_core.config import PROPERTY_NAMES
 from broker_core.errors import DiskFailed
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.storage.files.json_table import JsonTable
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.running_broker import UNIQUE, broker_config, running, until
 
 Run = Callable[..., Any]
@@ -28,18 +28,18 @@ UPDATE = RequestCode.UPDATE_BROKER_CONFIG
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     yield asked
     asked.close()
 
 
-def shown(broker: AskedBroker) -> dict[str, str]:
+def shown(broker: AdminBroker) -> dict[str, str]:
     lines = bytes(broker.ask(GET).body).decode().splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_a_live_setting_changes_and_is_shown(broker: AskedBroker) -> None:
+def test_a_live_setting_changes_and_is_shown(broker: AdminBroker) -> None:
     before = parse_json(broker.ask(GET).ext["version"].encode())
     answer = broker.ask(UPDATE, b"brokerPermission=4\ntransactionCheckMax = 3\n")
     assert answer.code == 0, answer.remark
@@ -49,7 +49,7 @@ def test_a_live_setting_changes_and_is_shown(broker: AskedBroker) -> None:
     assert after["counter"] == before["counter"] + 1
 
 
-def test_listeners_are_notified_once(broker: AskedBroker) -> None:
+def test_listeners_are_notified_once(broker: AdminBroker) -> None:
     heard: list[Any] = []
     broker.settings.on_change(heard.append)
     broker.ask(UPDATE, b"autoCreateTopicEnable=false\n")
@@ -57,7 +57,7 @@ def test_listeners_are_notified_once(broker: AskedBroker) -> None:
     assert [config.auto_create_topic for config in heard] == [False]
 
 
-def test_no_other_setting_of_ours_can_be_changed(broker: AskedBroker) -> None:
+def test_no_other_setting_of_ours_can_be_changed(broker: AdminBroker) -> None:
     before = shown(broker)
     ours = BROKER_PROPERTIES.keys() | PROPERTY_NAMES.keys() | FIXED_PROPERTIES.keys()
     assert len(ours) > 80
@@ -68,12 +68,12 @@ def test_no_other_setting_of_ours_can_be_changed(broker: AskedBroker) -> None:
     assert shown(broker) == before, "all or nothing"
 
 
-def test_a_whole_configuration_sent_back_is_taken(broker: AskedBroker) -> None:
+def test_a_whole_configuration_sent_back_is_taken(broker: AdminBroker) -> None:
     body = bytes(broker.ask(GET).body)
     assert broker.ask(UPDATE, body).code == 0
 
 
-def test_unknown_keys_are_logged(broker: AskedBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_keys_are_logged(broker: AdminBroker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert broker.ask(UPDATE, b"noSuchKey=1\nsendMessageThreadPoolNums=9\n").code == 0
     assert "noSuchKey" in caplog.text
@@ -85,7 +85,7 @@ def test_unknown_keys_are_logged(broker: AskedBroker, caplog: pytest.LogCaptureF
      b"transactionTimeOut=" + b"9" * 5_000, b"longPollingEnable=maybe", b"\xff\xfe=1",
      b"shortPollingTimeMills=0", b"brokerPermission=\\u00", b"a" * 70_000],
 )  # fmt: skip
-def test_bad_values_change_nothing(broker: AskedBroker, body: bytes) -> None:
+def test_bad_values_change_nothing(broker: AdminBroker, body: bytes) -> None:
     before = shown(broker)
     answer = broker.ask(UPDATE, body)
     assert answer.code == ResponseCode.INVALID_PARAMETER, answer.remark
@@ -195,7 +195,7 @@ def test_creation_can_be_allowed_with_as_many_topics_as_there_may_be(
     run_async(scenario())
 
 
-def test_a_failing_listener_does_not_stop_the_others(broker: AskedBroker) -> None:
+def test_a_failing_listener_does_not_stop_the_others(broker: AdminBroker) -> None:
     heard: list[Any] = []
 
     def fails(config: Any) -> None:
@@ -220,14 +220,14 @@ def test_a_failing_listener_does_not_stop_the_others(broker: AskedBroker) -> Non
         None,
     ],
 )
-def test_a_file_with_nonsense_changes_nothing(broker: AskedBroker, settings: Any) -> None:
+def test_a_file_with_nonsense_changes_nothing(broker: AdminBroker, settings: Any) -> None:
     JsonTable(broker.disk, LIVE_SETTINGS_FILE).save({"settings": settings})
     before = shown(broker)
     broker.settings.resume()
     assert shown(broker) == before
 
 
-def test_a_start_continues_when_a_change_cannot_be_removed(broker: AskedBroker) -> None:
+def test_a_start_continues_when_a_change_cannot_be_removed(broker: AdminBroker) -> None:
     kept = {"value": "3", "configured": shown(broker)["transactionCheckMax"]}
     outdated = {"value": "4", "configured": "0"}
     table = JsonTable(broker.disk, LIVE_SETTINGS_FILE)
@@ -241,7 +241,7 @@ def test_a_start_continues_when_a_change_cannot_be_removed(broker: AskedBroker) 
     assert shown(broker)["brokerPermission"] == "6"
 
 
-def test_a_change_that_cannot_be_kept_did_not_happen(broker: AskedBroker) -> None:
+def test_a_change_that_cannot_be_kept_did_not_happen(broker: AdminBroker) -> None:
     heard: list[Any] = []
     broker.settings.on_change(heard.append)
     before = shown(broker)

@@ -104,7 +104,7 @@ async def refused_and_well(asker: Asker, sink: SinkClient, part: StagedPart) -> 
 
 @pytest.mark.parametrize("change", [rewritten, damaged, cut, emptied])
 @pytest.mark.parametrize("when", ["after the proof", "before the append", "after the header"])
-def test_it_is_refused(
+def test_a_changed_file_is_refused(
     change: Callable[[Path], None],
     when: str,
     tmp_path: Path,
@@ -168,7 +168,7 @@ def _in_own_process() -> bool:
 
 
 def _in_process(change: str, when: str) -> None:
-    name = f"{__file__}::test_it_is_refused[{when}-{change}]"
+    name = f"{__file__}::test_a_changed_file_is_refused[{when}-{change}]"
     environment = {**os.environ, "STAGING_TEST_CHILD": "1"}
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],

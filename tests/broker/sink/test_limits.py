@@ -70,5 +70,5 @@ def test_a_batch_that_is_too_large_for_its_broker() -> None:
     assert not sinks.write(identity(0), [b"small"]).is_repeat
 
 
-def test_other_texts_stay() -> None:
+def test_errors_that_name_no_field_are_unchanged() -> None:
     assert in_properties("count or checksum does not match") == "count or checksum does not match"

@@ -324,7 +324,7 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path, run_async: Run) 
             connection.close("closed by this client")
             with pytest.raises(Exception, match=r"clos|lost"):
                 await asking
-            # It may have been heard or not; asking again tells, and does it at most once.
+            # The broker may have got it or not; a repeat has the outcome, and publishes once.
             await sink.publish([part])
             assert await sink.bodies() == [b"x"]
             await until(lambda: not store.staging.size)

@@ -92,7 +92,7 @@ def test_without_its_coordinator_a_sink_stops() -> None:
     assert sorted(three.bodies()) == [b"0/broker-a", b"0/broker-b", b"0/broker-c", b"1/a", b"1/b"]
 
 
-def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
+def test_a_broker_without_rows_has_the_coordinator_too() -> None:
     three = cluster(A, B, C)
     three.write(identity(0), {A: {T0: [b"0"]}})
     for name in (B, C):
@@ -106,7 +106,7 @@ def test_even_a_broker_that_never_had_a_row_knows_the_coordinator() -> None:
             asyncio.run(alone.client.publish(identity(0, "run-2"), staged))
 
 
-def test_a_broker_that_joins_is_told_the_coordinator() -> None:
+def test_a_broker_that_joins_gets_the_coordinator() -> None:
     two = cluster(A, B)
     two.write(identity(0), {B: {T0: [b"0"]}})
     assert two.brokers[A].batches.status("S").coordinator == B
@@ -166,7 +166,7 @@ def test_a_part_without_a_known_decision_is_not_replaced(phase: str) -> None:
     assert two.brokers[B].batches.find("S").prepared is not None  # type: ignore[union-attr]
 
 
-def test_only_so_many_decisions_are_kept() -> None:
+def test_the_number_of_kept_decisions_is_limited() -> None:
     two = cluster()
 
     def stop(name: str, publication: Publication) -> None:

@@ -21,7 +21,7 @@ TWO_QUEUES: dict[Any, Any] = {("T", 0): [b"a", b"b"], ("T", 1): [b"c"]}
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_knows_what_was_published(clean: bool) -> None:
+def test_published_batches_are_known_after_a_restart(clean: bool) -> None:
     sinks = SinkStore()
     first = sinks.write(identity(0, "run-1", lineage="l", content="c"), TWO_QUEUES)
     sinks.write(identity(5, "run-9", "other"), [b"x"])
@@ -85,7 +85,7 @@ def test_log_files_stay_when_the_table_cannot_be_saved(monkeypatch: pytest.Monke
     assert sinks.killed().batches.status("S").batch == 0
 
 
-def test_notes_that_are_nowhere_stop_the_start() -> None:
+def test_notes_that_are_neither_in_the_file_nor_in_the_log_stop_the_start() -> None:
     sinks = SinkStore(file_reserved_hours=1, delete_files_per_round=100)
     sinks.write(identity(0), [b"0"])
     sinks.batches.save()
@@ -145,7 +145,7 @@ def _with_file_of(disk: SimulatedDisk, other: SinkStore) -> SimulatedDisk:
     return disk
 
 
-def test_what_a_start_forgets_it_does_not_believe_later() -> None:
+def test_a_note_that_a_start_dropped_does_not_count_later() -> None:
     """A slave copied the table before the log, is promoted, and is killed after its first note.
 
     That note has the number of one that is lost: a file that still counts it hides the new one.

@@ -35,7 +35,7 @@ def test_visible_and_known_before_the_disk_has_it() -> None:
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_power_cut_takes_whole_batches(saves: bool) -> None:
-    """The table may know of a batch that the log has lost: the log decides."""
+    """The table may have a batch that the log has lost: the log decides."""
     broker = SinkStore(**FAST)
     for batch in range(3):
         broker.write(identity(batch), {T0: [b"%d-%d" % (batch, row) for row in range(20)]})

@@ -20,7 +20,7 @@ def rows(first: int, count: int = 20) -> list[bytes]:
 
 
 async def stage(sinks: SinkStore, *parts: list[bytes], told: bool = True) -> StagedPart:
-    """A writer that tells the broker after every part how far it is."""
+    """A writer that reports its progress to the broker after every part."""
     await sinks.publisher.announce(WHO)
     staging_id = sinks.staging.begin(WHO)
     for index, part in enumerate(parts):

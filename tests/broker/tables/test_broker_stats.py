@@ -94,7 +94,7 @@ def test_the_first_message_is_no_burst_of_thousands(broker: Sampled) -> None:
     assert broker.stats.topic_put_tps("T") == 1.0
 
 
-def test_a_minute_forgets_what_is_older(broker: Sampled) -> None:
+def test_samples_older_than_a_minute_are_dropped(broker: Sampled) -> None:
     stats = broker.stats
     stats.put("T", 60, 6_000)
     broker.pass_samples(5)

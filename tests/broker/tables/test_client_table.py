@@ -395,7 +395,7 @@ class TestRefusals:
             clients.table.heartbeat(OpenConnection(), heartbeat, 0, 0)
         assert clients.table.consumer_groups() == clients.table.producer_groups() == []
 
-    def test_names_of_real_clients_are_welcome(self, clients: Clients) -> None:
+    def test_names_of_real_clients_are_accepted(self, clients: Clients) -> None:
         clients.consume(OpenConnection(), "10.0.0.9@my app@unit#1", "ns%CG", "%RETRY%ns%CG", "a|b")
         assert clients.table.consumer_ids("ns%CG") == ["10.0.0.9@my app@unit#1"]
 
@@ -415,7 +415,7 @@ class TestRefusals:
         clients.table.heartbeat(c, both, 0, 0)
         assert clients.table.consumer_ids("CG") == [B, C]
 
-    def test_a_full_group_leaves_no_trace_of_its_visitor(self) -> None:
+    def test_a_client_that_a_full_group_refused_leaves_no_entry(self) -> None:
         clients = Clients(consumers_per_group_max=1)
         clients.consume(OpenConnection(1), A)
         visitor = OpenConnection(2)

@@ -53,7 +53,7 @@ def test_a_group_is_made_when_it_is_first_seen(table: GroupTable, disk: Simulate
     assert group_table(disk).find("CG") == made
 
 
-def test_unless_clients_may_not_make_groups(disk: SimulatedDisk) -> None:
+def test_without_auto_creation_only_system_groups_are_made(disk: SimulatedDisk) -> None:
     table = group_table(disk, auto_create=False)
     assert table.find_or_create("CG") is None
     assert table.find_or_create("CID_RMQ_SYS_anything") is not None

@@ -69,12 +69,12 @@ class TestCommits:
         assert not table.has_resets
         table.reset("g", "T", 0, 2, until_pulled=True)
         assert table.has_resets
-        assert not table.commit("g", "T", 0, 8), "its consumer does not know yet"
+        assert not table.commit("g", "T", 0, 8), "its consumer was not notified yet"
         assert table.commit("g", "T", 1, 8)
         assert table.take_reset("g", "T", 1, 8) is None
         assert table.take_reset("g", "T", 0, 8) == 2
-        assert not table.commit("g", "T", 0, 8), "it is told, and commits what it had once more"
-        assert table.take_reset("g", "T", 0, 8) is None, "told once"
+        assert not table.commit("g", "T", 0, 8), "it is notified, and commits what it had once more"
+        assert table.take_reset("g", "T", 0, 8) is None, "notified once"
         assert not table.commit("g", "T", 0, 8)
         assert table.take_reset("g", "T", 0, 2) is None
         assert not table.has_resets

@@ -14,13 +14,13 @@ from broker_core.codec.wire.bodies.topic_config import TopicConfig
 from broker_core.errors import StoreUnusable
 from broker_core.protocol_codes import LanguageCode, RequestCode
 from broker_core.storage.files.json_table import JsonTable
-from tests.broker.asked_broker import AskedBroker
+from tests.broker.admin_broker import AdminBroker
 from tests.broker.broker_tables import OpenConnection
 
 
 @pytest.fixture
-def broker() -> Iterator[AskedBroker]:
-    asked = AskedBroker()
+def broker() -> Iterator[AdminBroker]:
+    asked = AdminBroker()
     asked.topics.put(TopicConfig("T", 4, 4))
     asked.topics.put(TopicConfig("WriteOnly", 4, 4, perm=2))
     for name in ("a", "b"):
@@ -30,12 +30,12 @@ def broker() -> Iterator[AskedBroker]:
     asked.close()
 
 
-def popping(broker: AskedBroker, shared: int, mode: str = "POP") -> None:
+def popping(broker: AdminBroker, shared: int, mode: str = "POP") -> None:
     asked = {"topic": "T", "consumerGroup": "g", "mode": mode, "popShareQueueNum": shared}
     assert broker.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, emit_json(asked)).code == 0
 
 
-def test_modes_survive(broker: AskedBroker) -> None:
+def test_modes_survive(broker: AdminBroker) -> None:
     popping(broker, 2)
     again = RequestModes(JsonTable(broker.disk, MODES_FILE))
     assert again.find("T", "g") == RequestMode(POP, 2)
@@ -56,7 +56,7 @@ def test_modes_survive(broker: AskedBroker) -> None:
         {"messageRequestModeMap": {"T": {"g": {"mode": "POP", "popShareQueueNum": "x"}}}},
     ],
 )
-def test_a_wrong_table_of_modes_stops_the_start(broker: AskedBroker, stored: Any) -> None:
+def test_a_wrong_table_of_modes_stops_the_start(broker: AdminBroker, stored: Any) -> None:
     table = JsonTable(broker.disk, MODES_FILE)
     table.save(stored)
     with pytest.raises(StoreUnusable, match="messageRequestMode"):

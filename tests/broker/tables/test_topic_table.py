@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.tables.system_topics import is_system_topic
 from broker_core.broker.tables.topic_table import TOPICS_FILE, TopicTable
 from broker_core.codec.wire.bodies.topic_config import DataVersion, TopicConfig
 from broker_core.codec.wire.topic_name import SYSTEM_GROUPS
@@ -67,15 +66,14 @@ class TestSystemTopics:
         assert table.find("TBW102") is None, "also if the file had one"
         assert topic_table(disk, auto_create=True).find("TBW102") is not None
 
-    def test_whose_they_are(self, table: TopicTable) -> None:
+    def test_which_topics_are_system_topics(self, table: TopicTable) -> None:
         for name in ("TBW102", "rmq_sys_wheel_timer", "DefaultCluster", "broker-a",
                      "TRANS_CHECK_MAX_TIME_TOPIC", "DefaultCluster_REPLY_TOPIC"):  # fmt: skip
             assert table.is_system(name)
         for name in ("T1", "%RETRY%g", "%DLQ%g", "OtherCluster", "rmq"):
             assert not table.is_system(name)
-        assert not is_system_topic("broker-a")
 
-    def test_clients_may_not_write_to_those_that_the_broker_believes(
+    def test_clients_may_not_write_to_topics_with_records_of_the_broker(
         self, table: TopicTable
     ) -> None:
         for name in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC",

@@ -31,7 +31,7 @@ def broker() -> Iterator[HalfStore]:
     made.stop()
 
 
-def test_the_question_carries_the_message_and_its_place(broker: HalfStore) -> None:
+def test_a_check_carries_the_message_and_its_place(broker: HalfStore) -> None:
     producer = broker.producer()
     offset = broker.send(b"x", "T", 3, TAGS="A")
     half = broker.half(offset).record
@@ -54,7 +54,7 @@ def test_the_question_carries_the_message_and_its_place(broker: HalfStore) -> No
     assert message.properties["TRANSACTION_CHECK_TIMES"] == "2"
 
 
-def test_not_before_its_time(broker: HalfStore) -> None:
+def test_a_half_is_not_checked_before_its_timeout(broker: HalfStore) -> None:
     producer = broker.producer()
     broker.advance(INTERVAL_MS - TIMEOUT_MS + 1)
     broker.send(b"x")
@@ -64,7 +64,7 @@ def test_not_before_its_time(broker: HalfStore) -> None:
     assert len(asked(producer)) == 1
 
 
-def test_a_transaction_that_ended_is_not_asked_about(broker: HalfStore) -> None:
+def test_a_transaction_that_ended_is_not_checked(broker: HalfStore) -> None:
     producer = broker.producer()
     offsets = [broker.send(b"%d" % number) for number in range(3)]
     broker.commit(offsets[0])
@@ -73,7 +73,7 @@ def test_a_transaction_that_ended_is_not_asked_about(broker: HalfStore) -> None:
     assert [message.body for _, message in asked(producer)] == [b"1"]
 
 
-def test_its_own_immunity(broker: HalfStore) -> None:
+def test_a_half_with_an_immunity_of_its_own_is_checked_later(broker: HalfStore) -> None:
     producer = broker.producer()
     broker.send(b"long", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
     broker.send(b"usual", CHECK_IMMUNITY_TIME_IN_SECONDS="-1")
@@ -97,9 +97,7 @@ def test_a_shorter_immunity_than_the_others_have(broker: HalfStore) -> None:
     assert [message.body for _, message in asked(producer)] == [b"short"]
 
 
-def test_given_up_after_so_many_questions(
-    broker: HalfStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_given_up_after_the_last_check(broker: HalfStore, caplog: pytest.LogCaptureFixture) -> None:
     producer = broker.producer()
     offset = broker.send(b"x")
     for _ in range(CHECKS_MAX):
@@ -158,7 +156,7 @@ def test_given_up_before_retention_takes_it(broker: HalfStore) -> None:
     assert broker.given_up() == [b"x"]
 
 
-def test_a_connection_that_is_full_or_gone_is_not_asked(broker: HalfStore) -> None:
+def test_no_check_is_sent_to_a_full_or_closed_connection(broker: HalfStore) -> None:
     broken, full, good = (broker.producer(port=port) for port in (1, 2, 3))
     broken.is_closed = True
     full.is_writable = False
@@ -179,7 +177,7 @@ def test_producers_take_turns(broker: HalfStore) -> None:
     assert [len(asked(producer)) for producer in producers] == [5, 5]
 
 
-def test_questions_are_counted_over_restarts(broker: HalfStore) -> None:
+def test_checks_are_counted_over_restarts(broker: HalfStore) -> None:
     broker.producer()
     broker.send(b"x")
     broker.next_round()
@@ -196,7 +194,7 @@ def test_questions_are_counted_over_restarts(broker: HalfStore) -> None:
     broker.stop = lambda: None  # type: ignore[method-assign]
 
 
-def test_questions_of_another_broker_count(broker: HalfStore) -> None:
+def test_checks_by_another_broker_count(broker: HalfStore) -> None:
     producer = broker.producer()
     offset = broker.send(b"x")
     text = broker.half(offset).record.property_text + b"TRANSACTION_CHECK_TIMES\x012\x02"
@@ -235,7 +233,9 @@ def test_a_wall_clock_that_is_set(broker: HalfStore, step_ms: int) -> None:
     assert broker.given_up() == []
 
 
-def test_many_are_asked_about_in_parts(broker: HalfStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_halves_are_checked_in_parts(
+    broker: HalfStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     producer = broker.producer()
     count = 3 * BLOCK_SIZE
     for number in range(count):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.codec.records.message_record import MessageRecord, decode_record
 from broker_core.codec.wire.bodies.heartbeat_data import HeartbeatData, encode_heartbeat
 from broker_core.codec.wire.message_id import decode_message_id
 from broker_core.codec.wire.remoting_command import RemotingCommand
+from broker_core.codec.wire.topic_name import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from broker_core.remoting.connection import Connection
 from tests.broker.running_broker import Asker, broker_config, records, running, until
@@ -197,7 +197,7 @@ def test_not_known_yet_and_without_an_id(tmp_path: Path, run_async: Run) -> None
     run_async(scenario())
 
 
-def test_after_its_own_immunity_only_an_asked_producer_is_heard(
+def test_after_its_own_immunity_only_a_checked_producer_may_end_it(
     tmp_path: Path, run_async: Run
 ) -> None:
     async def scenario() -> None:
@@ -264,7 +264,7 @@ def test_a_committed_message_may_go_to_the_retry_topic(tmp_path: Path, run_async
     run_async(scenario())
 
 
-def test_the_producer_is_asked_and_answers(tmp_path: Path, run_async: Run) -> None:
+def test_a_producer_that_is_checked_commits(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with running(broker_config(tmp_path, **QUICK)) as asker:
             # A half may come before its producer is known.
@@ -289,7 +289,7 @@ def test_the_producer_is_asked_and_answers(tmp_path: Path, run_async: Run) -> No
     run_async(scenario())
 
 
-def test_given_up_is_there_to_be_consumed(tmp_path: Path, run_async: Run) -> None:
+def test_a_half_that_was_given_up_can_be_consumed(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         config = broker_config(tmp_path, transactionCheckMax="2", **QUICK)
         async with running(config) as asker:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.tables.system_topics import (
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_TOPIC,
-)
 from broker_core.broker.transactions.half_message import ended_offsets, is_half, read_half
 from broker_core.codec.records.message_record import MessageRecord
+from broker_core.codec.wire.topic_name import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.errors import MalformedRecord
 
 

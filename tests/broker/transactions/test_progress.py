@@ -22,7 +22,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[HalfStore]:
     made.stop()
 
 
-def test_the_walk_begins_where_the_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_begins_at_the_position_of_the_progress_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transaction_progress, "GROWTH_MAX", 4_000)
     broker = HalfStore().start()
     broker.send(b"pinned")

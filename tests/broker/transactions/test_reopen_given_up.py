@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC
-from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC
+from broker_core.codec.wire.topic_name import TRANSACTION_GIVEN_UP_TOPIC, TRANSACTION_HALF_TOPIC
 from broker_core.protocol_codes import RequestCode, ResponseCode
 from tests.broker.running_broker import UNIQUE, broker_config, records, running, until
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.broker.tables.system_topics import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from broker_core.broker.transactions.service import Verdict
-from broker_core.codec.wire.topic_name import SCHEDULE_TOPIC, TRANSACTION_GROUP
+from broker_core.codec.wire.topic_name import (
+    SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from broker_core.errors import RemoteError, StoreUnusable
 from broker_core.protocol_codes import FlushDiskType, PutStatus
 from broker_core.storage.files.file_system import DiskUsage

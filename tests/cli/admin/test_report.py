@@ -18,7 +18,7 @@ def test_a_table_is_aligned_and_safe() -> None:
     assert json.loads(report_json([table]))[1] == {"name": "世界", "maxOffset": 1_000}
 
 
-def test_other_parts() -> None:
+def test_facts_notes_and_several_tables() -> None:
     assert report_text([Table(("a",), [])]) == "(none)\n"
     text = report_text([Facts({"a": 1.5, "long": True, "list": ["x", "y"]}, "t"), Note("done")])
     assert text == "t\na     1.50\nlong  yes\nlist  x, y\n\ndone\n"

@@ -43,7 +43,7 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
     return lines
 
 
-def test_it_tells_how_fast_the_lag_grows(broker: EmbeddedBroker, topic: str, group: str) -> None:
+def test_the_growth_of_the_lag_is_shown(broker: EmbeddedBroker, topic: str, group: str) -> None:
     options = argparse.Namespace(group=group, topic=None, watch=True)
     with SyncAdmin(broker.name_server) as admin:
         session: Any = Session(admin)

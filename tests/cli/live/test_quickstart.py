@@ -1,4 +1,4 @@
-"""`rmq quickstart` shows a broker at work, and ends when told to."""
+"""`rmq quickstart` shows a broker at work, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from tests.cli.rmq_process import LIMIT_S, command, environment, run_rmq
 
 
-def test_it_sends_reads_and_says_what_to_try() -> None:
+def test_quickstart_sends_reads_and_shows_what_to_try() -> None:
     ended = run_rmq("quickstart", "--exit")
     assert (ended.code, ended.errors) == (0, "")
     shown = ended.output.decode()
@@ -20,7 +20,7 @@ def test_it_sends_reads_and_says_what_to_try() -> None:
     assert sorted(bodies) == ["order 1", "order 2", "order 3"]
 
 
-def test_it_serves_until_it_is_interrupted() -> None:
+def test_quickstart_serves_until_it_is_interrupted() -> None:
     with subprocess.Popen(
         command("quickstart"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:

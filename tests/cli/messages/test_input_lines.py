@@ -90,7 +90,7 @@ def test_an_endless_line_is_refused(
         run_async(collected(reader(*[b"xxxx"] * 5)))
 
 
-def test_it_does_not_read_far_ahead(run_async: Callable[..., Any]) -> None:
+def test_input_is_not_read_far_ahead(run_async: Callable[..., Any]) -> None:
     reads = []
     may_read = threading.Semaphore(100)
 

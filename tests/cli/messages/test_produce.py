@@ -149,7 +149,7 @@ def test_an_interrupted_producer_ends_at_once(
     assert b"Traceback" not in producer.communicate()[1]
 
 
-def test_a_broker_that_dies_is_an_error(topic: str) -> None:
+def test_a_broker_that_is_killed_is_an_error(topic: str) -> None:
     with EmbeddedBroker(topics={topic: 1}) as mortal:
         shell = Shell(mortal, topic)
         process = shell.begin("produce")
@@ -262,7 +262,7 @@ def test_where_it_begins(shell: Shell) -> None:
     assert shell.consume(*one_queue, "-o", "5", "-c", "3").output == b"5 6 7 "
 
 
-def test_only_these_tags(shell: Shell) -> None:
+def test_consume_filters_by_tags(shell: Shell) -> None:
     for tag in ("a", "b", "c"):
         shell.produce(b"of %s\n" % tag.encode(), "--tags", tag)
     assert shell.lines("--tags", "b") == [b"of b"]
@@ -285,7 +285,7 @@ def test_an_unknown_queue(shell: Shell) -> None:
     assert "no queue number 99" in ended.errors
 
 
-def test_it_follows_the_topic(shell: Shell, begun: list[subprocess.Popen[bytes]]) -> None:
+def test_consume_follows_the_topic(shell: Shell, begun: list[subprocess.Popen[bytes]]) -> None:
     shell.produce(b"old\n")
     consumer = shell.begin("consume", "-c", "2")
     begun.append(consumer)

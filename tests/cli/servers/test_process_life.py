@@ -131,7 +131,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path, kind: str) -> None:
     assert str(port) in ended.error_lines[-1]
 
 
-def test_it_ends_with_its_input(tmp_path: Path) -> None:
+def test_a_server_ends_with_its_input(tmp_path: Path) -> None:
     with running(tmp_path, *NAMESRV, "--exit-with-parent", stdin=subprocess.PIPE) as server:
         assert server.process.stdin is not None
         server.process.stdin.write(b"ignored\n")
@@ -157,7 +157,7 @@ child.wait()
 """
 
 
-def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, *command(*NAMESRV, "--exit-with-parent")],
         stdout=subprocess.PIPE,
@@ -197,7 +197,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_it_serves_without_uvloop_too(tmp_path: Path) -> None:
+def test_a_server_runs_without_uvloop_too(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WITHOUT_UVLOOP, *NAMESRV, "--exit-with-parent"],
         stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ def test_an_object() -> None:
 @pytest.mark.parametrize(
     ("body", "text"), [(b"[1]", "a:1 answered list"), (b"{", "the answer of a:1 is malformed")]
 )
-def test_other_bodies(body: bytes, text: str) -> None:
+def test_a_body_that_is_no_object_is_an_error(body: bytes, text: str) -> None:
     with pytest.raises(UnexpectedAnswer, match=text):
         answer_object("a:1", RemotingCommand(0, {}, body))
 

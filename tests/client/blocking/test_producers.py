@@ -54,7 +54,7 @@ def test_sends_wait_for_their_results() -> None:
         assert producer.send_many([]) == []
 
 
-def test_they_work_where_a_loop_is_running(run_async: Callable[..., Any]) -> None:
+def test_synchronous_producers_work_where_a_loop_is_running(run_async: Callable[..., Any]) -> None:
     with served() as cluster:
 
         async def cell() -> None:

@@ -20,7 +20,7 @@ def rows(bodies: Sequence[bytes], topic: bytes = b"T", queue_id: int = 0) -> Col
     return ColumnBatch(len(bodies), ((topic, queue_id),), None, column(*bodies))
 
 
-def test_without_an_event_loop() -> None:
+def test_a_sink_is_used_without_an_event_loop() -> None:
     with EmbeddedBroker(topics={"T": 2}) as broker, SyncSinkClient(broker.name_server) as sink:
         assert sink.is_supported(NAME)
         assert sink.coordinator("S", [NAME]) == NAME

@@ -87,7 +87,7 @@ def test_a_failure_is_raised_and_not_remembered(run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_the_run_of_a_log_is_asked_each_time(run_async: Run) -> None:
+def test_the_run_of_a_log_is_not_cached(run_async: Run) -> None:
     async def scenario() -> None:
         remoting = Remoting(**OURS)
         known = capabilities(remoting)

@@ -106,7 +106,7 @@ def test_a_broker_that_comes_back_gets_another_heartbeat(run_async: Callable[...
     run_async(scenario())
 
 
-def test_leaving_says_farewell(run_async: Callable[..., Any]) -> None:
+def test_a_client_that_stops_unregisters(run_async: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
             async with ClientInstance(cluster.config(client_id="me")) as found:

@@ -236,7 +236,7 @@ def test_without_an_index_it_is_sent_as_to_other_brokers(run_async: Callable[...
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(run_async: Callable[..., Any]) -> None:
-    """The broker stores it and dies; the writer continues with the restarted broker."""
+    """The broker stores it and is killed; the writer continues with the restarted broker."""
     with EmbeddedBroker(topics={"orders": 1, "dead": 1}) as broker:
         bad = bad_orders(broker, "orders", 3)
 
@@ -256,7 +256,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(run_async: Callable[..., Any
         assert sorted(found) == [b"bad 0", b"bad 1", b"bad 2"]
 
 
-def test_a_slave_that_was_promoted_knows_what_was_written(run_async: Callable[..., Any]) -> None:
+def test_a_promoted_slave_has_what_was_written(run_async: Callable[..., Any]) -> None:
     with EmbeddedCluster(
         slaves_per_master=1, replication="sync", topics={"orders": 1, "dead": 1}
     ) as cluster:

@@ -130,7 +130,7 @@ def test_every_send_ends(seed: int, run_async: Callable[..., Any]) -> None:
             if seed % 3:
                 await asyncio.wait_for(producer.flush(), 120)
             await producer.stop(wait_ms=0)
-            # Those that travelled together hear of it in the loop's next turn.
+            # Those that were sent together get it in the loop's next turn.
             await asyncio.wait(sends, timeout=120)
             assert all(send.done() for send in sends)
             outcomes = [None if s.cancelled() else s.exception() or s.result() for s in sends]

@@ -164,7 +164,7 @@ def test_a_late_reply_and_one_without_a_requester(
                         if "no reply came" in str(told.value):
                             await until(lambda: any(message.body == b"x" for message in seen))
                             asked = next(message for message in seen if message.body == b"x")
-                    # The requester is still there, and does not mind.
+                    # The requester still works.
                     with caplog.at_level(logging.INFO):
                         await producer.reply(asked, b"late")
                     assert caplog.text.count("a reply came too late") == 1

@@ -13,7 +13,7 @@ def test_a_cap_of_the_broker_is_found_from_above_and_from_below() -> None:
         assert cap / 2 <= width.width <= 2 * cap
 
 
-def test_one_short_answer_says_nothing() -> None:
+def test_one_short_answer_does_not_change_the_width() -> None:
     width = CountWidth(32, 1024)
     for covered in (32, 32, 1, 32, 32, 5, 7, 32):
         width.note(32, covered, 0)
@@ -23,21 +23,21 @@ def test_one_short_answer_says_nothing() -> None:
     assert width.width == 9
 
 
-def test_the_rest_of_a_slot_teaches_nothing() -> None:
+def test_the_rest_of_a_slot_does_not_change_the_width() -> None:
     width = CountWidth(32, 1024)
     for _ in range(100):
         width.note(5, 1, 0)
     assert width.width == 32
 
 
-def test_it_never_grows_past_the_most() -> None:
+def test_the_width_stays_below_its_maximum() -> None:
     width = CountWidth(32, 64)
     for _ in range(1_000):
         width.note(width.width, width.width, 0)
     assert width.width == 64
 
 
-def test_by_size() -> None:
+def test_the_width_follows_the_size_of_messages() -> None:
     width = SizeWidth(1 << 20, 1 << 16)
     width.note(32, 32, 32 << 10)
     assert width.width == 1024

@@ -107,7 +107,7 @@ def test_records_come_as_they_are_stored_and_become_columns(run_async: Run) -> N
 
 
 @pytest.mark.parametrize("depth", [1, 4, 16])
-def test_so_many_requests_are_in_flight(run_async: Run, depth: int) -> None:
+def test_the_depth_is_the_number_of_requests_in_flight(run_async: Run, depth: int) -> None:
     broker = broker_with(640)
     broker.delay_turns = 200
 
@@ -268,7 +268,7 @@ def test_a_missing_record_is_not_passed_over_in_silence(run_async: Run) -> None:
         (b"", UnexpectedAnswer),
     ],
 )
-def test_a_broker_that_lies_is_found_out(
+def test_wrong_answers_of_a_broker_are_errors(
     run_async: Run, body: bytes, kind: type[Exception]
 ) -> None:
     broker = broker_with(10)

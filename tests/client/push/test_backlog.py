@@ -30,7 +30,7 @@ def test_an_empty_backlog_commits_where_the_next_fetch_starts() -> None:
     assert backlog.committable_offset == 12
 
 
-def test_out_of_turn() -> None:
+def test_messages_acknowledged_out_of_order() -> None:
     backlog = filled(10, 11, 12, 13, start=10)
     taken = backlog.take(4)
     assert backlog.acknowledge([taken[1], taken[2]]) == 10

@@ -94,7 +94,7 @@ def test_broadcasting_has_no_retries(run_async: Run) -> None:
     play(run_async, listen, work, model=BROADCASTING)
 
 
-def test_so_many_calls_at_once_and_not_more(run_async: Run) -> None:
+def test_the_number_of_calls_at_once_is_limited(run_async: Run) -> None:
     running, most, done = 0, 0, 0
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:

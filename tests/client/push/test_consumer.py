@@ -175,7 +175,7 @@ def test_a_broker_that_has_not_heard_of_this_member_is_asked_again(run_async: Ru
             assert broker.pulls() == []
             broker.members = [found.client.client_id]
             await until(lambda: len(found.seen) == 3)
-            # Now the broker forgets it: what is being consumed goes on.
+            # Now the broker drops the member: what is being consumed continues.
             broker.members = ["another client"]
             assert (await found.ask(40, consumerGroup="G")).code == 0
             broker.add(stored(3))

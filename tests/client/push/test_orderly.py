@@ -16,7 +16,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.remoting.peers import until
 
 
-def test_in_order_and_again_before_the_next(run_async: Run) -> None:
+def test_a_failed_message_is_retried_before_the_next(run_async: Run) -> None:
     seen: list[tuple[int, int]] = []
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> object:
@@ -36,7 +36,7 @@ def test_in_order_and_again_before_the_next(run_async: Run) -> None:
     play(run_async, listen, work, orderly=True)
 
 
-def test_in_order_and_given_up(run_async: Run) -> None:
+def test_a_message_is_a_dead_letter_after_the_last_retry(run_async: Run) -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> object:
         context.suspend_ms = 1
         return ConsumeStatus.LATER if messages[0].queue_offset == 0 else None

@@ -1,4 +1,4 @@
-"""The sink's client against a real broker, one that dies, and Apache-like ones."""
+"""The sink's client against a real broker, one that is killed, and Apache-like ones."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_refusals_are_typed(tmp_path: Path, run_async: Run) -> None:
     run_async(scenario())
 
 
-def test_a_broker_that_knows_no_sinks(run_async: Run) -> None:
+def test_a_broker_without_sinks(run_async: Run) -> None:
     async def scenario() -> None:
         async with scripted_cluster() as cluster:
             name = cluster.brokers[0].name
@@ -443,7 +443,7 @@ def test_a_batch_on_two_brokers(phase: str, restarted: str, tmp_path: Path, run_
     run_async(scenario())
 
 
-def test_when_a_task_renews_again(
+def test_when_a_task_renews_its_batch_again(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:

@@ -146,7 +146,7 @@ def test_the_checks_of_ordinary_sends_hold(
     run_async(scenario())
 
 
-def test_space_is_asked_for(
+def test_space_is_requested_before_it_is_used(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage_writer, "GROWTH_SIZE", 1_000)

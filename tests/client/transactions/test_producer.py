@@ -236,7 +236,7 @@ def test_another_process_of_the_group_answers(tmp_path: Path, run_async: Run) ->
     run_async(scenario())
 
 
-def test_the_same_for_threads(tmp_path: Path, run_async: Run) -> None:
+def test_synchronous_producers_do_the_same(tmp_path: Path, run_async: Run) -> None:
     async def scenario() -> None:
         async with our_cluster(tmp_path) as (broker, name_server):
 

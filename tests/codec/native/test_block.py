@@ -96,7 +96,7 @@ def test_columns_are_read_only() -> None:
             view[0] = 1
 
 
-def test_columns_may_die_in_any_order() -> None:
+def test_columns_may_be_freed_in_any_order() -> None:
     rng = Random(3)
     held: list[tuple[int, dict[str, Any]]] = []
     for _ in range(40):

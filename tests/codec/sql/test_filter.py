@@ -50,7 +50,9 @@ messages = st.dictionaries(st.sampled_from(NAMES), values, max_size=len(NAMES)).
 
 
 @given(st.integers(0, 2**32), st.integers(0, 4), st.lists(messages, max_size=4))
-def test_equal_to_the_judge(seed: int, depth: int, tried: list[dict[str, str]]) -> None:
+def test_a_filter_agrees_with_the_reference_evaluator(
+    seed: int, depth: int, tried: list[dict[str, str]]
+) -> None:
     source = random.Random(seed)
     tree = random_tree(source, depth)
     text = rendered(tree, source)
@@ -60,7 +62,7 @@ def test_equal_to_the_judge(seed: int, depth: int, tried: list[dict[str, str]]) 
 
 
 @pytest.mark.parametrize("expression", [text for text, _ in DOUBTS])
-def test_what_apache_was_seen_to_do(expression: str) -> None:
+def test_expressions_that_apache_evaluates_in_its_own_way(expression: str) -> None:
     """`tests/interop/test_sql_filters.py` asks Apache itself."""
     compiled = SqlFilter(expression)
     common = {"UNIQ_KEY": "1", "WAIT": "true"}

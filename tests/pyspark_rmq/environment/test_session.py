@@ -20,7 +20,7 @@ from pyspark_rmq.environment.session import (
 
 
 class Context:
-    """What a session tells about its workers."""
+    """What a session reports about its workers."""
 
     def __init__(self, master: str, python: str) -> None:
         self.master = master

@@ -66,6 +66,6 @@ def test_brackets_in_texts_are_not_depth() -> None:
     assert decoded(b'{"s": "' + b"[" * 3_000 + b'"}')["s"] == "[" * 3_000
 
 
-def test_as_deep_as_allowed() -> None:
+def test_the_depth_limit_is_inclusive() -> None:
     deep = b"[" * (DEPTH_MAX - 1) + b"]" * (DEPTH_MAX - 1)
     assert decoded(b'{"s": ' + deep + b"}")["s"] == deep.decode()

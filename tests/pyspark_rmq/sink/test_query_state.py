@@ -20,7 +20,7 @@ from tests.pyspark_rmq.sink.two_masters import A, B, Masters
 def test_no_second_coordinator_when_the_first_is_gone(
     on_masters: Callable[..., None], tmp_path: Path, where: str
 ) -> None:
-    """The next broker joins later, and knows nothing of the sink; the query's state does."""
+    """The next broker joins later, without a record of the sink, which the query's state has."""
     (tmp_path / "checkpoint").mkdir()
     checkpoint = {"local": str(tmp_path / "checkpoint"), "by configuration": ""}.get(where, where)
     given = {"checkpointLocation": checkpoint} if checkpoint else {}
@@ -45,7 +45,7 @@ def test_no_second_coordinator_when_the_first_is_gone(
     on_masters(scenario)
 
 
-def test_what_a_query_writes_down(tmp_path: Path) -> None:
+def test_the_state_file_of_a_query(tmp_path: Path) -> None:
     state = QueryState(f"file://{tmp_path}", "S")
     assert state.read() == Decided()
     state.write(coordinator="A")

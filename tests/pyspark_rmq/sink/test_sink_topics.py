@@ -60,7 +60,7 @@ def test_a_broker_that_makes_none(strict: EmbeddedBroker, kind: str, guarantee: 
     assert queues(strict, f"made-{kind}-{guarantee}") == 8
 
 
-def test_never_makes_none_anywhere(broker: EmbeddedBroker) -> None:
+def test_create_topic_never_creates_no_topic(broker: EmbeddedBroker) -> None:
     with pytest.raises(errors.InvalidArgument, match="'absent' does not exist"):
         start(broker, "stream", topic="absent", createTopic="never")
 

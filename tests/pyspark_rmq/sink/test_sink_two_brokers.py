@@ -1,4 +1,4 @@
-"""A batch whose rows go to two masters: one publication, completed when its writer dies halfway."""
+"""A batch whose rows go to two masters: one publication, completed if its writer is killed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _write_all(name_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_batch(options, [named])
     assert _values(name_server) == Counter(sent)
 
-    # The driver dies after the decision, before the other broker is told.
+    # The driver is killed after the decision, before the other broker gets it.
     async def dies(*_: Any) -> None:
         raise errors.ConnectionLost("the driver is gone")
 

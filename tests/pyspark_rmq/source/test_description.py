@@ -93,7 +93,7 @@ def test_columns() -> None:
         described_columns("lag", ["nothing"])
 
 
-def test_not_for_streams() -> None:
+def test_describe_is_refused_for_streams() -> None:
     options = SourceOptions.parse({"nameServer": "h:1", "describe": "lag"})
     with pytest.raises(errors.InvalidArgument, match="it shows the state at one moment"):
         options.for_stream()

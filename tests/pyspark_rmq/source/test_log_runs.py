@@ -68,7 +68,7 @@ class Stream:
             connections.close_connections()
 
     def without_run(self) -> None:
-        """As a release that did not know of runs left it."""
+        """As a release without runs left it."""
         assert self.position is not None
         found = self.position.to_json()
         for store in found["stores"].values():

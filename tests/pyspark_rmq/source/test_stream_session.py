@@ -386,7 +386,7 @@ def test_positions_must_name_topics_that_are_read(
         query(options).initial()
 
 
-def test_beginnings(
+def test_where_a_stream_begins(
     broker: EmbeddedBroker, new_topic: Topics, options_of: Options, query: Any
 ) -> None:
     topic = new_topic(2)

@@ -30,7 +30,7 @@ HELD_MS = 290_000
 
 
 def poll(opaque: int, queue: int = 0, **more: str) -> RemotingCommand:
-    """A pull of an empty queue that wants to wait."""
+    """A pull of an empty queue with long polling."""
     ext = {
         "consumerGroup": "CG", "topic": "T", "queueId": str(queue), "queueOffset": "0",
         "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",

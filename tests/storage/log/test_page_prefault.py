@@ -58,7 +58,7 @@ def spans(taken: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return [(base + start, base + end) for base, start, end in taken]
 
 
-def test_it_reads_on_when_half_is_used() -> None:
+def test_more_pages_are_made_when_half_are_used() -> None:
     reads = Reads()
     reads.grow(1_000)
     assert (reads.worker.waiting, reads.taken) == (1, [])

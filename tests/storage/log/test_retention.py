@@ -63,7 +63,7 @@ def test_the_disk_full_flag(used: int, flag: bool | None) -> None:
     assert plan_retention([], 5, used, LIMITS).disk_full is flag
 
 
-def test_never_the_last_file_and_no_more_than_a_round() -> None:
+def test_the_last_file_stays_and_a_round_is_limited() -> None:
     assert plan_retention(files(OLD), 4, 99, LIMITS).delete_before == 0
     assert plan_retention([], 4, 99, LIMITS).delete_before == 0
     many = files(*[OLD] * 50)

@@ -167,7 +167,7 @@ class TestRoomAhead:
         assert segments.roll().base == 4 * SIZE
         segments.release()
 
-    def test_a_waiting_reservation_takes_them_first(self) -> None:
+    def test_a_waiting_reservation_takes_prepared_files_first(self) -> None:
         disk, worker, tried = log_disk(), ManualWorker(), []
         segments = sequence(disk, worker)
         segments.roll()

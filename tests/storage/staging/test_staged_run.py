@@ -55,7 +55,7 @@ class TestVerification:
         disk.overwrite(path_of(batch), good)
         assert store.publish_now([batch]).ok
 
-    def test_a_lying_count(self) -> None:
+    def test_a_wrong_record_count(self) -> None:
         """The count is the writer's word; the group counts for itself."""
         store = open_small(new_disk())
         staging_id = store.staging.begin()

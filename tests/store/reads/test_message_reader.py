@@ -457,7 +457,7 @@ class TestDeletion:
         again.delete_topic("T")
         assert again.offsets("T", 0) == (26, 26)
 
-    def test_twice_and_with_unflushed_messages(self) -> None:
+    def test_deleting_a_topic_twice_and_with_unflushed_messages(self) -> None:
         store = open_small(new_disk(), **ASYNC)
         put_all(store, "T", numbered(3))
         store.append(Message("T", b"3"))

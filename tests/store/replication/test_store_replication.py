@@ -1,4 +1,4 @@
-"""A store that waits for slaves: what readers see, what puts and groups are told."""
+"""A store that waits for slaves: what readers see, and the status of puts and groups."""
 
 from __future__ import annotations
 

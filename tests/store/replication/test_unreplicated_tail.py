@@ -101,7 +101,7 @@ def test_every_way_to_read_ends_there() -> None:
         assert store.replication.visible_position() == gate.confirmed.position
 
 
-def test_it_is_shown_when_the_slaves_have_all_of_it() -> None:
+def test_the_tail_is_shown_when_the_slaves_have_all_of_it() -> None:
     store, gate, _ = held()
     arrivals: list[tuple[bytes, int, int]] = []
     with contextlib.closing(store):

@@ -21,6 +21,7 @@ from broker_core.codec.json.fields import (
     whole_number,
 )
 from broker_core.codec.wire.bodies.topic_config import PERM_MASK
+from broker_core.codec.wire.system_topics import is_hidden
 from broker_core.errors import InvalidArgument
 
 
@@ -57,6 +58,10 @@ class ClusterInfo(NamedTuple):
 
     brokers: Mapping[str, BrokerData]
     clusters: Mapping[str, tuple[str, ...]]
+
+    def is_system_topic(self, name: str) -> bool:
+        """Whether a topic is of the servers; lists of topics hide it, and patterns skip it."""
+        return is_hidden(name, self.clusters, self.brokers)
 
 
 class TopicList(NamedTuple):

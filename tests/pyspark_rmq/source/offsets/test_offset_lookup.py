@@ -23,7 +23,7 @@ NAMED = {**NAMELESS, "storeId": "a" * 32, "epoch": "3"}
 
 
 def _script(cluster: ScriptedCluster, *answers: str | dict[str, str]) -> list[int]:
-    """The broker tells its capabilities so, the last answer for ever; a number for each time."""
+    """The broker answers like this about its capabilities, with the last answer from then on."""
     asked: list[int] = []
 
     def tell(command: RemotingCommand) -> RemotingCommand:
@@ -66,14 +66,14 @@ def test_another_product_has_a_log_without_a_name() -> None:
 
 
 @pytest.mark.parametrize("first", [NAMELESS, BUSY], ids=["slave", "busy"])
-def test_a_broker_that_has_not_said_yet_is_asked_again(first: str | dict[str, str]) -> None:
-    """A slave that was the master before it was told of the new one; a broker that starts."""
+def test_capabilities_that_are_missing_are_requested_again(first: str | dict[str, str]) -> None:
+    """A slave that was the master and has no address of the new one yet; a broker that starts."""
     assert _stores(first, NAMED) == ({"broker-a": StoreIdentity("a" * 32, "3")}, 2)
     # Taken for another log, it would stop a stream that lost nothing.
     assert _stores(first) == ({}, 4)
 
 
-def test_a_broker_that_does_not_say_what_it_can_tells_no_ends() -> None:
+def test_no_ends_without_the_capabilities_of_a_broker() -> None:
     """Asked as another product, it would answer with offsets that may not be durable."""
 
     async def ask() -> None:

@@ -38,7 +38,7 @@ def test_ranges_come_from_two_positions_alone() -> None:
     ]
 
 
-def test_a_queue_that_begins_nowhere_is_an_error() -> None:
+def test_a_queue_without_a_start_is_an_error() -> None:
     with pytest.raises(errors.InvalidArgument, match="queue 0 of t on b"):
         ranges_between(StreamOffset({}), StreamOffset({MessageQueue("t", "b", 0): 4}))
 

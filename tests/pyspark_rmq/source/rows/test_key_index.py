@@ -61,7 +61,7 @@ def test_an_answer_that_ends_for_the_brokers_limit() -> None:
 
 
 def test_an_index_that_has_the_newest_only(tmp_path: Path) -> None:
-    """As that of an Apache broker that was told late to keep one: it stays as it is there."""
+    """As at an Apache broker whose index was switched on late: earlier messages are not in it."""
     with EmbeddedBroker(store=tmp_path, topics={"t": 1}) as broker:
         send(broker.name_server, "t", ("a", b"x"), ("b", b"y"))
         broker.stop()
@@ -109,7 +109,7 @@ def test_an_answer_full_of_another_topic(
     run_or_skip(run_async, scenario())
 
 
-def test_colliding_topics_here(broker: EmbeddedBroker) -> None:
+def test_topics_whose_keys_collide_at_our_broker(broker: EmbeddedBroker) -> None:
     for topic in COLLIDING:
         broker.create_topic(topic, 1)
     send(broker.name_server, "Aa", ("order", b"x"), ("other", b"y"))

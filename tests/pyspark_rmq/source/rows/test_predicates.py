@@ -79,7 +79,7 @@ class _Filter:
         self.__class__ = type(name, (_Filter,), {})
 
 
-def test_of_sparks_filters_only_what_is_sure() -> None:
+def test_only_some_of_sparks_filters_are_taken_over() -> None:
     found = predicates.from_filters(
         [
             _Filter("EqualTo", ("topic",), "t"),
@@ -126,7 +126,7 @@ def read(
 
 
 @pytest.mark.parametrize("way", ["on", "off"])
-def test_only_rows_that_meet_them(
+def test_only_rows_that_meet_the_conditions_are_read(
     broker: EmbeddedBroker, filled: tuple[str, list[Any]], way: str
 ) -> None:
     topic, messages = filled
@@ -158,7 +158,7 @@ def test_a_key_is_looked_up_in_the_index(
     assert read(broker, topic, "", pushed) == ([14, 15], 2)
 
 
-def test_an_index_that_is_off_is_not_believed() -> None:
+def test_an_index_that_is_off_is_not_used() -> None:
     with EmbeddedBroker(topics={"t": 1}, properties={"messageIndexEnable": "false"}) as broker:
         broker.produce("t", [b"1"], keys="a")
         broker.produce("t", [b"2"], keys="b")

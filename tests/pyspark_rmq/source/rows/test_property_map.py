@@ -28,7 +28,7 @@ def test_equal_to_the_reading_of_each(messages: list[dict[str, str]]) -> None:
     assert [dict(row) for row in found.to_pylist()] == [decode_properties(t) for t in texts]
 
 
-def test_odd_texts() -> None:
+def test_malformed_property_texts() -> None:
     texts = [
         None,
         b"",

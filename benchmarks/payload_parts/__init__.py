@@ -1,0 +1,1 @@
+"""Parts of the benchmark of typed payloads: records, competitors, reads."""
