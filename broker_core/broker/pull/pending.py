@@ -22,13 +22,14 @@ Retry = Callable[[bool], bool]
 
 
 class _HeldPull:
-    __slots__ = ("connection", "key", "retry")
+    __slots__ = ("connection", "is_tried", "key", "retry")
 
     def __init__(self, connection: Connection, key: QueueKey, retry: Retry) -> None:
         self.connection = connection
         self.key = key
         # None once it is answered or its connection is gone.
         self.retry: Retry | None = retry
+        self.is_tried = False
 
     @property
     def is_live(self) -> bool:
@@ -102,9 +103,8 @@ class PendingPulls:
         self._is_released = True
         for held in self._wakes.taken():
             self._try(held, final=True)
-        for held_here in list(self._by_queue.values()):
-            for held in held_here:
-                self._try(held, final=True)
+        for held in [held for here in self._by_queue.values() for held in here]:
+            self._try(held, final=True)
         self._by_queue.clear()
         self._deadlines.clear()
 
@@ -116,7 +116,15 @@ class PendingPulls:
 
     def _try(self, held: _HeldPull, *, final: bool) -> None:
         retry = held.retry
-        if retry is not None and retry(final):
+        if retry is None or held.is_tried:
+            # A read may dispatch messages, which wake the pull that reads.
+            return
+        held.is_tried = True
+        try:
+            is_answered = retry(final)
+        finally:
+            held.is_tried = False
+        if is_answered and held.is_live:
             self._end(held)
 
     def _end(self, held: _HeldPull) -> None:
