@@ -159,6 +159,7 @@ class LogDispatcher:
         if not self._listeners:
             return
         for topic, queue_id in queues:
-            max_offset = self._queues.queue((topic, queue_id)).max_offset
+            queue = self._queues.queue((topic, queue_id))
             for listener in self._listeners:
-                listener(topic, queue_id, max_offset)
+                # A listener may read, which dispatches and announces more: offsets never fall.
+                listener(topic, queue_id, queue.max_offset)

@@ -150,6 +150,21 @@ class RequestDispatcher:
         connection.send(command.reply(code, remark))
 
 
+def handle_later(
+    connection: Connection,
+    command: RemotingCommand,
+    handler: Callable[[Connection, RemotingCommand], Result],
+) -> None:
+    """Run the rest of a handler that has returned None, and answer if it has not."""
+    result: Result
+    try:
+        result = handler(connection, command)
+    except Exception as error:  # noqa: BLE001 - any failure of a handler must be answered
+        result = failure_reply(connection, command, error)
+    if result is not None and not command.is_oneway:
+        send_or_explain(connection, command, result)
+
+
 def failure_reply(
     connection: Connection, command: RemotingCommand, error: BaseException
 ) -> RemotingCommand:

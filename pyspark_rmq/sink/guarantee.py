@@ -17,7 +17,7 @@ from pyspark_rmq.sink.task.sink_columns import SinkColumns, allowed_guarantee
 _log = logging.getLogger(__name__)
 
 # Decisions of this process; replacing brokers by another kind counts as another cluster.
-_decided: dict[tuple[int, ConnectionOptions, str, str], str] = {}
+_decided: dict[tuple[int, ConnectionOptions, str, str, bool], str] = {}
 # Runs of sinks that were not exactly-once before.
 _sent_before: set[tuple[int, ConnectionOptions, str, str]] = set()
 # Guarantees of sinks that are stored on the driver.
@@ -103,20 +103,25 @@ def _possible_guarantee(options: SinkOptions, columns: SinkColumns) -> str:
             connected = connect(options.connection)
             connected.call(_require_timers(connected.client, options))
         return AT_LEAST_ONCE
-    key = (os.getpid(), options.connection, options.topic, asked)
+    names_brokers = columns.broker is not None
+    key = (os.getpid(), options.connection, options.topic, asked, names_brokers)
     known = _decided.get(key)
     if known is None:
         connected = connect(options.connection)
-        known = _decided[key] = connected.call(_decide(connected.client, options, asked))
+        deciding = _decide(connected.client, options, asked, names_brokers)
+        known = _decided[key] = connected.call(deciding)
         _log.info("topic %s: deliveryGuarantee is %s", options.topic or "by column", known)
     return known
 
 
-async def _decide(client: ClientInstance, options: SinkOptions, asked: str) -> str:
+async def _decide(
+    client: ClientInstance, options: SinkOptions, asked: str, names_brokers: bool
+) -> str:
     sink = SinkClient(client, retry_for_ms=options.retry_for_ms)
     names, are_of_topic = await _brokers(client, options)
     # Does not wait for brokers that may never get a row, but needs one answer.
-    found = {} if are_of_topic else await sink.supported_now(names)
+    get_rows = are_of_topic and not names_brokers
+    found = {} if get_rows else await sink.supported_now(names)
     if not found:
         found = {name: await sink.is_supported(name) for name in names}
     unable = [name for name, is_able in found.items() if not is_able]

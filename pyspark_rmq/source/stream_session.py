@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 from broker_core import ClientInstance, MessageQueue, errors
 from pyspark_rmq.options import SourceOptions
 from pyspark_rmq.source.arrival_watch import ArrivalWatch
+from pyspark_rmq.source.compacted_topics import says_compacted
 from pyspark_rmq.source.dead_letter_check import DeadLetterCheck
 from pyspark_rmq.source.filter_check import FilterCheck
 from pyspark_rmq.source.offsets.data_loss import (
     NEW_STORE_REMEDY,
+    describe_deleted,
     describe_lost,
     describe_unknown_loss,
     report_loss,
@@ -340,6 +342,14 @@ class StreamSession:
             if queue in begins or queue not in odd
         ]
         backlog = [part for part in backlog if part.rows > 0]
+        # A slave that answers stands in for a master that cannot be asked.
+        known = [p for p in backlog if p.queue not in odd and p.broker_name not in seen.at_slaves]
+        deleted = await self._deleted(known, limits)
+        if deleted:
+            report_loss(describe_deleted(deleted, start.queues), fails=False)
+            begins.update(deleted)
+            backlog = [part._replace(start=begins.get(part.queue, part.start)) for part in backlog]
+            backlog = [part for part in backlog if part.rows > 0]
         rows = sum(part.rows for part in backlog)
         moved = {
             # Reset offsets of a replaced or cut log, also where nothing is read.
@@ -367,11 +377,36 @@ class StreamSession:
             {
                 queue: offset
                 for queue, offset in begins.items()
-                if queue in read or (start.is_initial and queue in start.queues)
+                # What was deleted is not read, also where this batch has no rows.
+                if queue in read or queue in deleted or (start.is_initial and queue in start.queues)
             },
             {**start.stores, **seen.named_since(start)},
             {**start.row_sizes, **row_sizes},
         )
+
+    async def _deleted(self, backlog: list[QueueRange], limits: Limits) -> dict[MessageQueue, int]:
+        """Queues whose next messages were deleted -> their first offset, at most the end.
+
+        Only with failOnDataLoss=false; otherwise the task that reads them fails. Asked when limits
+        would spread the missing messages over many batches, and for the first batch of a run. Else
+        the task reports what it finds.
+        """
+        is_first = self._last_batch_at is None
+        if self._options.fails_on_data_loss or not (is_first or limits.rows or limits.size):
+            return {}
+        ends = {part.queue: part.until for part in backlog}
+        # Brokers that do not answer now are left to the tasks.
+        told, _ = await self._lookup.begins(ends)
+        gaps = {
+            part.queue: min(told[part.queue], part.until)
+            for part in backlog
+            if told.get(part.queue, 0) > part.start
+        }
+        return {
+            queue: begin
+            for queue, begin in gaps.items()
+            if not await says_compacted(self._client, queue)
+        }
 
     def _odd(self, start: StreamOffset, seen: Seen) -> set[MessageQueue]:
         """Queues that do not continue at their position: new, or of a replaced or cut log."""

@@ -46,6 +46,20 @@ class TestOrder:
             store.put_now(Message("T", body))
         assert found == numbered(20, 1_000)
 
+    def test_a_listener_that_dispatches_more_moves_no_end_back(self) -> None:
+        store = open_small(new_disk())
+        ends: list[int] = []
+
+        def answer(_topic: bytes, _queue_id: int, end: int) -> None:
+            if end < 3:
+                store.put_now(Message("T", b"answer"))
+
+        store.on_arrival(answer)
+        store.on_arrival(lambda _topic, _queue_id, end: ends.append(end))
+        store.put_now(Message("T", b"question"))
+        assert ends == sorted(ends)
+        assert ends[-1] == 3
+
     def test_prepared_and_rollback_messages_are_in_no_queue(self) -> None:
         store = open_small(new_disk())
         for sys_flag in (0x04, 0x0C):

@@ -84,15 +84,22 @@ class PopLedgers:
         As with pulls, a new group always gets all of a queue of which nothing was ever deleted. The
         offset is stored at once, so that the group begins there after a restart as well.
         """
-        ledger = self.find(key)
-        if ledger is None:
-            moved = self._offsets.has_resets and self._offsets.obey_reset(*key) is not None
-            stored = self._offsets.query(*key)
-            if stored is None:
-                stored = self._first_offset(key, from_end)
-                self._offsets.commit(*key, stored)
-            ledger = self._ledgers[key] = self._new_ledger(stored, is_moved=moved)
+        ledger = self.find(key) or self._opened(key, from_end)
         ledger.used_at = self._clock.monotonic()
+        return ledger
+
+    def _opened(self, key: OffsetKey, from_end: bool) -> PopLedger:
+        """A new ledger of a queue."""
+        moved = self._offsets.has_resets and self._offsets.obey_reset(*key) is not None
+        stored = self._offsets.query(*key)
+        if stored is None:
+            stored = self._first_offset(key, from_end)
+            # Reading dispatches what was appended, and a held pop may have taken it meanwhile.
+            found = self.find(key)
+            if found is not None:
+                return found
+            self._offsets.commit(*key, stored)
+        ledger = self._ledgers[key] = self._new_ledger(stored, is_moved=moved)
         return ledger
 
     def known(self, key: OffsetKey) -> PopLedger | None:

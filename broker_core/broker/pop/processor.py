@@ -59,9 +59,9 @@ class PopMessageProcessor:
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
-            RequestCode.POP_MESSAGE: self.pop,
-            RequestCode.PEEK_MESSAGE: self.peek,
-            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POP_MESSAGE: self._pulls.with_group(self.pop),
+            RequestCode.PEEK_MESSAGE: self._pulls.with_group(self.peek),
+            RequestCode.NOTIFICATION: self._pulls.with_group(self.notify),
             RequestCode.POLLING_INFO: self.polling_info,
         }
 

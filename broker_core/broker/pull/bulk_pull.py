@@ -29,7 +29,7 @@ class BulkPullProcessor:
         self._size_max = min(BULK_SIZE_MAX, frame_size_max - _HEADER_ROOM)
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {RequestCode.BULK_PULL: self._pull}
+        return {RequestCode.BULK_PULL: self._pulls.with_group(self._pull, TOOLS_GROUP)}
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> None:
         ext = command.ext

@@ -39,6 +39,7 @@ class PullFeature(Feature):
             clients=context.clients,
             stats=context.stats,
             pending=self.pending,
+            new_groups=context.new_groups,
             slave_reads=SlaveReads(
                 config,
                 context.store,

@@ -32,7 +32,7 @@ class LocalRangeProcessor:
         self._directory = directory
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {RequestCode.LOCAL_RANGE: self._range}
+        return {RequestCode.LOCAL_RANGE: self._pulls.with_group(self._range, TOOLS_GROUP)}
 
     def _range(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         if not is_loopback(connection):

@@ -21,11 +21,12 @@ Retry = Callable[[bool], bool]
 
 
 class _HeldPull(PendingRequest[Retry]):
-    __slots__ = ("key",)
+    __slots__ = ("is_tried", "key")
 
     def __init__(self, connection: Connection, key: QueueKey, retry: Retry) -> None:
         super().__init__(connection, retry)
         self.key = key
+        self.is_tried = False
 
 
 class PendingPulls:
@@ -89,9 +90,8 @@ class PendingPulls:
         self._is_released = True
         for held in self._wakes.taken():
             self._finish(held)
-        for held_here in list(self._by_queue.values()):
-            for held in held_here:
-                self._finish(held)
+        for held in [held for here in self._by_queue.values() for held in here]:
+            self._finish(held)
         self._by_queue.clear()
         self._held.deadlines.clear()
 
@@ -103,7 +103,15 @@ class PendingPulls:
 
     def _try(self, held: _HeldPull) -> None:
         retry = held.retry
-        if retry is not None and retry(False):
+        if retry is None or held.is_tried:
+            # A read may dispatch messages, which wake the pull that reads.
+            return
+        held.is_tried = True
+        try:
+            is_answered = retry(False)
+        finally:
+            held.is_tried = False
+        if is_answered and held.is_live:
             self._held.end(held)
 
     def _finish(self, held: _HeldPull) -> None:

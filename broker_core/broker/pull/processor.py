@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker_core.access.asking_account import asking_account, note_account
 from broker_core.broker.pull.pending import PendingPulls
 from broker_core.broker.pull.slave_reads import RETURN_MS, SlaveReads
 from broker_core.broker.request_fields import (
@@ -19,6 +21,7 @@ from broker_core.broker.settings.broker_config import BrokerConfig
 from broker_core.broker.tables.broker_stats import BrokerStats
 from broker_core.broker.tables.client_table import ClientTable
 from broker_core.broker.tables.group_table import GroupTable
+from broker_core.broker.tables.new_groups import NewGroups
 from broker_core.broker.tables.offset_table import OffsetTable
 from broker_core.broker.tables.topic_table import TopicTable
 from broker_core.codec.json.fields import I32_MAX
@@ -53,7 +56,7 @@ from broker_core.protocol_codes import (
     ResponseCode,
 )
 from broker_core.remoting.connection import Connection
-from broker_core.remoting.request_dispatch import Handler
+from broker_core.remoting.request_dispatch import Handler, Result, handle_later
 from broker_core.runtime.sized_cache import SizedCache
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reads.filtered_read import RecordFilter
@@ -82,6 +85,9 @@ _CODES: Final[Mapping[GetStatus, ResponseCode]] = {
 
 _OUTSIDE: Final = frozenset(status for status, code in _CODES.items() if code == _MOVED)
 _EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
+
+
+SyncHandler = Callable[[Connection, RemotingCommand], Result]
 
 
 class Pull(NamedTuple):
@@ -116,8 +122,11 @@ class PullMessageProcessor:
         stats: BrokerStats,
         pending: PendingPulls,
         slave_reads: SlaveReads,
+        new_groups: NewGroups | None = None,
     ) -> None:
+        """`new_groups` creates many groups with one write; without it each is one write."""
         self._slave_reads = slave_reads
+        self._new_groups = new_groups
         self._config = config
         self._store = store
         self._topics = topics
@@ -135,10 +144,46 @@ class PullMessageProcessor:
         self._config = config
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull,
-        }
+        pull = self.with_group(self.pull)
+        return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
+
+    def with_group(self, handler: SyncHandler, default_group: str = "") -> SyncHandler:
+        """`handler`, called when the group of its request is on disk.
+
+        The table of groups is one file, so groups that come together share a write.
+        """
+
+        def handle(connection: Connection, command: RemotingCommand) -> Result:
+            making = self._making(command.ext.get("consumerGroup") or default_group)
+            if making is None:
+                return handler(connection, command)
+            # Read now: the next request of this connection may have another account.
+            account = asking_account(connection)
+
+            def go_on(made: asyncio.Future[None]) -> None:
+                if connection.is_closed or made.cancelled():
+                    return
+                if account is not None:
+                    note_account(connection, account)
+
+                def handle_made(asking: Connection, asked: RemotingCommand) -> Result:
+                    # Raises the failure of the write.
+                    made.result()
+                    return handler(asking, asked)
+
+                handle_later(connection, command, handle_made)
+
+            making.add_done_callback(go_on)
+            return None
+
+        return handle
+
+    def _making(self, group: str) -> asyncio.Future[None] | None:
+        if self._new_groups is None or not group:
+            return None
+        # A read that is refused creates no group.
+        is_readable = self._config.broker_permission & PERM_READ
+        return self._new_groups.make_group(group) if is_readable else None
 
     def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Answer at once if possible, else hold the request."""

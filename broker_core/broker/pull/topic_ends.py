@@ -44,7 +44,7 @@ class TopicEndsProcessor:
         self._pulls = pulls
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {RequestCode.TOPIC_ENDS: self._ends}
+        return {RequestCode.TOPIC_ENDS: self._pulls.with_group(self._ends, TOOLS_GROUP)}
 
     def _ends(self, connection: Connection, command: RemotingCommand) -> None:
         group = command.ext.get("consumerGroup") or TOOLS_GROUP

@@ -179,7 +179,8 @@ class DelayedDelivery:
         level = self._levels.get(queue_id)
         if level is None:
             high = self._store.offsets(SCHEDULE_TOPIC, queue_id)[1]
-            level = self._levels[queue_id] = _Level(queue_id, high)
+            # Reading dispatches what was appended, which may have added the level.
+            level = self._levels.setdefault(queue_id, _Level(queue_id, high))
         return level
 
     def _arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:

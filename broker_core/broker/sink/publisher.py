@@ -437,9 +437,10 @@ class SinkPublisher:
             self._promise_no_more({part.staging_id for part in note.parts})
             if note.kind in (BATCH_NOTE, PART_NOTE):
                 self._staging.sweep(identity.sink, identity.batch)
-            if self._batches.is_current(identity):
+            current = self._batches.find(identity.sink)
+            if current is not None and current.runs[:1] == [identity.run]:
                 # Earlier runs are fenced: their drafts must not take room.
-                self._staging.drop_other_runs(identity.sink, identity.run, self._promised)
+                self._staging.drop_other_runs(identity.sink, current.runs, self._promised)
         if not pending.done():
             pending.set_result(None)
 

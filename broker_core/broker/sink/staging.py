@@ -11,7 +11,7 @@ too, because its id cannot be guessed and its checksum must match. An open one e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -196,13 +196,14 @@ class SinkStaging:
             if draft is not None:
                 draft.disown()
 
-    def drop_other_runs(self, sink: str, run: str, promised: Container[str]) -> int:
-        """Drop the drafts of earlier runs of a sink: only `run` can publish from now on."""
+    def drop_other_runs(self, sink: str, runs: Sequence[str], promised: Container[str]) -> int:
+        """Drop the drafts of earlier runs of a sink: only `runs[0]` can publish from now on."""
         old = [
             staging_id
             for staging_id, identity, _ in self._area.drafts()
-            if identity.sink == sink and identity.run != run
+            if identity.sink == sink and identity.run != runs[0]
         ]
+        old += self._area.found_at_start(sink, runs[1:])
         return self.drop(staging_id for staging_id in old if staging_id not in promised)
 
     def sweep(self, sink: str, batch: int) -> int:

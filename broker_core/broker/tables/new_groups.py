@@ -1,6 +1,6 @@
-"""Groups created by heartbeats, with their retry topics: many with one write of each table.
+"""Groups created by heartbeats, with their retry topics, and by reads: many with one write.
 
-The first heartbeat of a group is answered when both are on disk.
+The first heartbeat or read of a group is answered when the group is on disk.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ class NewGroups:
         No futures when both exist, or the group may not be created. A failed write fails its
         future, and nothing of that write exists then.
         """
-        found = self._groups.find(name)
-        group = found or self._groups.from_defaults(name)
+        group = self._groups.find(name) or self._groups.from_defaults(name)
         if group is None:
             return []
-        makings = (
-            [] if found is not None else [self.changes.coming(name) or self.changes.make(group)]
-        )
+        making = self.make_group(name)
+        makings = [] if making is None else [making]
         if group.retry_queue_count > 0:
             flags = UNIT_SUBSCRIPTION_FLAG if unit_mode else 0
             retry = self._topics.make_retry(name, group.retry_queue_count, flags)
             makings += [] if retry is None else [retry]
         return makings
+
+    def make_group(self, name: str) -> asyncio.Future[None] | None:
+        """Create a group without its retry topic; None when it exists or may not be created."""
+        if self._groups.find(name) is not None:
+            return None
+        group = self._groups.from_defaults(name)
+        return None if group is None else self.changes.coming(name) or self.changes.make(group)

@@ -182,8 +182,9 @@ class SinkClient(Lifecycle):
         async def supported(name: str) -> bool | None:
             try:
                 address = await self._address(name)
-                found = await self.client.capabilities.of(address)
-            except RmqError:
+                asking = self.client.capabilities.of(address)
+                found = await asyncio.wait_for(asking, _GLANCE_TIMEOUT_MS / 1000)
+            except (RmqError, asyncio.TimeoutError):
                 return None
             return found.sink if self.client.capabilities.is_known(address) else None
 

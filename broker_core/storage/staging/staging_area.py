@@ -13,6 +13,7 @@ power cut the checks below refuse them. So a published batch is synced once, not
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import secrets
 from array import array
@@ -29,19 +30,28 @@ from broker_core.codec.records.staged_block import (
     join_heads,
 )
 from broker_core.codec.wire.bodies.sink_messages import BatchIdentity
-from broker_core.errors import DiskFailed, DiskFull, InvalidArgument, StagingRefused, StoreClosed
+from broker_core.errors import (
+    DiskFailed,
+    DiskFull,
+    InvalidArgument,
+    StagingRefused,
+    StoreClosed,
+    StoreUnusable,
+)
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import InlineWorker, Worker
 from broker_core.storage.files.file_system import FileSystem, StoreFile
 from broker_core.storage.log.append_group import checked_runs
 from broker_core.storage.log.commit_log import RecordRun, TemplateRun
 from broker_core.storage.staging.staged_run import NOTHING_READ, ReadSoFar, StagedRun, staged_runs
-from broker_core.storage.staging.staging_file_reuse import StagingFileReuse
+from broker_core.storage.staging.staging_file_reuse import StagingFileReuse, size_of_regular
 
 STAGING_DIR = "staging"
 # Larger files are removed by the worker: unlinking takes time for every megabyte.
 UNLINK_INLINE_MAX = 256 << 10
 ID_BYTES = 16
+# The last bytes of an id tell, after a restart, which run of which sink has staged it.
+RUN_TAG_BYTES = 4
 # Spare files take at most an eighth of the staging limit.
 SPARE_SHARE = 8
 # Batches up to this size are read into memory at once when they are published.
@@ -162,10 +172,10 @@ class StagingArea:
             if not _ID.fullmatch(name):
                 # Not a staging file: neither counted nor removed.
                 continue
-            file = file_system.open(f"{STAGING_DIR}/{name}", writable=False)
-            lease = Lease(clock.monotonic())
-            self._drafts[name] = Draft(file.size, lease, DraftState.SEALED)
-            file.close()
+            size = size_of_regular(file_system, f"{STAGING_DIR}/{name}")
+            if size is not None:
+                lease = Lease(clock.monotonic())
+                self._drafts[name] = Draft(size, lease, DraftState.SEALED)
 
     def report_growth(self, callback: Callable[[int], object]) -> None:
         """Call `callback` with the total of staged bytes whenever it grows."""
@@ -197,6 +207,18 @@ class StagingArea:
             if draft.identity is not None:
                 yield staging_id, draft.identity, draft
 
+    def found_at_start(self, sink: str, runs: Iterable[str]) -> list[str]:
+        """Ids of drafts of these runs that an earlier process has left, without prepared ones."""
+        tags = tuple(run_tag(sink, run) for run in runs)
+        return [
+            staging_id
+            for staging_id, draft in self._drafts.items()
+            if draft.identity is None
+            and _is_live(draft)
+            and staging_id not in self._kept
+            and staging_id.endswith(tags)
+        ]
+
     def find(self, staging_id: str) -> Draft | None:
         """A draft in any state."""
         return self._drafts.get(staging_id)
@@ -220,7 +242,8 @@ class StagingArea:
         """Create a draft for one writer of a batch; its id cannot be guessed."""
         if self._closed:
             raise StoreClosed("the store is closed; open it again to stage batches")
-        staging_id = secrets.token_hex(ID_BYTES)
+        tag = "" if identity is None else run_tag(identity.sink, identity.run)
+        staging_id = secrets.token_hex(ID_BYTES - len(tag) // 2) + tag
         path = f"{STAGING_DIR}/{staging_id}"
         try:
             file = self._spares.take(path)
@@ -343,7 +366,7 @@ class StagingArea:
         Valid inside the `with` block; on any thread.
         """
         try:
-            file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
+            file = self._opened(staging_id)
         except OSError as error:
             raise StagingRefused(f"{staging_id} cannot be read: {error}") from error
         try:
@@ -367,7 +390,7 @@ class StagingArea:
     def fingerprint(self, staging_id: str) -> tuple[int, ...]:
         """Changes when the file is modified; on any thread."""
         try:
-            file = self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=False)
+            file = self._opened(staging_id)
             try:
                 return file.fingerprint()
             finally:
@@ -389,7 +412,7 @@ class StagingArea:
         """Sync sealed drafts, so that they survive a power cut; on any thread."""
         try:
             for staging_id in staging_ids:
-                file = self._file_system.open(f"{STAGING_DIR}/{staging_id}")
+                file = self._opened(staging_id, writable=True)
                 try:
                     file.sync()
                 finally:
@@ -436,15 +459,20 @@ class StagingArea:
         draft.lease = Lease(self._clock.monotonic())
         path = f"{STAGING_DIR}/{staging_id}"
 
+        def unlink() -> None:
+            # Another process may have removed it, or put a directory in its place.
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                self._file_system.unlink(path)
+
         def removed(_: object, error: BaseException | None) -> None:
             if error is None:
                 self._drafts.pop(staging_id, None)
 
         if draft.disk_size > UNLINK_INLINE_MAX:
-            self._worker.submit(lambda: self._file_system.unlink(path), removed)
+            self._worker.submit(unlink, removed)
         else:
             with contextlib.suppress(OSError):
-                self._file_system.unlink(path)
+                unlink()
                 removed(None, None)
         return True
 
@@ -531,11 +559,18 @@ class StagingArea:
             raise StagingRefused(f"no batch is being staged under {staging_id!r:.80}")
         return draft, draft.file
 
+    def _opened(self, staging_id: str, *, writable: bool = False) -> StoreFile:
+        """The file of a draft; raises `StagingRefused` if another kind of file has its name."""
+        try:
+            return self._file_system.open(f"{STAGING_DIR}/{staging_id}", writable=writable)
+        except (StoreUnusable, FileNotFoundError, IsADirectoryError) as error:
+            raise StagingRefused(f"{staging_id} was replaced or removed: {error}") from error
+
     def _open(self, part: StagedPart, files: contextlib.ExitStack) -> list[StagedRun]:
         draft = self._drafts.get(part.staging_id)
         if draft is None or draft.state is not DraftState.SEALED:
             raise StagingRefused(f"staging id {part.staging_id!r:.80} is unknown, open or expired")
-        file = self._file_system.open(f"{STAGING_DIR}/{part.staging_id}", writable=False)
+        file = self._opened(part.staging_id)
         files.callback(file.close)
         if file.size < part.size or file.size != draft.disk_size:
             raise StagingRefused(
@@ -552,6 +587,12 @@ class StagingArea:
 def batch_key(identity: BatchIdentity) -> tuple[str, int, str]:
     """Sink, batch and run: drafts of the same batch agree in them."""
     return identity.sink, identity.batch, identity.run
+
+
+def run_tag(sink: str, run: str) -> str:
+    """End of the ids of drafts of this run."""
+    digest = hashlib.sha256(f"{sink}\0{run}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[: 2 * RUN_TAG_BYTES]
 
 
 def _is_live(draft: Draft) -> bool:

@@ -11,16 +11,36 @@ removed after a minute without use.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from typing import Final
 
+from broker_core.errors import StoreUnusable
 from broker_core.runtime.clock import Clock
 from broker_core.runtime.worker import Worker
 from broker_core.storage.files.file_system import FileSystem, StoreFile
 
+_log = logging.getLogger(__name__)
+
 IDLE_S: Final = 60.0
 
 _NAME: Final = re.compile(r"spare-([0-9]{1,18})")
+
+
+def size_of_regular(file_system: FileSystem, path: str) -> int | None:
+    """Size of a file that an earlier process left; None if it is of another kind.
+
+    Something else under such a name must not keep the store from starting, and is left alone.
+    """
+    try:
+        file = file_system.open(path, writable=False)
+    except (StoreUnusable, IsADirectoryError) as error:
+        _log.warning("%s is ignored: %s", path, error)
+        return None
+    try:
+        return file.size
+    finally:
+        file.close()
 
 
 class StagingFileReuse:
@@ -42,9 +62,11 @@ class StagingFileReuse:
         for name in file_system.list(directory):
             if found := _NAME.fullmatch(name):
                 # Left by an earlier process.
-                file = file_system.open(f"{directory}/{name}", writable=False)
-                self._add(int(found[1]), file.size)
-                file.close()
+                size = size_of_regular(file_system, f"{directory}/{name}")
+                if size is not None:
+                    self._add(int(found[1]), size)
+                else:
+                    self._next = max(self._next, int(found[1]) + 1)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -57,12 +79,17 @@ class StagingFileReuse:
         self.size -= size
         spare = self._path(number)
         try:
+            # Another kind of file must not get the name of a draft.
+            self._file_system.open(spare).close()
             self._file_system.rename(spare, path)
             return self._file_system.open(path)
-        except OSError:
-            # Removed by another process, or out of descriptors: the caller creates a new file.
+        except (OSError, StoreUnusable):
+            # Removed or replaced by another process, or out of descriptors: the caller creates a
+            # new file.
             self._remove(spare)
-            self._remove(path)
+            # Not on the worker: the caller creates a file of this name next.
+            with contextlib.suppress(OSError):
+                self._file_system.unlink(path)
             return None
 
     def put(self, path: str, size: int) -> bool:

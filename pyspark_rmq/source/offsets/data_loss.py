@@ -71,6 +71,26 @@ def describe_lost(
     )
 
 
+def describe_deleted(
+    begins: Mapping[MessageQueue, int], position: Mapping[MessageQueue, int]
+) -> str:
+    """Text about messages that were deleted before they were read, with their number.
+
+    `begins` has the first offset that each queue still has.
+    """
+    shown = [
+        f"offsets {position[queue]} to {begin} of queue {queue.queue_id} of {queue.topic} on"
+        f" {queue.broker_name}"
+        for queue, begin in sorted(begins.items())
+    ]
+    more = f" and {len(shown) - _NAMED_MAX} more queues" if len(shown) > _NAMED_MAX else ""
+    total = sum(begin - position[queue] for queue, begin in begins.items())
+    return (
+        f"{total} messages were deleted before they were read: {', '.join(shown[:_NAMED_MAX])}"
+        f"{more}"
+    )
+
+
 def describe_unknown_loss(run: str) -> str:
     """Text for a log that has none of the runs that the position names."""
     return (

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_core.broker.pop.ledger import AckOutcome, Lease
+from broker_core.broker.pop.ledger import AckOutcome, Lease, PopLedger
 from broker_core.broker.pop.ledger_table import PopLedgers
 from broker_core.broker.tables.offset_table import OFFSETS_FILE, OffsetTable
 from broker_core.storage.files.json_table import JsonTable
@@ -182,3 +182,25 @@ class PopModel(RuleBasedStateMachine):
 
 PopModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPopModel = PopModel.TestCase
+
+
+def test_a_pop_that_is_served_while_its_queue_is_opened_keeps_its_messages() -> None:
+    """Asking for the offsets of a queue dispatches messages, which serves held pops."""
+    clock = ManualClock()
+    offsets = OffsetTable(JsonTable(new_disk(), OFFSETS_FILE), clock, end_offset=lambda *_: END)
+    served: list[PopLedger] = []
+
+    def offsets_after_dispatch(*_: object) -> tuple[int, int]:
+        if not served:
+            served.append(PopLedger(0, accepts_from_ms=0, used_at=0))
+            served[0] = ledgers.open(KEY)
+            ledgers.take(KEY, served[0], Lease(1, 60), [0, 1], 2)
+        return 0, END
+
+    ledgers = PopLedgers(offsets, clock, queue_offsets=offsets_after_dispatch)
+    assert ledgers.open(KEY) is served[0]
+    assert ledgers.open(KEY).next_offset == 2
+    for offset in (0, 1):
+        outcome = ledgers.acknowledge(KEY, ledgers.open(KEY), offset, 1)
+        assert outcome is AckOutcome.DONE
+    assert ledgers.in_flight_count == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker_core.broker.pull.processor import PullMessageProcessor
 from broker_core.codec.wire.bodies.heartbeat_data import (
     ConsumerData,
     HeartbeatData,
@@ -17,6 +19,7 @@ from broker_core.codec.wire.bodies.heartbeat_data import (
 from broker_core.codec.wire.bodies.subscription_data import parse_tag_expression
 from broker_core.codec.wire.remoting_command import BINARY_HEADER
 from broker_core.protocol_codes import ResponseCode
+from broker_core.store.writes.message import Message
 from tests.broker.running_broker import Asker, broker_config, records, running, until
 from tests.patient_client import patient_client
 
@@ -118,6 +121,42 @@ def test_a_held_pull_ends_in_time_and_remembers_what_it_passed(
             answer = await held
             assert answer.code == NOTHING
             assert bounds(answer) == (4, 0, 4)
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("end", ["deadline", "stop"])
+def test_a_held_pull_whose_last_read_finds_a_message_is_answered_once(
+    end: str, tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That read dispatches the message, and its arrival wakes the pull that reads."""
+
+    async def scenario() -> None:
+        config = broker_config(tmp_path, flushDiskType="ASYNC_FLUSH")
+        async with running(config) as asker:
+            await fill(asker, 1)
+            pending = asker.broker.features.pull.pending
+            answers: list[int] = []
+            answer = PullMessageProcessor._answer
+
+            def counted(self: Any, connection: Any, command: Any, *rest: Any) -> None:
+                answers.append(command.opaque)
+                answer(self, connection, command, *rest)
+
+            monkeypatch.setattr(PullMessageProcessor, "_answer", counted)
+            held = [asyncio.ensure_future(asker.pull(offset=1, **HELD)) for _ in range(3)]
+            await until(lambda: len(pending) == 3)
+            asker.broker.context.store.append(Message("T", b"news"))
+            if end == "stop":
+                pending.release_all()
+            else:
+                monkeypatch.setattr(pending._deadlines._clock, "monotonic", lambda: math.inf)
+                pending._deadlines.expire()
+                monkeypatch.undo()
+            assert sorted(answers) == sorted(set(answers))
+            assert len(pending) == 0
+            for found in await asyncio.gather(*held):
+                assert [message.body for message in records(found)] == [b"news"]
 
     run_async(scenario())
 

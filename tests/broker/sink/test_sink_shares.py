@@ -65,6 +65,44 @@ def test_a_query_that_keeps_crashing_does_not_block_others(
     run_async(scenario())
 
 
+def test_a_query_that_crashes_together_with_its_broker_does_not_block_others(
+    tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the broker finds when it starts belongs to a run, too; of another sink it stays."""
+    monkeypatch.setattr(stage_writer, "GROWTH_SIZE", 1_000)
+
+    async def scenario() -> None:
+        patient = BatchIdentity("patient", 0, "run-1")
+        kept = None
+        for number in range(10):
+            async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+                if kept is None:
+                    kept = await stage(sink, patient, 20_000)
+                crashing = BatchIdentity("crashing", 0, f"run-{number}")
+                await stage(sink, crashing, 70_000)
+                well = BatchIdentity("well", number, "run-1")
+                staged = await stage(sink, well, 30_000)
+                assert not (await sink.publish(well, [staged])).is_repeat
+        async with neighbour(tmp_path, sinkStagingSizeMax=str(LIMIT)) as (_, sink):
+            # Its query is the same run as before the restarts, and can publish.
+            assert not (await sink.publish(patient, [kept])).is_repeat
+
+    run_async(scenario())
+
+
+def test_prepared_parts_outlive_a_take_over_after_a_restart() -> None:
+    sinks = SinkStore()
+    old = identity(0, run="old")
+    prepared = sinks.stage(old, [b"p"])
+    other = sinks.stage(old, [b"q"])
+    _prepare(sinks, old, prepared)
+    sinks = sinks.killed()
+    assert other.staging_id in sinks.staged_files
+    sinks.stage(identity(0, run="new"), [b"n"])
+    assert prepared.staging_id in sinks.staged_files
+    assert other.staging_id not in sinks.staged_files
+
+
 def test_a_sink_that_takes_what_it_can_get_leaves_some(
     tmp_path: Path, run_async: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

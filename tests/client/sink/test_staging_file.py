@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from broker_core import ClientConfig, SinkClient, digest_rows, errors
 from broker_core.client.sink import stage_writer
 from broker_core.client.sink.staging_file import StagingFile, open_staging_file
 from broker_core.codec.wire.bodies.sink_messages import BatchIdentity
-from tests.broker.running_broker import Asker, broker_config, records, running
+from tests.broker.running_broker import Asker, broker_config, records, running, until
 from tests.codec.codec_backends import batch_of
 
 Run = Callable[..., Any]
@@ -115,6 +116,100 @@ def test_what_was_changed_is_refused(
                     tamper(file)
                 await sink.publish(WHO, [staged])
             assert await bodies(asker) == []
+
+    run_async(scenario())
+
+
+def replace_by_link(file: Path) -> None:
+    file.rename(file.with_name(f"{file.name}-moved"))
+    file.symlink_to(f"{file.name}-moved")
+
+
+def replace_by_link_to_the_log(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("../commitlog/00000000000000000000")
+
+
+def add_a_name(file: Path) -> None:
+    file.with_name(f"{file.name}-too").hardlink_to(file)
+
+
+def replace_by_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def replace_by_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+REPLACEMENTS = [
+    replace_by_link, replace_by_link_to_the_log, add_a_name, replace_by_fifo, replace_by_directory,
+    Path.unlink,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS)
+@pytest.mark.parametrize("size", [100, 30_000])
+def test_another_kind_of_file_is_refused(
+    replace: Callable[[Path], None], size: int, tmp_path: Path, run_async: Run
+) -> None:
+    """At once, not as a transient failure; it takes no room, and the next start ignores it."""
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path) as (asker, sink):
+            writer = await sink.stage(WHO, "broker-a")
+            await writer.append(batch_of(*[b"x" * size] * 100, queues=((b"T", 0),)))
+            staged = await writer.seal()
+            replace(tmp_path / "staging" / staged.staging_id)
+            with pytest.raises(errors.StagingRefused):
+                await sink.publish(WHO, [staged])
+            assert not asker.broker.context.store.fenced
+            await sink.abort([staged])
+            area = asker.broker.context.store.staging
+            await until(lambda: not area.has_dropped)
+            assert area.size == 0
+            left = WHO._replace(batch=1)
+            writer = await sink.stage(left, "broker-a")
+            await writer.append(batch_of(b"left", queues=((b"T", 0),)))
+            staged = await writer.seal()
+            replace(tmp_path / "staging" / staged.staging_id)
+        async with neighbour(tmp_path) as (asker, sink):
+            with pytest.raises(errors.StagingRefused):
+                await sink.publish(left, [staged])
+            writer = await sink.stage(left, "broker-a")
+            await writer.append(batch_of(b"good", queues=((b"T", 0),)))
+            await sink.publish(left, [await writer.seal()])
+            assert await bodies(asker) == [b"good"]
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS)
+def test_another_kind_of_file_instead_of_a_spare_one(
+    replace: Callable[[Path], None], tmp_path: Path, run_async: Run
+) -> None:
+    async def published(sink: SinkClient, batch: int) -> None:
+        who = WHO._replace(batch=batch)
+        writer = await sink.stage(who, "broker-a")
+        await writer.append(batch_of(b"%d" % batch, queues=((b"T", 0),)))
+        await sink.publish(who, [await writer.seal()])
+
+    async def scenario() -> None:
+        async with neighbour(tmp_path) as (asker, sink):
+            await published(sink, 0)
+            [spare] = (tmp_path / "staging").glob("spare-*")
+            replace(spare)
+            await published(sink, 1)
+            assert await bodies(asker) == [b"0", b"1"]
+        left = spare.with_name("spare-77")
+        left.write_bytes(b"left by a killed process")
+        replace(left)
+        async with neighbour(tmp_path) as (asker, sink):
+            for batch in (2, 3):
+                await published(sink, batch)
+            assert await bodies(asker) == [b"0", b"1", b"2", b"3"]
 
     run_async(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +19,25 @@ from pyspark_rmq.sink.task.sink_columns import find_columns
 from tests.pyspark_rmq.sink.two_masters import A, B, Masters, unreachable_broker
 
 
-def test_rows_that_name_their_topic(on_masters: Callable[..., None]) -> None:
+@pytest.mark.parametrize("is_hung", [True, False])
+@pytest.mark.parametrize("by", ["topic", "broker"])
+def test_brokers_that_may_get_no_row_are_not_waited_for(
+    on_masters: Callable[..., None], by: str, is_hung: bool
+) -> None:
     def scenario(masters: Masters) -> None:
         masters.start(A, B)
-        masters.topic("T", B)
+        masters.topic("T", *([B] if by == "topic" else [A, B]))
+        given = {} if by == "topic" else {"topic": "T"}
         options = SinkOptions.parse(
-            {"rmq.namesrv.addr": masters.address, "rmq.retry.timeout.ms": "3000"}
+            {"rmq.namesrv.addr": masters.address, "rmq.retry.timeout.ms": "3000", **given}
         )
-        columns = find_columns([("value", "string"), ("topic", "string")], options)
+        columns = find_columns([("value", "string"), (by, "string")], options)
         with unreachable_broker(A), pytest.MonkeyPatch.context() as patch:
             of, address = BrokerCapabilities.of, _address_of(masters.address, A)
 
             async def unreachable(self: Any, asked: str) -> Any:
+                if asked == address and is_hung:
+                    await asyncio.get_running_loop().create_future()
                 if asked == address:
                     raise errors.ConnectionLost("its machine is off")
                 return await of(self, asked)
