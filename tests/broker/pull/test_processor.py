@@ -150,8 +150,8 @@ def test_a_held_pull_whose_last_read_finds_a_message_is_answered_once(
             if end == "stop":
                 pending.release_all()
             else:
-                monkeypatch.setattr(pending._deadlines._clock, "monotonic", lambda: math.inf)
-                pending._deadlines.expire()
+                monkeypatch.setattr(pending._held.deadlines._clock, "monotonic", lambda: math.inf)
+                pending._held.deadlines.expire()
                 monkeypatch.undo()
             assert sorted(answers) == sorted(set(answers))
             assert len(pending) == 0
