@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker_core.codec.wire.pop_handle import group_mark
 from broker_core.codec.wire.remoting_command import RemotingCommand
 from broker_core.protocol_codes import ResponseCode
@@ -93,6 +95,7 @@ async def still_serves(asker: Asker, number: int) -> None:
     assert (answer.code, answer.ext["queueOffset"]) == (0, str(number))
 
 
+@pytest.mark.long
 def test_no_request_of_any_code_is_an_internal_error(
     tmp_path: Path, run_async: Run, long_run: bool, summary_lines: list[str], caplog: Any
 ) -> None:

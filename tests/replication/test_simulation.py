@@ -27,6 +27,7 @@ SEEDS = 10_000 if os.environ.get("RMQ_CRASH_LONG") else EVERYDAY_SEEDS
 BATCHES = 8
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_schedule_breaks_a_promise(batch: int) -> None:
     acked = changes = 0
@@ -130,6 +131,7 @@ BUGS = [
 ]
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("bug", "effects"), BUGS)
 def test_planted_bugs_are_found(
     bug: Callable[[], contextlib.AbstractContextManager[None]], effects: set[Broken]
