@@ -39,7 +39,7 @@ endif
 # environment forbids to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-picture test check fast-tests lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-payloads bench-report docs dist wheels check-package check-readme audit test-crash test-interop test-spark-versions examples clean
+.PHONY: help demo demo-picture test check fast-tests lint types spark-classes peers rewritten-tests format bench bench-broker bench-replication bench-spark-source bench-spark-sink bench-payloads bench-report bench-long docs dist wheels check-package check-readme audit test-crash test-interop test-spark-versions examples clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,11 @@ bench-payloads: $(INSTALLED) ## Measure typed payloads beside from_json and its 
 bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; hours, ARGS=--quick takes one
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py $(ARGS)
+
+bench-long: $(INSTALLED) ## Reads of the source that last five seconds and more, and spark_conf(): docs/benchmarks-long.md
+	@bash tools/ensure_java.sh jdk maven || true
+	@$(BIN)/python benchmarks/report.py --results build/benchmarks-long --output docs/benchmarks-long.md \
+	    --only "Spark source, long reads of 100 B" "Spark source, long reads of 1 KiB" "Spark source, spark_conf()"
 
 # In a virtualenv of its own: what it needs is no part of requirements.lock.
 docs: $(DOCS_VENV)/.installed ## Build the documentation as a site in build/site; broken links and anchors fail

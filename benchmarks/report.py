@@ -43,7 +43,9 @@ MACHINE = "machine.json"
 # once more with ours.
 COMMANDS = {
     "Spark source": "spark_source.py",
-    "Spark source, spark_conf()": ("spark_source.py --spark-conf --only stream --sizes 100 1024"),
+    "Spark source, long reads of 100 B": "spark_source.py --only stream --sizes 100 --scale 2.5",
+    "Spark source, long reads of 1 KiB": "spark_source.py --only stream --sizes 1024 --scale 2.5",
+    "Spark source, spark_conf()": "spark_source.py --spark-conf --only stream --sizes 100 1024",
     "Spark sink": "spark_sink.py",
     "Spark sink, spark_conf()": "spark_sink.py --spark-conf --only write --sizes 100 1024",
     "Typed payloads": "payloads.py",
@@ -63,12 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and three rounds")
-    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument(
+        "--only", nargs="+", choices=COMMANDS, help="default: all; --quick leaves out long reads"
+    )
     parser.add_argument("--parts", nargs="+", default=(), help="only these parts, of one benchmark")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "benchmarks")
     parser.add_argument("--output", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--again", action="store_true", help="only write the page from --results")
     given = parser.parse_args(arguments)
+    given.only = given.only or [title for title in COMMANDS if not (given.quick and is_long(title))]
     if given.parts and len(given.only) != 1:
         parser.error("--parts needs --only with the one benchmark that they belong to")
     given.results.mkdir(parents=True, exist_ok=True)
@@ -90,6 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for one in missing:
         print(f"not complete: {one}")
     return 1 if missing else 0
+
+
+def is_long(title: str) -> bool:
+    """Whether a benchmark has a size of its own that is never quick."""
+    return "--scale" in COMMANDS[title]
 
 
 def measure(

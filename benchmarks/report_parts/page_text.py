@@ -88,7 +88,7 @@ def head(machine: Machine, runs: Sequence[Run]) -> list[str]:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench-report` on {machine.made}, from commit {machine.commit}{state};"
+        f"Written by `benchmarks/report.py` on {machine.made}, from commit {machine.commit}{state};"
         f" {size}. Do not edit: run it again.",
         "",
         "Every row names its settings and shows the median and, in brackets, the range of its"

@@ -34,7 +34,7 @@ def main(
     parser.add_argument("--quick", action="store_true", help="fewer rows, three rounds")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts only")
     parser.add_argument("--directory", type=Path, help="where to put the stores (default: temp)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, for trials")
+    parser.add_argument("--scale", type=float, default=1.0, help="times the usual rows")
     parser.add_argument(
         "--sizes", nargs="+", type=int, default=SIZES, help="bytes of a value (default: all three)"
     )

@@ -73,7 +73,7 @@ def lines(*runs: Run, machine: Machine = MACHINE) -> list[str]:
 
 def test_the_page_says_how_it_was_made() -> None:
     text = "\n".join(lines(RUN))
-    assert "`make bench-report` on 2030-01-02, from commit abc1234; full runs." in text
+    assert "`benchmarks/report.py` on 2030-01-02, from commit abc1234; full runs." in text
     assert "| processor | A \\| B |" in text
     assert "| `python benchmarks/spark_sink.py` | 2030-01-02, abc1234 | 2 min | 0.1 |" in text
     assert "not quiet" not in text
@@ -205,6 +205,18 @@ def test_a_benchmark_is_run_and_noted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (call.command, call.exit_code) == ("python benchmarks/store.py --quick --help", 0)
     assert (call.busy_before, call.made, call.commit) == (0.7, "2030-01-02", "abc1234")
     assert report.stored("Broker", tmp_path) is None
+
+
+@pytest.mark.parametrize(("given", "has_long"), [((), True), (("--quick",), False)])
+def test_a_quick_report_leaves_out_long_reads(
+    given: tuple[str, ...], has_long: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(report, "measure", lambda title, *_: measured.append(title))
+    monkeypatch.setattr(report, "machine", dict)
+    report.main([*given, "--results", str(tmp_path), "--output", str(tmp_path / "page.md")])
+    assert ("Spark source, long reads of 1 KiB" in measured) == has_long
+    assert {"Spark source", "Store"} <= set(measured)
 
 
 SCRIPT = """
