@@ -129,7 +129,7 @@ bench-report: $(INSTALLED) ## Run all benchmarks and write docs/benchmarks.md; h
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py $(ARGS)
 
-bench-long: $(INSTALLED) ## Reads of the source that last five seconds and more, and spark_conf(): docs/benchmarks-long.md
+bench-long: $(INSTALLED) ## Longer reads of the source, and spark_conf(): writes docs/benchmarks-long.md; half an hour
 	@bash tools/ensure_java.sh jdk maven || true
 	@$(BIN)/python benchmarks/report.py --results build/benchmarks-long --output docs/benchmarks-long.md \
 	    --only "Spark source, long reads of 100 B" "Spark source, long reads of 1 KiB" "Spark source, spark_conf()"

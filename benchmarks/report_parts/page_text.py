@@ -82,8 +82,10 @@ def problems(run: Run) -> list[str]:
 def head(machine: Machine, runs: Sequence[Run]) -> list[str]:
     """How the figures were measured."""
     calls = [call for run in runs for call in run.calls]
-    is_quick = any("--quick" in call.command for call in calls)
-    size = "quick runs: few rows, three rounds" if is_quick else "full runs"
+    quick = ["--quick" in call.command for call in calls]
+    size = "full runs" if not any(quick) else "quick runs: few rows, three rounds"
+    if any(quick) and not all(quick):
+        size = "full runs, and with `--quick` few rows and three rounds"
     state = "" if machine.is_clean else ", with changes that were not committed"
     lines = [
         "# Benchmarks",

@@ -95,6 +95,14 @@ def test_the_page_names_what_makes_its_figures_doubtful() -> None:
     assert "| ours | 100 | SYNC_FLUSH | 20 rows/s | 10 to 30 |" in text
 
 
+def test_the_page_says_when_only_some_runs_were_quick() -> None:
+    full = Call("python benchmarks/store.py", 0, 60.0, 0.0, "2030-01-02", "abc1234")
+    quick = full._replace(command="python benchmarks/broker.py --quick")
+    runs = [Run("Store", (full,), ()), Run("Broker", (quick,), ())]
+    text = page_text.page(MACHINE, runs, {})
+    assert "; full runs, and with `--quick` few rows and three rounds." in text
+
+
 def test_a_benchmark_without_any_part_is_named() -> None:
     call = CALL._replace(exit_code=2)
     expected = ["`python benchmarks/spark_sink.py` (exit code 2)"]
